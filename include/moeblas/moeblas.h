@@ -1,0 +1,365 @@
+/* moeblas: the matrix products of mixture-of-experts models, on checkpoints as they are stored.
+ *
+ * This is the C interface and the library's only binary boundary. Sections: status and messages,
+ * tensors, formats, options, the operations, kernels and selection, threads, memory.
+ *
+ * Rules that hold for every operation
+ *   - Notation: M tokens (rows of x), N outputs, K inputs, E experts, G group_size.
+ *   - A call either succeeds or returns a status other than MOEBLAS_OK and leaves every output
+ *     untouched; moeblas_last_error() then names operation, argument, what was expected and what
+ *     came. Nothing aborts, exits, prints or throws across this border.
+ *   - Every element of every output is written, whatever output and workspace held before.
+ *   - Sums are accumulated in float32 and rounded once to the output's dtype.
+ *   - Indices: any integer dtype up to 64 bits, any strides, 0 included. They are flat row-major
+ *     positions over the batch dimensions (all but the last two) of the tensor they select from. A
+ *     position outside the range, -1 included, selects nothing: its rows of the output are 0 and
+ *     no weight, scale or activation is read for it (an error with moeblas_options.check_ids).
+ *   - Inputs are strided views. Packed codes, scales and biases need unit stride in their last
+ *     dimension, all other strides are free; activations, indices and segments are free in all.
+ *   - Outputs have unit stride in the last dimension, other strides free, and overlap no input.
+ *   - Data pointers are aligned to their element type; nothing more is asked for, no padding
+ * either.
+ *   - Sizes of 0 are valid: the arguments are checked, an empty output is left alone, K = 0 gives
+ * 0.
+ *   - Thread safety: every function may be called from any thread at any time, except where it says
+ *     otherwise. Results do not depend on the number of threads, bit for bit.
+ *   - A CPU call has finished when it returns. On a device with streams the call is enqueued on
+ *     moeblas_options.stream and returns at once.
+ */
+#ifndef MOEBLAS_H
+#define MOEBLAS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moeblas/mode.h"
+#include "moeblas/version.h"
+
+#if defined(MOEBLAS_STATIC)
+#define MOEBLAS_API
+#elif defined(_WIN32)
+#define MOEBLAS_API __declspec(dllimport)
+#else
+#define MOEBLAS_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status and messages ----------------------------------------------------------------------
+ */
+
+typedef enum moeblas_status {
+  MOEBLAS_OK = 0,
+  MOEBLAS_INVALID_ARGUMENT = 1, /* the caller's arguments; the message names the one */
+  MOEBLAS_UNSUPPORTED = 2,      /* valid, but no kernel takes it; the message lists every reason */
+  MOEBLAS_OUT_OF_MEMORY = 3,
+  MOEBLAS_DEVICE_ERROR = 4, /* the device or its driver refused */
+  MOEBLAS_INTERNAL_ERROR = 5
+} moeblas_status;
+
+/* The name of a status, never NULL. */
+MOEBLAS_API const char* moeblas_status_string(moeblas_status status);
+
+/* The message of this thread's last call that failed, "" if none did. Valid until the thread's next
+ * call into the library. */
+MOEBLAS_API const char* moeblas_last_error(void);
+
+/* MOEBLAS_VERSION_STRING of the library that is loaded. */
+MOEBLAS_API const char* moeblas_version(void);
+
+/* ---- Tensors -----------------------------------------------------------------------------------
+ */
+
+#define MOEBLAS_MAX_NDIM 8
+
+/* DLPack's numbers (DLDeviceType, DLDataTypeCode), so that a DLTensor can be passed as it is. */
+enum { MOEBLAS_CPU = 1, MOEBLAS_CUDA = 2, MOEBLAS_METAL = 8 };
+enum { MOEBLAS_INT = 0, MOEBLAS_UINT = 1, MOEBLAS_FLOAT = 2, MOEBLAS_BFLOAT = 4, MOEBLAS_BOOL = 6 };
+
+typedef struct moeblas_device {
+  int32_t type; /* MOEBLAS_CPU, ... */
+  int32_t id;
+} moeblas_device;
+
+typedef struct moeblas_dtype {
+  uint8_t code; /* MOEBLAS_INT, ... */
+  uint8_t bits;
+  uint16_t lanes; /* 1 */
+} moeblas_dtype;
+
+/* A view of memory that belongs to the caller; the layout of DLPack's DLTensor. Optional tensors
+ * are passed as NULL. */
+typedef struct moeblas_tensor {
+  void* data; /* may be NULL if the tensor is empty */
+  moeblas_device device;
+  int32_t ndim; /* 0 .. MOEBLAS_MAX_NDIM */
+  moeblas_dtype dtype;
+  const int64_t* shape;   /* ndim numbers >= 0 */
+  const int64_t* strides; /* ndim numbers, in elements; NULL: row-major without gaps */
+  uint64_t byte_offset;   /* from data to the first element */
+} moeblas_tensor;
+
+/* The shape and dtype of an output, as the moeblas_infer_* functions return it. */
+typedef struct moeblas_spec {
+  moeblas_dtype dtype;
+  int32_t ndim;
+  int64_t shape[MOEBLAS_MAX_NDIM];
+} moeblas_spec;
+
+/* ---- Formats -----------------------------------------------------------------------------------
+ */
+
+/* A block-quantized matrix (or stack of matrices), rows along the last axis.
+ *
+ *   mode     bits             group_size       scales dtype        value
+ *   affine   2,3,4,5,6,8 (4)  16,32,64,128 (64) f16, bf16, f32      code * scale + bias
+ *   mxfp4    4                32               uint8, E8M0         e2m1(code) * 2^(scale-127)
+ *   mxfp8    8                32               uint8, E8M0         e4m3(code) * 2^(scale-127)
+ *   nvfp4    4                16               uint8, E4M3FN       e2m1(code) * (e4m3(scale) * t)
+ *
+ * codes: uint32 (..., K*bits/32), or the same bytes as uint8 (..., K*bits/8): element i of a row is
+ *   bits [i*bits, (i+1)*bits) of the row's byte stream, least significant bit first. K*bits must be
+ *   a multiple of 32 and K a multiple of group_size.
+ * scales (and biases, affine only, of the same dtype): (..., K/group_size).
+ * t: tensor_scale, float32, one number or one per matrix of the stack (shape () or (E,)), on the
+ *   tensors' device; or a number on the host; or neither: 1. Only nvfp4 has it. */
+typedef struct moeblas_quantized {
+  size_t struct_size; /* sizeof(moeblas_quantized) */
+  int32_t mode;       /* enum moeblas_mode */
+  int32_t bits;       /* 0: the mode's default */
+  int32_t group_size; /* 0: the mode's default */
+  const moeblas_tensor* codes;
+  const moeblas_tensor* scales;
+  const moeblas_tensor* biases;
+  const moeblas_tensor* tensor_scale;
+  const float* host_tensor_scale; /* read before the call returns */
+} moeblas_quantized;
+
+#define MOEBLAS_QUANTIZED_INIT \
+  {sizeof(moeblas_quantized), MOEBLAS_AFFINE, 0, 0, NULL, NULL, NULL, NULL, NULL}
+
+/* ---- Options -----------------------------------------------------------------------------------
+ */
+
+enum {
+  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class */
+  MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
+  MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them */
+};
+
+/* What a call would do, instead of doing it: the arguments are checked, a kernel is selected, and
+ * nothing runs. Data pointers may be NULL; no data is read. */
+typedef struct moeblas_query {
+  size_t struct_size;     /* sizeof(moeblas_query) */
+  const char* kernel;     /* out: the row that would run; NULL if nothing has to (empty output) */
+  size_t workspace_bytes; /* out: what moeblas_options.workspace must hold */
+  char* text;        /* out, may be NULL: every row before it, and why it would not take the call */
+  size_t text_bytes; /* in: room in text; longer texts are cut */
+} moeblas_query;
+
+typedef struct moeblas_options {
+  size_t struct_size;    /* sizeof(moeblas_options) */
+  int32_t precision;     /* MOEBLAS_NATIVE, ... */
+  int32_t deterministic; /* 1: the order in which a row is summed depends on K, N and format only */
+  int32_t check_ids;     /* 1: ids and segments out of range are an error (also: environment
+                            variable MOEBLAS_CHECK_IDS=1) */
+  const char* kernel;    /* force this row of the table (also: MOEBLAS_KERNEL); NULL: choose */
+  void* workspace;       /* caller's memory on the tensors' device, aligned to 64; NULL: the library
+                            allocates */
+  size_t workspace_bytes; /* at least what the query says */
+  void* stream;           /* cudaStream_t or the like; NULL: the default stream; the CPU has none */
+  moeblas_query* query;   /* if not NULL: only ask */
+} moeblas_options;
+
+#define MOEBLAS_OPTIONS_INIT \
+  {sizeof(moeblas_options), MOEBLAS_NATIVE, 0, 0, NULL, NULL, 0, NULL, NULL}
+
+/* ---- Quantization ------------------------------------------------------------------------------
+ */
+
+/* out <- quantize(w): w (..., K) float32, float16 or bfloat16, ndim >= 1, quantized in groups along
+ * the last axis. `out` names mode, bits and group_size and holds the tensors to write: codes,
+ * scales and, for affine, biases (float16, bfloat16 or float32, any of them whatever w's dtype).
+ * Affine: the group's end of larger magnitude is exact, rounding half to even, NaN becomes code 0.
+ * mx modes: the scale is rounded up, so that nothing saturates; codes round to nearest even; a
+ * group with NaN or infinity gets scale 255 (NaN). nvfp4: scale = e4m3(amax/6 / t); a scale beyond
+ * 448 saturates. */
+MOEBLAS_API moeblas_status moeblas_quantize(const moeblas_tensor* w, const moeblas_quantized* out,
+                                            const moeblas_options* options);
+/* The outputs of moeblas_quantize: out[0] codes (uint32), out[1] scales, out[2] biases (affine;
+ * ndim -1 otherwise). scale_dtype: NULL is w's dtype; affine only. */
+MOEBLAS_API moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode,
+                                                  int32_t bits, int32_t group_size,
+                                                  const moeblas_dtype* scale_dtype,
+                                                  moeblas_spec out[3]);
+
+/* out (..., K) <- the values of w, formed in float32 (one multiplication, then one addition) and
+ * rounded once to out's dtype: float32, float16 or bfloat16. */
+MOEBLAS_API moeblas_status moeblas_dequantize(const moeblas_quantized* w, const moeblas_tensor* out,
+                                              const moeblas_options* options);
+/* dtype NULL: the scales' dtype for affine, bfloat16 for the others. */
+MOEBLAS_API moeblas_status moeblas_infer_dequantize(const moeblas_quantized* w,
+                                                    const moeblas_dtype* dtype, moeblas_spec* out);
+
+/* out (uint8) <- E4M3FN codes of x (any float dtype, any shape): nearest even, saturating at 448,
+ * NaN -> 0x7F. */
+MOEBLAS_API moeblas_status moeblas_to_fp8(const moeblas_tensor* x, const moeblas_tensor* out,
+                                          const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_to_fp8(const moeblas_tensor* x, moeblas_spec* out);
+
+/* out (float32, float16 or bfloat16) <- the values of E4M3FN codes x (uint8); 0x7F, 0xFF -> NaN. */
+MOEBLAS_API moeblas_status moeblas_from_fp8(const moeblas_tensor* x, const moeblas_tensor* out,
+                                            const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_from_fp8(const moeblas_tensor* x, moeblas_dtype dtype,
+                                                  moeblas_spec* out);
+
+/* ---- Products ----------------------------------------------------------------------------------
+ */
+/* x, a, b: float32, float16 or bfloat16; the output has x's dtype. Quantized w is (..., N, K) with
+ * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. */
+
+/* out <- x @ w^T (transpose) or x @ w. x (..., M, K) or (K,); w with two dimensions is shared by
+ * all matrices of x; with more, its batch dimensions and x's broadcast (x needs more than two
+ * then). */
+MOEBLAS_API moeblas_status moeblas_quantized_matmul(const moeblas_tensor* x,
+                                                    const moeblas_quantized* w, int32_t transpose,
+                                                    const moeblas_tensor* out,
+                                                    const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_quantized_matmul(const moeblas_tensor* x,
+                                                          const moeblas_quantized* w,
+                                                          int32_t transpose, moeblas_spec* out);
+
+/* out[p] <- a[lhs[p]] @ b[rhs[p]]: a (..., M, K), b (..., K, N), out broadcast(lhs, rhs) + (M, N).
+ * A missing index counts 0, 1, ... over its operand's batch shape. Vectors (K,) get a unit
+ * dimension that is dropped from the result. sorted_indices: a promise that the one index array
+ * passed is sorted; breaking it costs speed, never correctness. */
+MOEBLAS_API moeblas_status moeblas_gather_mm(const moeblas_tensor* a, const moeblas_tensor* b,
+                                             const moeblas_tensor* lhs_indices,
+                                             const moeblas_tensor* rhs_indices,
+                                             int32_t sorted_indices, const moeblas_tensor* out,
+                                             const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_gather_mm(const moeblas_tensor* a, const moeblas_tensor* b,
+                                                   const moeblas_tensor* lhs_indices,
+                                                   const moeblas_tensor* rhs_indices,
+                                                   moeblas_spec* out);
+
+/* out[p] <- x[lhs[p]] @ w[rhs[p]]^T (or w[rhs[p]] without transpose): the product of expert layers.
+ * x (..., M, K) with at least two dimensions; indices as for moeblas_gather_mm. Each selected
+ * expert's weights are read once, however many rows chose it. */
+MOEBLAS_API moeblas_status moeblas_gather_qmm(const moeblas_tensor* x, const moeblas_quantized* w,
+                                              const moeblas_tensor* lhs_indices,
+                                              const moeblas_tensor* rhs_indices, int32_t transpose,
+                                              int32_t sorted_indices, const moeblas_tensor* out,
+                                              const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_gather_qmm(const moeblas_tensor* x,
+                                                    const moeblas_quantized* w,
+                                                    const moeblas_tensor* lhs_indices,
+                                                    const moeblas_tensor* rhs_indices,
+                                                    int32_t transpose, moeblas_spec* out);
+
+/* out[p] <- w[ids[p]] @ x[p]: x (P, K), w (E, N, K), ids (P,), out (P, N). The contract of
+ * ExecuTorch's Metal operator of this name, for every mode, width and dtype. */
+MOEBLAS_API moeblas_status moeblas_gather_qmv(const moeblas_tensor* x, const moeblas_quantized* w,
+                                              const moeblas_tensor* expert_indices,
+                                              const moeblas_tensor* out,
+                                              const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_gather_qmv(const moeblas_tensor* x,
+                                                    const moeblas_quantized* w,
+                                                    const moeblas_tensor* expert_indices,
+                                                    moeblas_spec* out);
+
+/* out[i] <- a[:, s:e] @ b[s:e, :] with (s, e) = segments[i]: a (M, K), b (K, N), segments (..., 2)
+ * integers, out segments.shape[:-1] + (M, N). Ends are clamped to [0, K]; e <= s gives 0; segments
+ * may overlap, skip and start anywhere. Values outside a segment never enter its result, NaN
+ * included. */
+MOEBLAS_API moeblas_status moeblas_segmented_mm(const moeblas_tensor* a, const moeblas_tensor* b,
+                                                const moeblas_tensor* segments,
+                                                const moeblas_tensor* out,
+                                                const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_segmented_mm(const moeblas_tensor* a,
+                                                      const moeblas_tensor* b,
+                                                      const moeblas_tensor* segments,
+                                                      moeblas_spec* out);
+
+/* out (R, N): row r of x (R, K) times the matrix of the first expert e with offsets[e] > r. w
+ * (E, K, N); offsets (E,) int32 or int64 on the device, the rows' ends: those of expert e are
+ * offsets[e-1] .. offsets[e]. Ends are clamped to [0, R]; an end not above its predecessors is an
+ * empty expert; rows past the last end are 0. */
+MOEBLAS_API moeblas_status moeblas_grouped_mm(const moeblas_tensor* x, const moeblas_tensor* w,
+                                              const moeblas_tensor* offsets,
+                                              const moeblas_tensor* out,
+                                              const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_grouped_mm(const moeblas_tensor* x,
+                                                    const moeblas_tensor* w,
+                                                    const moeblas_tensor* offsets,
+                                                    moeblas_spec* out);
+
+/* The same with quantized w, (E, N, K) with transpose, (E, K, N) without. */
+MOEBLAS_API moeblas_status moeblas_grouped_qmm(const moeblas_tensor* x, const moeblas_quantized* w,
+                                               const moeblas_tensor* offsets, int32_t transpose,
+                                               const moeblas_tensor* out,
+                                               const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x,
+                                                     const moeblas_quantized* w,
+                                                     const moeblas_tensor* offsets,
+                                                     int32_t transpose, moeblas_spec* out);
+
+/* ---- Kernels -----------------------------------------------------------------------------------
+ */
+
+/* One row of the dispatch table. The first row that takes a problem runs. All strings live as long
+ * as the library. */
+typedef struct moeblas_kernel {
+  const char* name;
+  const char* backend;  /* "cpu", ... */
+  const char* problem;  /* "matmul", "quantize", ... */
+  const char* arch;     /* what the device must have; "any" */
+  const char* formats;  /* weight formats */
+  const char* dtypes;   /* of the activations */
+  const char* grouping; /* how rows find their matrix */
+  const char* rows;     /* rows of x per call */
+  const char* summary;
+} moeblas_kernel;
+
+MOEBLAS_API int32_t moeblas_kernel_count(void);
+/* Row i in table order, or MOEBLAS_INVALID_ARGUMENT. */
+MOEBLAS_API moeblas_status moeblas_kernel_at(int32_t i, moeblas_kernel* out);
+
+/* What was found on this machine, one line per backend: whether it is usable, and why not. */
+MOEBLAS_API const char* moeblas_info(void);
+
+/* ---- Threads -----------------------------------------------------------------------------------
+ */
+
+/* The number of threads that CPU kernels use, the caller's included. Default: the CPUs of the
+ * process's affinity mask, or the environment variable MOEBLAS_NUM_THREADS. n < 1: back to the
+ * default. */
+MOEBLAS_API moeblas_status moeblas_set_num_threads(int32_t n);
+MOEBLAS_API int32_t moeblas_get_num_threads(void);
+
+/* A parallel loop of the host's, used in place of the library's own threads: it must call
+ * task(argument, i) once for every i in [0, tasks), in any order and on any threads, and return
+ * when all have returned. NULL: back to the library's. The hook must be callable from any thread.
+ */
+typedef void (*moeblas_parallel_for)(void* context, int64_t tasks,
+                                     void (*task)(void* argument, int64_t i), void* argument);
+MOEBLAS_API moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, void* context);
+
+/* ---- Memory ------------------------------------------------------------------------------------
+ */
+
+/* Device memory for programs that have no allocator of their own; 64-byte aligned or better. */
+MOEBLAS_API moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out);
+MOEBLAS_API moeblas_status moeblas_buffer_free(moeblas_device device, void* buffer);
+/* Synchronous copy; the ranges must not overlap. */
+MOEBLAS_API moeblas_status moeblas_buffer_copy(moeblas_device to_device, void* to,
+                                               moeblas_device from_device, const void* from,
+                                               size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,246 @@
+// The operations in C++: thin, inline and over the C interface, so that no C++ symbol crosses the
+// library's border. moeblas.h states shapes, dtypes, rounding and errors of each; a failing call
+// throws moeblas::Error and leaves its outputs untouched. Outputs belong to the caller: allocate
+// them by what the infer_* function of the operation returns. Optional tensors are left out as {}.
+#pragma once
+
+#include "moeblas/error.h"
+#include "moeblas/quant.h"
+#include "moeblas/tensor.h"
+
+namespace moeblas {
+
+enum class Precision : int32_t {
+  native = MOEBLAS_NATIVE,
+  exact = MOEBLAS_EXACT,
+  fast = MOEBLAS_FAST
+};
+
+struct Options {
+  Precision precision = Precision::native;
+  bool deterministic = false;
+  bool check_ids = false;
+  const char* kernel = nullptr;
+  void* workspace = nullptr;  // nullptr: the library allocates
+  size_t workspace_bytes = 0;
+  void* stream = nullptr;
+  moeblas_query* query = nullptr;  // see plan() in kernels.h
+};
+
+namespace detail {
+
+// The C form of an optional view, for the duration of one call.
+class CTensor {
+ public:
+  CTensor(const TensorView& view) : tensor_(view.c_view()), present_(view.present) {}
+  operator const moeblas_tensor*() const { return present_ ? &tensor_ : nullptr; }
+
+ private:
+  moeblas_tensor tensor_;
+  bool present_;
+};
+
+class CQuantized {
+ public:
+  CQuantized(const Quantized& q)
+      : codes_(q.codes),
+        scales_(q.scales),
+        biases_(q.biases),
+        tensor_scale_(q.tensor_scale),
+        c_{sizeof(moeblas_quantized),
+           static_cast<int32_t>(q.spec.mode),
+           q.spec.bits,
+           q.spec.group_size,
+           codes_,
+           scales_,
+           biases_,
+           tensor_scale_,
+           q.host_tensor_scale ? &*q.host_tensor_scale : nullptr} {}
+  CQuantized(const CQuantized&) = delete;
+  CQuantized& operator=(const CQuantized&) = delete;
+  operator const moeblas_quantized*() const { return &c_; }
+
+ private:
+  CTensor codes_, scales_, biases_, tensor_scale_;
+  moeblas_quantized c_;
+};
+
+class COptions {
+ public:
+  COptions(const Options& o)
+      : c_{sizeof(moeblas_options),
+           static_cast<int32_t>(o.precision),
+           o.deterministic,
+           o.check_ids,
+           o.kernel,
+           o.workspace,
+           o.workspace_bytes,
+           o.stream,
+           o.query} {}
+  operator const moeblas_options*() const { return &c_; }
+
+ private:
+  moeblas_options c_;
+};
+
+inline Spec to_spec(const moeblas_spec& s) {
+  return {from_dlpack(s.dtype), Shape(std::span(s.shape, static_cast<size_t>(s.ndim)))};
+}
+
+}  // namespace detail
+
+// ---- Quantization ------------------------------------------------------------------------------
+
+inline void quantize(const TensorView& w, const Quantized& out, const Options& options = {}) {
+  check(moeblas_quantize(detail::CTensor(w), detail::CQuantized(out), detail::COptions(options)));
+}
+
+struct QuantizedSpec {
+  Spec codes;
+  Spec scales;
+  std::optional<Spec> biases;
+};
+inline QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
+                                    std::optional<DType> scale_dtype = {}) {
+  moeblas_spec out[3];
+  moeblas_dtype dtype = to_dlpack(scale_dtype.value_or(DType::f32));
+  check(moeblas_infer_quantize(detail::CTensor(w), static_cast<int32_t>(spec.mode), spec.bits,
+                               spec.group_size, scale_dtype ? &dtype : nullptr, out));
+  QuantizedSpec result{detail::to_spec(out[0]), detail::to_spec(out[1]), {}};
+  if (out[2].ndim >= 0) result.biases = detail::to_spec(out[2]);
+  return result;
+}
+
+inline void dequantize(const Quantized& w, const TensorView& out, const Options& options = {}) {
+  check(moeblas_dequantize(detail::CQuantized(w), detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_dequantize(const Quantized& w, std::optional<DType> dtype = {}) {
+  moeblas_dtype d = to_dlpack(dtype.value_or(DType::f32));
+  moeblas_spec s{};
+  check(moeblas_infer_dequantize(detail::CQuantized(w), dtype ? &d : nullptr, &s));
+  return detail::to_spec(s);
+}
+
+inline void to_fp8(const TensorView& x, const TensorView& out, const Options& options = {}) {
+  check(moeblas_to_fp8(detail::CTensor(x), detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_to_fp8(const TensorView& x) {
+  moeblas_spec s{};
+  check(moeblas_infer_to_fp8(detail::CTensor(x), &s));
+  return detail::to_spec(s);
+}
+
+inline void from_fp8(const TensorView& x, const TensorView& out, const Options& options = {}) {
+  check(moeblas_from_fp8(detail::CTensor(x), detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_from_fp8(const TensorView& x, DType dtype) {
+  moeblas_spec s{};
+  check(moeblas_infer_from_fp8(detail::CTensor(x), to_dlpack(dtype), &s));
+  return detail::to_spec(s);
+}
+
+// ---- Products ----------------------------------------------------------------------------------
+
+// out <- x @ w^T (transpose) or x @ w.
+inline void quantized_matmul(const TensorView& x, const Quantized& w, bool transpose,
+                             const TensorView& out, const Options& options = {}) {
+  check(moeblas_quantized_matmul(detail::CTensor(x), detail::CQuantized(w), transpose,
+                                 detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_quantized_matmul(const TensorView& x, const Quantized& w, bool transpose = true) {
+  moeblas_spec s{};
+  check(moeblas_infer_quantized_matmul(detail::CTensor(x), detail::CQuantized(w), transpose, &s));
+  return detail::to_spec(s);
+}
+
+// out[p] <- a[lhs[p]] @ b[rhs[p]].
+inline void gather_mm(const TensorView& a, const TensorView& b, const TensorView& lhs_indices,
+                      const TensorView& rhs_indices, bool sorted_indices, const TensorView& out,
+                      const Options& options = {}) {
+  check(moeblas_gather_mm(detail::CTensor(a), detail::CTensor(b), detail::CTensor(lhs_indices),
+                          detail::CTensor(rhs_indices), sorted_indices, detail::CTensor(out),
+                          detail::COptions(options)));
+}
+inline Spec infer_gather_mm(const TensorView& a, const TensorView& b,
+                            const TensorView& lhs_indices = {},
+                            const TensorView& rhs_indices = {}) {
+  moeblas_spec s{};
+  check(moeblas_infer_gather_mm(detail::CTensor(a), detail::CTensor(b),
+                                detail::CTensor(lhs_indices), detail::CTensor(rhs_indices), &s));
+  return detail::to_spec(s);
+}
+
+// out[p] <- x[lhs[p]] @ w[rhs[p]]^T (transpose) or x[lhs[p]] @ w[rhs[p]].
+inline void gather_qmm(const TensorView& x, const Quantized& w, const TensorView& lhs_indices,
+                       const TensorView& rhs_indices, bool transpose, bool sorted_indices,
+                       const TensorView& out, const Options& options = {}) {
+  check(moeblas_gather_qmm(detail::CTensor(x), detail::CQuantized(w), detail::CTensor(lhs_indices),
+                           detail::CTensor(rhs_indices), transpose, sorted_indices,
+                           detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_gather_qmm(const TensorView& x, const Quantized& w,
+                             const TensorView& lhs_indices = {}, const TensorView& rhs_indices = {},
+                             bool transpose = true) {
+  moeblas_spec s{};
+  check(moeblas_infer_gather_qmm(detail::CTensor(x), detail::CQuantized(w),
+                                 detail::CTensor(lhs_indices), detail::CTensor(rhs_indices),
+                                 transpose, &s));
+  return detail::to_spec(s);
+}
+
+// out[p] <- w[expert_indices[p]] @ x[p].
+inline void gather_qmv(const TensorView& x, const Quantized& w, const TensorView& expert_indices,
+                       const TensorView& out, const Options& options = {}) {
+  check(moeblas_gather_qmv(detail::CTensor(x), detail::CQuantized(w),
+                           detail::CTensor(expert_indices), detail::CTensor(out),
+                           detail::COptions(options)));
+}
+inline Spec infer_gather_qmv(const TensorView& x, const Quantized& w,
+                             const TensorView& expert_indices) {
+  moeblas_spec s{};
+  check(moeblas_infer_gather_qmv(detail::CTensor(x), detail::CQuantized(w),
+                                 detail::CTensor(expert_indices), &s));
+  return detail::to_spec(s);
+}
+
+// out[i] <- a[:, s:e] @ b[s:e, :] with (s, e) = segments[i].
+inline void segmented_mm(const TensorView& a, const TensorView& b, const TensorView& segments,
+                         const TensorView& out, const Options& options = {}) {
+  check(moeblas_segmented_mm(detail::CTensor(a), detail::CTensor(b), detail::CTensor(segments),
+                             detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_segmented_mm(const TensorView& a, const TensorView& b,
+                               const TensorView& segments) {
+  moeblas_spec s{};
+  check(moeblas_infer_segmented_mm(detail::CTensor(a), detail::CTensor(b),
+                                   detail::CTensor(segments), &s));
+  return detail::to_spec(s);
+}
+
+// out[r] <- x[r] @ w[e], e the first expert with offsets[e] > r.
+inline void grouped_mm(const TensorView& x, const TensorView& w, const TensorView& offsets,
+                       const TensorView& out, const Options& options = {}) {
+  check(moeblas_grouped_mm(detail::CTensor(x), detail::CTensor(w), detail::CTensor(offsets),
+                           detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_grouped_mm(const TensorView& x, const TensorView& w, const TensorView& offsets) {
+  moeblas_spec s{};
+  check(moeblas_infer_grouped_mm(detail::CTensor(x), detail::CTensor(w), detail::CTensor(offsets),
+                                 &s));
+  return detail::to_spec(s);
+}
+
+inline void grouped_qmm(const TensorView& x, const Quantized& w, const TensorView& offsets,
+                        bool transpose, const TensorView& out, const Options& options = {}) {
+  check(moeblas_grouped_qmm(detail::CTensor(x), detail::CQuantized(w), detail::CTensor(offsets),
+                            transpose, detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_grouped_qmm(const TensorView& x, const Quantized& w, const TensorView& offsets,
+                              bool transpose = true) {
+  moeblas_spec s{};
+  check(moeblas_infer_grouped_qmm(detail::CTensor(x), detail::CQuantized(w),
+                                  detail::CTensor(offsets), transpose, &s));
+  return detail::to_spec(s);
+}
+
+}  // namespace moeblas
