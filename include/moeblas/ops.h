@@ -5,27 +5,11 @@
 #pragma once
 
 #include "moeblas/error.h"
+#include "moeblas/options.h"
 #include "moeblas/quant.h"
 #include "moeblas/tensor.h"
 
 namespace moeblas {
-
-enum class Precision : int32_t {
-  native = MOEBLAS_NATIVE,
-  exact = MOEBLAS_EXACT,
-  fast = MOEBLAS_FAST
-};
-
-struct Options {
-  Precision precision = Precision::native;
-  bool deterministic = false;
-  bool check_ids = false;
-  const char* kernel = nullptr;
-  void* workspace = nullptr;  // nullptr: the library allocates
-  size_t workspace_bytes = 0;
-  void* stream = nullptr;
-  moeblas_query* query = nullptr;  // see plan() in kernels.h
-};
 
 namespace detail {
 
@@ -95,11 +79,6 @@ inline void quantize(const TensorView& w, const Quantized& out, const Options& o
   check(moeblas_quantize(detail::CTensor(w), detail::CQuantized(out), detail::COptions(options)));
 }
 
-struct QuantizedSpec {
-  Spec codes;
-  Spec scales;
-  std::optional<Spec> biases;
-};
 inline QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
                                     std::optional<DType> scale_dtype = {}) {
   moeblas_spec out[3];

@@ -46,4 +46,11 @@ struct Quantized {
   std::optional<float> host_tensor_scale;  // nvfp4: the same as a number on the host
 };
 
+// What quantize writes.
+struct QuantizedSpec {
+  Spec codes;
+  Spec scales;
+  std::optional<Spec> biases;
+};
+
 }  // namespace moeblas

@@ -19,18 +19,21 @@ namespace moeblas {
 namespace formats {
 
 #if defined(__METAL_VERSION__)
+typedef ulong uint64;
 MB_FN float bits_to_float(unsigned int u) { return as_type<float>(u); }
 MB_FN unsigned int float_to_bits(float f) { return as_type<unsigned int>(f); }
 MB_FN float round_even(float f) { return metal::precise::rint(f); }
 MB_FN float mul(float a, float b) { return a * b; }
 MB_FN float add(float a, float b) { return a + b; }
 #elif defined(__CUDA_ARCH__)
+typedef unsigned long long uint64;
 MB_FN float bits_to_float(unsigned int u) { return __uint_as_float(u); }
 MB_FN unsigned int float_to_bits(float f) { return __float_as_uint(f); }
 MB_FN float round_even(float f) { return rintf(f); }
 MB_FN float mul(float a, float b) { return __fmul_rn(a, b); }
 MB_FN float add(float a, float b) { return __fadd_rn(a, b); }
 #else
+typedef unsigned long long uint64;
 MB_FN float bits_to_float(unsigned int u) { return __builtin_bit_cast(float, u); }
 MB_FN unsigned int float_to_bits(float f) { return __builtin_bit_cast(unsigned int, f); }
 MB_FN float round_even(float f) { return __builtin_rintf(f); }

@@ -1,0 +1,28 @@
+// Options: what every operation takes besides its tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "moeblas/moeblas.h"
+
+namespace moeblas {
+
+enum class Precision : int32_t {
+  native = MOEBLAS_NATIVE,
+  exact = MOEBLAS_EXACT,
+  fast = MOEBLAS_FAST
+};
+
+struct Options {
+  Precision precision = Precision::native;
+  bool deterministic = false;
+  bool check_ids = false;
+  const char* kernel = nullptr;
+  void* workspace = nullptr;  // nullptr: the library allocates
+  size_t workspace_bytes = 0;
+  void* stream = nullptr;
+  moeblas_query* query = nullptr;  // see plan() in kernels.h
+};
+
+}  // namespace moeblas

@@ -1,0 +1,149 @@
+#include "capi/boundary.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "ops/check.h"
+
+namespace moeblas::capi {
+namespace {
+
+thread_local char last_error[4096] = "";
+
+// A size-tagged struct of the caller, which may be of an older or a newer version: what it lacks
+// keeps its default, what is unknown here must be zero.
+template <class Struct>
+Struct import_struct(const char* op, const char* name, const Struct* given, size_t least,
+                     Struct value) {
+  const size_t size = given->struct_size;
+  if (size < least) {
+    ops::fail(op, name, ".struct_size is ", size, ", expected at least ", least,
+              " (sizeof the struct)");
+  }
+  const char* bytes = reinterpret_cast<const char*>(given);
+  for (size_t i = sizeof(Struct); i < size; ++i) {
+    if (bytes[i] != 0) ops::fail(op, name, " sets a field that this version does not know");
+  }
+  std::memcpy(&value, given, std::min(size, sizeof(Struct)));
+  return value;
+}
+
+}  // namespace
+
+void set_last_error(const char* message) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", message);
+}
+
+moeblas_status status_of_exception() noexcept {
+  try {
+    throw;
+  } catch (const Error& e) {
+    set_last_error(e.what());
+    return e.status();
+  } catch (const std::bad_alloc&) {
+    set_last_error("out of memory");
+    return MOEBLAS_OUT_OF_MEMORY;
+  } catch (const std::exception& e) {
+    set_last_error(e.what());
+    return MOEBLAS_INTERNAL_ERROR;
+  } catch (...) {
+    set_last_error("unknown exception");
+    return MOEBLAS_INTERNAL_ERROR;
+  }
+}
+
+TensorView import(const char* op, const char* name, const moeblas_tensor* t) {
+  if (t == nullptr) return {};
+  if (t->ndim < 0 || t->ndim > MOEBLAS_MAX_NDIM) {
+    ops::fail(op, name, " has ", t->ndim, " dimensions, expected 0 to ", MOEBLAS_MAX_NDIM);
+  }
+  if (t->ndim > 0 && t->shape == nullptr)
+    ops::fail(op, name, " has no shape, expected ", t->ndim, " sizes");
+  // Every element's offset in bytes must be a number, whatever the sizes claim.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 16;
+  int64_t elements = 1, reach = 0;
+  bool empty = false, fits = true;
+  for (int i = 0; i < t->ndim; ++i) {
+    const int64_t size = t->shape[i];
+    if (size < 0)
+      ops::fail(op, name, " has size ", size, " in dimension ", i, ", expected at least 0");
+    empty = empty || size == 0;
+    // Zero sizes do not hide the others: intermediate products are formed of all of them.
+    fits = fits && !__builtin_mul_overflow(elements, size > 0 ? size : 1, &elements) &&
+           elements <= kMost;
+    if (t->strides != nullptr && size > 1) {
+      int64_t span = 0;
+      fits = fits && t->strides[i] > -kMost && t->strides[i] < kMost &&
+             !__builtin_mul_overflow(size - 1, std::abs(t->strides[i]), &span) &&
+             !__builtin_add_overflow(reach, span, &reach) && reach <= kMost;
+    }
+  }
+  if (!fits) ops::fail(op, name, " has shape or strides beyond the address space");
+  TensorView view = TensorView::from(*t);
+  if (t->data == nullptr) view.data = nullptr;
+  return view;
+}
+
+Quantized import(const char* op, const char* name, const moeblas_quantized* given) {
+  if (given == nullptr) ops::fail(op, name, " is missing");
+  const moeblas_quantized q = import_struct(op, name, given, sizeof(moeblas_quantized),
+                                            moeblas_quantized MOEBLAS_QUANTIZED_INIT);
+  Quantized out;
+  out.spec = {static_cast<Mode>(q.mode), q.bits, q.group_size};
+  out.codes = import(op, name, q.codes);
+  out.scales = import(op, "scales", q.scales);
+  out.biases = import(op, "biases", q.biases);
+  out.tensor_scale = import(op, "tensor_scale", q.tensor_scale);
+  if (q.host_tensor_scale != nullptr) out.host_tensor_scale = *q.host_tensor_scale;
+  return out;
+}
+
+Options import(const char* op, const moeblas_options* given) {
+  moeblas_options o = MOEBLAS_OPTIONS_INIT;
+  if (given != nullptr) {
+    o = import_struct(op, "options", given, sizeof(moeblas_options), o);
+  }
+  if (o.precision < MOEBLAS_NATIVE || o.precision > MOEBLAS_FAST) {
+    ops::fail(op, "options.precision is ", o.precision,
+              ", expected 0 (native), 1 (exact) or 2 (fast)");
+  }
+  if (o.query != nullptr && o.query->struct_size < sizeof(moeblas_query)) {
+    ops::fail(op, "options.query.struct_size is ", o.query->struct_size, ", expected at least ",
+              sizeof(moeblas_query), " (sizeof the struct)");
+  }
+  const char* check = std::getenv("MOEBLAS_CHECK_IDS");
+  Options options;
+  options.precision = static_cast<Precision>(o.precision);
+  options.deterministic = o.deterministic != 0;
+  options.check_ids = o.check_ids != 0 || (check != nullptr && std::strcmp(check, "1") == 0);
+  options.kernel = o.kernel;
+  options.workspace = o.workspace;
+  options.workspace_bytes = o.workspace_bytes;
+  options.stream = o.stream;
+  options.query = o.query;
+  return options;
+}
+
+DType import(const char* op, const char* name, moeblas_dtype dtype) {
+  const DType d = from_dlpack(dtype);
+  if (d == DType::other) {
+    ops::fail(op, name, " is an unknown dtype (code ", int{dtype.code}, ", ", int{dtype.bits},
+              " bits, ", int{dtype.lanes}, " lanes)");
+  }
+  return d;
+}
+
+void write(moeblas_spec* out, const char* op, const Spec& spec) {
+  if (out == nullptr) ops::fail(op, "out is missing, expected a moeblas_spec to write");
+  *out = {};
+  out->dtype = to_dlpack(spec.dtype);
+  out->ndim = spec.shape.ndim();
+  for (int i = 0; i < spec.shape.ndim(); ++i) out->shape[i] = spec.shape[i];
+}
+
+}  // namespace moeblas::capi
+
+extern "C" const char* moeblas_last_error(void) { return moeblas::capi::last_error; }

@@ -1,0 +1,84 @@
+// Reading and writing single elements of any dtype that the operations take.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "dispatch/problem.h"
+#include "formats/float16.h"
+
+namespace moeblas::cpu {
+
+template <class T>
+T load_as(const void* p, int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(p) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+template <class T>
+void store_as(void* p, int64_t i, T value) {
+  std::memcpy(static_cast<char*>(p) + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// Element i of a float32, float16 or bfloat16 array.
+inline float load_float(const void* p, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::f16:
+      return formats::float16_to_float(load_as<uint16_t>(p, i));
+    case DType::bf16:
+      return formats::bfloat16_to_float(load_as<uint16_t>(p, i));
+    default:
+      return load_as<float>(p, i);
+  }
+}
+
+// One rounding to the dtype.
+inline void store_float(void* p, DType dtype, int64_t i, float value) {
+  switch (dtype) {
+    case DType::f16:
+      return store_as(p, i, formats::float_to_float16(value));
+    case DType::bf16:
+      return store_as(p, i, formats::float_to_bfloat16(value));
+    default:
+      return store_as(p, i, value);
+  }
+}
+
+// count elements from `first`, `stride` apart, as float32.
+inline void load_floats(const void* p, DType dtype, int64_t first, int64_t stride, int64_t count,
+                        float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = load_float(p, dtype, first + i * stride);
+}
+
+// Element i of an integer array; unsigned values beyond int64 become its largest value, which is
+// out of every range.
+inline int64_t load_integer(const void* p, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::i8:
+      return load_as<int8_t>(p, i);
+    case DType::i16:
+      return load_as<int16_t>(p, i);
+    case DType::i32:
+      return load_as<int32_t>(p, i);
+    case DType::u8:
+      return load_as<uint8_t>(p, i);
+    case DType::u16:
+      return load_as<uint16_t>(p, i);
+    case DType::u32:
+      return load_as<uint32_t>(p, i);
+    case DType::u64: {
+      const auto u = load_as<uint64_t>(p, i);
+      constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+      return static_cast<int64_t>(u < most ? u : most);
+    }
+    default:
+      return load_as<int64_t>(p, i);
+  }
+}
+
+inline float load_tensor_scale(const dispatch::TensorScale& scale, int64_t matrix) {
+  return scale.data != nullptr ? load_as<float>(scale.data, matrix * scale.stride) : scale.host;
+}
+
+}  // namespace moeblas::cpu

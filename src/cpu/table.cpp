@@ -1,0 +1,61 @@
+// The CPU's kernels, in order of preference: the first row that takes a problem runs, and the last
+// of each table takes anything.
+#include "cpu/table.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "cpu/matmul_portable.h"
+#include "cpu/quantize_portable.h"
+#include "threads/parallel.h"
+
+namespace moeblas::cpu {
+namespace {
+
+using namespace dispatch;
+
+constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
+
+// clang-format off
+constexpr Row<MatmulProblem> kMatmul[] = {
+  {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, RowRange{},
+   matmul_portable_reject, matmul_portable_workspace, matmul_portable,
+   Summary{"any product; panels of weights decoded once to float32, fixed order of summation"}},
+};
+
+constexpr Row<QuantizeProblem> kQuantize[] = {
+  {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::none), RowRange{},
+   nullptr, nullptr, quantize_portable, Summary{"quantize and dequantize, group by group"}},
+  {Name{"fp8_portable"}, Arch{}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::none), RowRange{},
+   nullptr, nullptr, fp8_portable, Summary{"E4M3 element by element"}},
+};
+// clang-format on
+
+void* allocate(int32_t, size_t bytes, void*) {
+  void* p = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
+constexpr Backend kBackend = {
+    .name = "cpu",
+    .device_type = MOEBLAS_CPU,
+    .matmul = kMatmul,
+    .quantize = kQuantize,
+    .capability = [](int32_t, Reason&) { return 0; },
+    .allocate = allocate,
+    .release = [](int32_t, void* p, void*) noexcept { std::free(p); },
+    .copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+    .describe =
+        [](char* text, size_t bytes) {
+          std::snprintf(text, bytes, "%d threads, portable kernels", threads::num_threads());
+        },
+};
+
+}  // namespace
+
+const Backend& backend() { return kBackend; }
+
+}  // namespace moeblas::cpu

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "dispatch/row.h"
+
+namespace moeblas::cpu {
+
+const dispatch::Backend& backend();
+
+}  // namespace moeblas::cpu

@@ -1,0 +1,232 @@
+#include "dispatch/select.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "formats/formats.h"
+#include "moeblas/error.h"
+
+namespace moeblas::dispatch {
+namespace {
+
+constexpr const char* kGroupingNames[] = {"none", "gather", "offsets", "segments"};
+
+void join(std::string& list, const std::string& item) {
+  if (!list.empty()) list += ", ";
+  list += item;
+}
+
+// The word by which messages and tables name a format.
+std::string format_name(Mode mode, int bits) {
+  std::string text = name(mode);
+  if (mode == Mode::affine) text += std::to_string(bits);
+  return text;
+}
+
+std::string device_name(const Device& device) {
+  const char* type = device.type == MOEBLAS_CPU     ? "cpu"
+                     : device.type == MOEBLAS_CUDA  ? "cuda"
+                     : device.type == MOEBLAS_METAL ? "metal"
+                                                    : "device type ";
+  std::string text = type;
+  if (text.back() == ' ') text += std::to_string(device.type);
+  return device.type == MOEBLAS_CPU ? text : text + ":" + std::to_string(device.id);
+}
+
+const Backend& backend_for(std::span<const Backend* const> backends, const char* op,
+                           const Device& device, int& capability) {
+  std::string present;
+  for (const Backend* backend : backends) {
+    if (backend->device_type == device.type) {
+      Reason why_not;
+      capability = backend->capability(device.id, why_not);
+      if (!why_not) return *backend;
+      throw Error(MOEBLAS_UNSUPPORTED, std::string("[") + op + "] " + device_name(device) +
+                                           " cannot be used: " + why_not.text());
+    }
+    join(present, backend->name);
+  }
+  throw Error(MOEBLAS_UNSUPPORTED, std::string("[") + op + "] the tensors are on " +
+                                       device_name(device) + "; this build has: " + present);
+}
+
+template <class Problem>
+bool has_row(const Backend& backend, const char* kernel) {
+  for (const auto& row : table<Problem>(backend)) {
+    if (std::strcmp(row.name.text, kernel) == 0) return true;
+  }
+  return false;
+}
+
+// The row that the caller or the environment forces. The environment's name counts for the table
+// that holds it and leaves other problems alone; a name that no table holds is an error.
+template <class Problem>
+const char* forced_kernel(std::span<const Backend* const> backends, const Backend& backend,
+                          const Problem& problem) {
+  if (problem.options.kernel != nullptr) return problem.options.kernel;
+  const char* kernel = std::getenv("MOEBLAS_KERNEL");
+  if (kernel == nullptr || *kernel == '\0') return nullptr;
+  if (has_row<Problem>(backend, kernel)) return kernel;
+  for (const Backend* other : backends) {
+    if (has_row<MatmulProblem>(*other, kernel) || has_row<QuantizeProblem>(*other, kernel)) {
+      return nullptr;
+    }
+  }
+  throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op +
+                                            "] MOEBLAS_KERNEL=" + kernel +
+                                            " names no kernel; `moeblas kernels` lists them");
+}
+
+void answer(moeblas_query& query, const char* kernel, size_t bytes, const std::string& text) {
+  query.kernel = kernel;
+  query.workspace_bytes = bytes;
+  if (query.text != nullptr && query.text_bytes > 0) {
+    const size_t length = std::min(text.size(), query.text_bytes - 1);
+    std::memcpy(query.text, text.data(), length);
+    query.text[length] = '\0';
+  }
+}
+
+}  // namespace
+
+std::string describe(Formats formats) {
+  if (formats.has(Formats::quantized() | Formats::dense())) return "all";
+  std::string text;
+  if (formats.has(Formats::dense())) join(text, "dense");
+  if (formats.has(Formats::quantized())) {
+    join(text, "all quantized");
+    return text;
+  }
+  for (int mode = 0; mode < kModes; ++mode) {
+    for (int bits = 1; bits <= 8; ++bits) {
+      const Mode m = static_cast<Mode>(mode);
+      if (formats::any_format(formats::AllFormats{}, m, bits) &&
+          formats.has(Formats::of(m, bits))) {
+        join(text, format_name(m, bits));
+      }
+    }
+  }
+  return text;
+}
+
+std::string describe(DTypes dtypes) {
+  std::string text;
+  for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+    if (dtypes.has(d)) join(text, name(d));
+  }
+  return text;
+}
+
+std::string describe(Groupings groupings) {
+  std::string text;
+  for (int g = 0; g < 4; ++g) {
+    if (groupings.has(static_cast<Grouping>(g))) join(text, kGroupingNames[g]);
+  }
+  return text;
+}
+
+std::string describe(RowRange rows) {
+  const bool open = rows.most == std::numeric_limits<int64_t>::max();
+  if (open && rows.least <= 1) return "any";
+  return std::to_string(rows.least) + ".." + (open ? "" : std::to_string(rows.most));
+}
+
+template <class Problem>
+Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
+  if (capability < row.arch.least) return Reason::of("needs %s", row.arch.text);
+  if (!row.formats.has(Formats::of(problem.format()))) {
+    const auto& spec = problem.format();
+    return Reason::of("%s weights are not among: %s",
+                      spec ? format_name(spec->mode, spec->bits).c_str() : "dense",
+                      describe(row.formats).c_str());
+  }
+  if (!row.dtypes.has(problem.dtype())) {
+    return Reason::of("%s is not among: %s", name(problem.dtype()), describe(row.dtypes).c_str());
+  }
+  if (!row.grouping.has(problem.grouping)) {
+    return Reason::of("grouping %s is not among: %s",
+                      kGroupingNames[static_cast<int>(problem.grouping)],
+                      describe(row.grouping).c_str());
+  }
+  const int64_t rows = problem.total_rows();
+  if (rows < row.rows.least || rows > row.rows.most) {
+    return Reason::of("%lld rows are outside %s", static_cast<long long>(rows),
+                      describe(row.rows).c_str());
+  }
+  return row.reject != nullptr ? row.reject(problem) : Reason();
+}
+
+template <class Problem>
+const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
+                           int capability, const char* forced, std::string* explanation) {
+  std::string lines;
+  bool named = false;
+  for (const auto& row : table) {
+    if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
+    named = true;
+    const Reason reason = why_not(row, problem, capability);
+    lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
+    if (!reason) {
+      if (explanation != nullptr) *explanation = lines;
+      return row;
+    }
+  }
+  if (forced != nullptr && !named) {
+    throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op + "] kernel '" + forced +
+                                              "' is not in the table of this operation");
+  }
+  throw Error(MOEBLAS_UNSUPPORTED,
+              std::string("[") + problem.op + "] " +
+                  (forced != nullptr ? "the forced kernel does not take this problem:\n"
+                                     : "no kernel takes this problem:\n") +
+                  lines);
+}
+
+template <class Problem>
+void run(std::span<const Backend* const> backends, const Problem& problem) {
+  moeblas_query* query = problem.options.query;
+  int capability = 0;
+  const Backend& backend = backend_for(backends, problem.op, problem.device, capability);
+  const char* forced = forced_kernel(backends, backend, problem);
+  if (problem.empty()) {
+    if (query != nullptr) answer(*query, nullptr, 0, "nothing to compute: the output is empty\n");
+    return;
+  }
+  std::string explanation;
+  const Row<Problem>& row =
+      select(table<Problem>(backend), problem, capability, forced, query ? &explanation : nullptr);
+  const size_t bytes = row.workspace != nullptr ? row.workspace(problem) : 0;
+  if (query != nullptr) {
+    answer(*query, row.name.text, bytes, explanation);
+    return;
+  }
+  if (bytes == 0 || problem.options.workspace != nullptr) {
+    if (problem.options.workspace_bytes < bytes ||
+        reinterpret_cast<uintptr_t>(problem.options.workspace) % 64 != 0) {
+      throw Error(MOEBLAS_INVALID_ARGUMENT,
+                  std::string("[") + problem.op + "] options.workspace has " +
+                      std::to_string(problem.options.workspace_bytes) + " bytes, expected " +
+                      std::to_string(bytes) + " aligned to 64 for " + row.name.text);
+    }
+    row.launch(problem, {problem.options.workspace, problem.options.workspace_bytes});
+    return;
+  }
+  const auto release = [&](void* buffer) {
+    backend.release(problem.device.id, buffer, problem.options.stream);
+  };
+  const std::unique_ptr<void, decltype(release)> workspace(
+      backend.allocate(problem.device.id, bytes, problem.options.stream), release);
+  row.launch(problem, {workspace.get(), bytes});
+}
+
+template Reason why_not(const Row<MatmulProblem>&, const MatmulProblem&, int);
+template const Row<MatmulProblem>& select(std::span<const Row<MatmulProblem>>, const MatmulProblem&,
+                                          int, const char*, std::string*);
+template void run(std::span<const Backend* const>, const MatmulProblem&);
+template Reason why_not(const Row<QuantizeProblem>&, const QuantizeProblem&, int);
+template const Row<QuantizeProblem>& select(std::span<const Row<QuantizeProblem>>,
+                                            const QuantizeProblem&, int, const char*, std::string*);
+template void run(std::span<const Backend* const>, const QuantizeProblem&);
+
+}  // namespace moeblas::dispatch

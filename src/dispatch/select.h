@@ -1,0 +1,32 @@
+// Selection: the first row that takes the problem, a forced row, or the reasons why none does.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "dispatch/row.h"
+
+namespace moeblas::dispatch {
+
+// Why `row` does not take `problem` on a device of this capability; empty if it does.
+template <class Problem>
+Reason why_not(const Row<Problem>& row, const Problem& problem, int capability);
+
+// The row that runs. `forced` names the only row to consider (nullptr: all). Where `explanation` is
+// given, it gets a line for every row that was looked at. Throws Error (unsupported) with every
+// row's reason if none takes the problem, or Error (invalid argument) if `forced` names no row.
+template <class Problem>
+const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
+                           int capability, const char* forced, std::string* explanation = nullptr);
+
+// Selects and runs, or answers the problem's query. `backends` is the registry.
+template <class Problem>
+void run(std::span<const Backend* const> backends, const Problem& problem);
+
+// The columns in words, for tables and reasons.
+std::string describe(Formats formats);
+std::string describe(DTypes dtypes);
+std::string describe(Groupings groupings);
+std::string describe(RowRange rows);
+
+}  // namespace moeblas::dispatch
