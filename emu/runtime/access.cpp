@@ -45,7 +45,7 @@ int visit_image(dl_phdr_info* info, std::size_t, void* data) {
 }
 bool in_image(std::size_t address) {
   // Tables are read again and again: the page that was found last answers for itself.
-  thread_local std::size_t known_page = 0;
+  thread_local std::size_t known_page = ~std::size_t(0);
   if (address >> 12 == known_page) return true;
   ImageQuery query{address, false};
   dl_iterate_phdr(&visit_image, &query);
@@ -111,12 +111,16 @@ bool Threadgroup::allowed_in_arena(std::size_t address, std::size_t bytes, Acces
       what += " on threadgroup memory: " + std::string(verb(access)) + " of " +
               std::to_string(bytes) + " bytes at " + s.name + " + " +
               std::to_string(at - s.offset) + " by " + place(self(), running_);
-      if (conflict.kind == Conflict::race)
-        what += "; byte " + std::to_string(conflict.byte) + " was " +
-                (conflict.other_wrote ? "written" : "read") + " by " +
-                place(*lanes_[conflict.other_thread], conflict.other_thread) +
-                ", and no barrier stands between";
-      set_failure(conflict.kind == Conflict::race ? ErrorKind::race : ErrorKind::bounds, what);
+      if (conflict.kind == Conflict::never_written) {
+        if (unwritten_.empty()) unwritten_ = what;
+        return true;
+      }
+      what += "; byte " + std::to_string(conflict.byte) + " was " +
+              (conflict.other_wrote ? "written" : "read") + " by " +
+              place(*lanes_[conflict.other_thread], conflict.other_thread) +
+              ", and no barrier stands between";
+      unwritten_.clear();
+      set_failure(ErrorKind::race, what);
       return false;
     }
     // The piece that begins last before the access is the one that was overrun, unless the access
@@ -140,7 +144,7 @@ void Threadgroup::report_bounds(std::size_t address, std::size_t bytes, Access a
   const Command::Binding* near = nullptr;
   std::size_t distance = kNear;
   for (const auto& b : command_.bindings_) {
-    if (!b.bound) continue;
+    if (!b.bound || b.bytes == 0) continue;
     const std::size_t d = address < b.address             ? b.address - address
                           : address < b.address + b.bytes ? 0
                                                           : address - (b.address + b.bytes);
@@ -150,13 +154,13 @@ void Threadgroup::report_bounds(std::size_t address, std::size_t bytes, Access a
     }
   }
   std::string what = std::string(verb(access)) + " of " + std::to_string(bytes) + " bytes at ";
-  if (near) {
+  if (address < 4096) {
+    what += "a null pointer";
+  } else if (near) {
     const bool under = address < near->address;
     what += "buffer " + std::to_string(near - command_.bindings_.data()) + (under ? " - " : " + ") +
             std::to_string(under ? near->address - address : address - near->address) +
             ", which has " + std::to_string(near->bytes) + " bytes";
-  } else if (address < 4096) {
-    what += "a null pointer";
   } else {
     what += "an address in no buffer that is bound";
   }

@@ -80,10 +80,7 @@ Conflict RaceShadow::check(std::size_t offset, std::size_t bytes, Access access,
       return conflict;
     }
     if (access == Access::read) {
-      if (b.write_group_epoch < by.first_epoch) {
-        conflict.kind = Conflict::never_written;
-        return conflict;
-      }
+      if (b.write_group_epoch < by.first_epoch) conflict.kind = Conflict::never_written;
       note_read(b, by);
       continue;
     }

@@ -54,6 +54,7 @@ Threadgroup::Threadgroup(const Command& command, const DispatchOptions& options,
 void Threadgroup::run(Size position) {
   at_ = position;
   done_ = at_barrier_ = 0;
+  unwritten_.clear();
   first_epoch_ = ++epoch_;
   // Whatever is read before it is written should spoil the result: 0xff.. is a NaN in any format.
   std::memset(arena_.data(), 0xff, arena_.size());
@@ -94,6 +95,7 @@ void Threadgroup::finish() {
   self().wait = Wait::done;
   ++group_of_self().elsewhere;
   if (++done_ == thread_count_) {
+    report_unwritten();
     Fiber::switch_to(self().fiber, main_);
   } else {
     leave_for(queue_.take());
@@ -126,6 +128,13 @@ void Threadgroup::set_failure(ErrorKind kind, const std::string& what) {
   failed_ = true;
   failure_kind_ = kind;
   failure_ = "kernel " + command_.name_ + ", threadgroup " + to_string(at_) + ": " + what;
+  if (!unwritten_.empty() && what != unwritten_) failure_ += "; before that: " + unwritten_;
+}
+
+bool Threadgroup::report_unwritten() {
+  if (unwritten_.empty()) return false;
+  set_failure(ErrorKind::bounds, unwritten_);
+  return true;
 }
 
 void Threadgroup::fail(ErrorKind kind, const char* what, unsigned long number, const Site& site) {
@@ -260,7 +269,10 @@ void Threadgroup::threadgroup_barrier(unsigned flags, const Site& site) {
     return;
   }
   at_barrier_ = 0;
-  if (flags & kOrdersThreadgroupMemory) ++epoch_;
+  if (flags & kOrdersThreadgroupMemory) {
+    if (report_unwritten()) abandon();
+    ++epoch_;
+  }
   for (Simdgroup& group : simdgroups_) group.elsewhere = 0;
   for (unsigned t = 0; t < thread_count_; ++t) {
     lanes_[t]->wait = Wait::none;

@@ -86,6 +86,7 @@ class Threadgroup {
                   int argument, std::size_t& offset);
   bool allowed(std::size_t address, std::size_t bytes, Access access);
   bool allowed_in_arena(std::size_t address, std::size_t bytes, Access access);
+  bool report_unwritten();
   void set_failure(ErrorKind kind, const std::string& what);
   void report_bounds(std::size_t address, std::size_t bytes, Access access);
   std::string place(const Lane& lane, unsigned thread) const;
@@ -114,6 +115,10 @@ class Threadgroup {
   std::vector<Shared> shared_;
   RaceShadow shadow_;
   const void* last_binding_ = nullptr;
+
+  // The first read of what none had written, told when its epoch ends: if the write still comes in
+  // that epoch, a race is the better name.
+  std::string unwritten_;
 
   bool failed_ = false;
   ErrorKind failure_kind_ = ErrorKind::usage;

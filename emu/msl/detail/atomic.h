@@ -2,6 +2,10 @@
 // device memory only (add and sub besides load, store and exchange).
 #pragma once
 
+#include "address_space.h"
+#include "runtime.h"
+#include "types.h"
+
 namespace metal {
 
 enum memory_order { memory_order_relaxed };

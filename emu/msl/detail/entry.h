@@ -5,6 +5,10 @@
 // value instead: a lane runs a kernel by calling it with no arguments.
 #pragma once
 
+#include "address_space.h"
+#include "runtime.h"
+#include "types.h"
+
 #if defined(MOEBLAS_EMU_CHECK)
 
 #define MB_ARG(attribute)

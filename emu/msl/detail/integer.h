@@ -1,6 +1,8 @@
 // Integer functions: scalars and vectors of every integer type.
 #pragma once
 
+#include "math.h"
+
 namespace metal {
 namespace detail {
 

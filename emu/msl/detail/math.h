@@ -2,6 +2,8 @@
 // for integers too. There is none for bfloat: kernels convert, as they must on a Mac.
 #pragma once
 
+#include "types.h"
+
 namespace metal {
 namespace detail {
 

@@ -2,6 +2,9 @@
 // types up to 32 bits. Neither bool, nor 64-bit integers, nor bfloat are listed.
 #pragma once
 
+#include "math.h"
+#include "runtime.h"
+
 namespace metal {
 namespace detail {
 

@@ -1,6 +1,9 @@
 // Barriers.
 #pragma once
 
+#include "runtime.h"
+#include "types.h"
+
 namespace metal {
 
 enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };

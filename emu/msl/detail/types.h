@@ -1,6 +1,8 @@
 // Scalar and vector types, their constructors, as_type.
 #pragma once
 
+#include "address_space.h"
+
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
