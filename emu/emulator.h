@@ -19,7 +19,8 @@ enum class ErrorKind {
   limit,       // a documented limit of Metal was passed
   collective,  // a simdgroup function or a barrier that not all lanes reach
   race,        // unsynchronised accesses to threadgroup memory
-  bounds       // an access outside of what is bound, or of memory never written
+  bounds,      // an access outside of what is bound, or of memory never written
+  undefined    // what C++ leaves undefined: an index past an array, a misaligned access, ...
 };
 
 class Error : public std::runtime_error {

@@ -47,9 +47,15 @@ else()
   list(APPEND MOEBLAS_EMU_HOOK_FLAGS -fsanitize=kernel-address
     -mllvm -asan-kernel-mem-intrinsic-prefix=1 -mllvm -asan-stack=0 -mllvm -asan-globals=0)
 endif()
+# Undefined behaviour is an error of the emulator (runtime/undefined.cpp), or of the sanitizer where
+# the rest has it. Null pointers are the emulator's in any case: it knows the buffer.
+list(APPEND MOEBLAS_EMU_CODE_FLAGS
+  -fsanitize=alignment,array-bounds,bool,float-cast-overflow,integer-divide-by-zero,return,shift
+  -fsanitize=signed-integer-overflow,unreachable)
 if("undefined" IN_LIST MOEBLAS_EMU_SANITIZERS)
-  list(APPEND MOEBLAS_EMU_CODE_FLAGS -fsanitize=undefined -fno-sanitize=vptr,function
-    -fno-sanitize-recover=undefined)
+  list(APPEND MOEBLAS_EMU_CODE_FLAGS -fno-sanitize-recover=undefined,float-cast-overflow)
+else()
+  list(APPEND MOEBLAS_EMU_CODE_FLAGS -fsanitize-recover=undefined,float-cast-overflow)
 endif()
 
 # Compiles one file; sets <result> to the object.

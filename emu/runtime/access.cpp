@@ -71,6 +71,15 @@ void Threadgroup::check_access(std::size_t address, std::size_t bytes, Access ac
   if (!allowed(address, bytes, access)) abandon();
 }
 
+void Threadgroup::check_aligned_access(std::size_t address, std::size_t bytes, Access access) {
+  check_access(address, bytes, access);
+  if (address % bytes == 0 || self().fiber.on_stack(address, bytes)) return;
+  set_failure(ErrorKind::undefined, std::string(verb(access)) + " of " + std::to_string(bytes) +
+                                        " bytes at a misaligned address (" +
+                                        place(self(), running_) + ")");
+  abandon();
+}
+
 bool Threadgroup::allowed(std::size_t address, std::size_t bytes, Access access) {
   const auto inside = [&](const Command::Binding& b) {
     return address - b.address < b.bytes && bytes <= b.bytes - (address - b.address);
@@ -176,15 +185,21 @@ void check(const volatile void* address, std::size_t bytes, moeblas::emu::Access
   if (group) group->check_access(reinterpret_cast<std::size_t>(address), bytes, access);
 }
 
+void check_aligned(const volatile void* address, std::size_t bytes, moeblas::emu::Access access) {
+  moeblas::emu::Threadgroup* group = moeblas::emu::Threadgroup::running();
+  if (group) group->check_aligned_access(reinterpret_cast<std::size_t>(address), bytes, access);
+}
+
 }  // namespace
 
-// The names are those that clang derives from the prefix it is given.
+// The names are those that clang derives from the prefix it is given. What clang knows to be
+// aligned comes with its size in the name; the rest, as N.
 #define MOEBLAS_EMU_HOOK(bytes)                                     \
   void moeblas_emu_load##bytes##_noabort(const volatile void* p) {  \
-    check(p, bytes, moeblas::emu::Access::read);                    \
+    check_aligned(p, bytes, moeblas::emu::Access::read);            \
   }                                                                 \
   void moeblas_emu_store##bytes##_noabort(const volatile void* p) { \
-    check(p, bytes, moeblas::emu::Access::write);                   \
+    check_aligned(p, bytes, moeblas::emu::Access::write);           \
   }
 
 extern "C" {

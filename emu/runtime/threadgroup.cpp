@@ -143,6 +143,11 @@ void Threadgroup::fail(ErrorKind kind, const char* what, unsigned long number, c
   abandon();
 }
 
+void Threadgroup::fail_at(ErrorKind kind, const char* what, const Site& site) {
+  set_failure(kind, std::string(what) + " (" + to_string(site) + ", " + who(running_) + ")");
+  abandon();
+}
+
 std::string Threadgroup::who(unsigned thread) const {
   return "thread " + std::to_string(thread) + " (simdgroup " + std::to_string(thread / 32) +
          ", lane " + std::to_string(thread % 32) + ")";

@@ -37,9 +37,11 @@ class Threadgroup {
   unsigned position(Position which, unsigned axis) const;
   unsigned lane_index() const { return running_ % 32; }
   void check_access(std::size_t address, std::size_t bytes, Access access);
+  void check_aligned_access(std::size_t address, std::size_t bytes, Access access);
   bool in_threadgroup_memory(std::size_t address) const {
     return address - reinterpret_cast<std::size_t>(arena_.data()) < arena_.size();
   }
+  [[noreturn]] void fail_at(ErrorKind kind, const char* what, const Site& site);
   [[noreturn]] void fail(ErrorKind kind, const char* what, unsigned long number, const Site& site);
 
  private:

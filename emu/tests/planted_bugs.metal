@@ -124,19 +124,35 @@ MB_ENTRY(load_before_buffer);
 
 MB_KERNEL void store_past_stage(MB_DEVICE float* y MB_ARG(buffer(0)) MB_GRID) {
   MB_TG_ARRAY(float, stage, [64]);
-  stage[mb_thread.x + 1] = 1.0f;
+  MB_TG float* next = stage + 1;
+  next[mb_thread.x] = 1.0f;
   y[mb_thread.x] = 1.0f;
 }
 MB_ENTRY(store_past_stage);
 
-// A thread's array of four takes N results.
+// A thread's array of four takes five results, by way of a pointer that does not tell its length.
 MB_KERNEL void store_past_thread_array(MB_DEVICE float* y MB_ARG(buffer(0)),
                                        MB_DEVICE const uint* n MB_ARG(buffer(1)) MB_GRID) {
   float results[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (uint i = 0; i < n[0]; ++i) results[i] += float(i);
-  for (uint i = 0; i < n[0]; ++i) y[mb_thread.x] += results[i];
+  MB_THREAD float* next = results;
+  for (uint i = 0; i < n[0]; ++i) next[i] += float(i);
+  for (uint i = 0; i < n[0]; ++i) y[mb_thread.x] += next[i];
 }
 MB_ENTRY(store_past_thread_array);
+
+// Runs out of a row into the next one: inside of the array, and wrong all the same.
+MB_KERNEL void store_past_row(MB_DEVICE float* y MB_ARG(buffer(0)) MB_GRID) {
+  MB_TG_ARRAY(float, stage, [64][8]);
+  for (uint i = 0; i < mb_groups.x + 8; ++i) stage[mb_thread.x][i] = 1.0f;
+  y[mb_thread.x] = 1.0f;
+}
+MB_ENTRY(store_past_row);
+
+MB_KERNEL void misaligned_vector(MB_DEVICE float* y MB_ARG(buffer(0)) MB_GRID) {
+  MB_DEVICE metal::float4* v = (MB_DEVICE metal::float4*)(y + mb_thread.x % 8);
+  y[mb_thread.x] = v[0].x;
+}
+MB_ENTRY(misaligned_vector);
 
 MB_KERNEL void too_much_threadgroup_memory(MB_DEVICE float* y MB_ARG(buffer(0)) MB_GRID) {
   MB_TG_ARRAY(float, first, [4096]);

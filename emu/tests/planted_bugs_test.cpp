@@ -119,6 +119,18 @@ TEST_P(PlantedBugs, StorePastThreadArray) {
 }
 #endif
 
+#if !defined(MOEBLAS_EMU_UBSAN)  // which ends the program
+TEST_P(PlantedBugs, StorePastRow) {
+  const std::string message = run(ErrorKind::undefined, "store_past_row");
+  EXPECT_MENTIONS(message, "an index past the end of an array");
+  EXPECT_MENTIONS(message, "planted_bugs.metal:");
+}
+
+TEST_P(PlantedBugs, MisalignedVector) {
+  EXPECT_MENTIONS(run(ErrorKind::undefined, "misaligned_vector"), "misaligned");
+}
+#endif
+
 TEST_P(PlantedBugs, TooMuchThreadgroupMemory) {
   EXPECT_MENTIONS(run(ErrorKind::limit, "too_much_threadgroup_memory"), "second brings it to");
 }
