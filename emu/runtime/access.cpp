@@ -229,3 +229,8 @@ void* moeblas_emu_memset(void* to, int value, std::size_t bytes) {
   return std::memset(to, value, bytes);
 }
 }
+
+// Called before what does not return; only the sanitizer itself has work to do there.
+#if !defined(MOEBLAS_EMU_ASAN)
+extern "C" __attribute__((weak)) void __asan_handle_no_return() {}
+#endif

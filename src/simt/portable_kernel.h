@@ -71,20 +71,14 @@ using namespace metal;
 #define MB_PARAMS(type, name, index) const __grid_constant__ type name
 #define MB_GRID
 #define MB_TG_ARRAY(type, name, extents) __shared__ alignas(16) type name extents
-#define MB_INSTANTIATE(name, ...)             \
-  template decltype(__VA_ARGS__) __VA_ARGS__; \
-  MB_CUDA_ROW(name, __VA_ARGS__)
+#define MB_INSTANTIATE(name, ...) MB_CUDA_ROW(name, __VA_ARGS__)
 #define MB_ENTRY(name) MB_CUDA_ROW(name, name)
 
-// The rows that the host looks kernels up in; device compilation has no use for them.
-#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
-#define MB_CUDA_ROW(name, ...) static_assert(true, "")
-#else
+// The rows that the host looks kernels up in. Taking the address is what instantiates a template.
 #define MB_CUDA_ROW(name, ...)                             \
   static const ::moeblas::simt::CudaKernel mb_row_##name { \
     #name, reinterpret_cast<const void*>(&__VA_ARGS__)     \
   }
-#endif
 
 #else
 #error "kernel text is for Metal, CUDA or the emulator"
