@@ -12,7 +12,7 @@ find_program(MOEBLAS_EMU_CCACHE ccache)
 string(TOUPPER "${CMAKE_BUILD_TYPE}" moeblas_emu_build_type)
 set(moeblas_emu_cxx_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${moeblas_emu_build_type}}")
 set(MOEBLAS_EMU_SANITIZERS "")
-foreach(sanitizer address undefined)
+foreach(sanitizer address thread undefined)
   if(moeblas_emu_cxx_flags MATCHES "-fsanitize=[a-z,-]*${sanitizer}")
     list(APPEND MOEBLAS_EMU_SANITIZERS ${sanitizer})
   endif()
@@ -47,12 +47,12 @@ else()
   list(APPEND MOEBLAS_EMU_HOOK_FLAGS -fsanitize=kernel-address
     -mllvm -asan-kernel-mem-intrinsic-prefix=1 -mllvm -asan-stack=0 -mllvm -asan-globals=0)
 endif()
-# Undefined behaviour is an error of the emulator (runtime/undefined.cpp), or of the sanitizer where
-# the rest has it. Null pointers are the emulator's in any case: it knows the buffer.
+# Undefined behaviour is an error of the emulator (runtime/undefined.cpp). With any sanitizer on, its
+# library brings the handlers, and the program ends at the fault. Null pointers are the emulator's in any case: it knows the buffer.
 list(APPEND MOEBLAS_EMU_CODE_FLAGS
   -fsanitize=alignment,array-bounds,bool,float-cast-overflow,integer-divide-by-zero,return,shift
   -fsanitize=signed-integer-overflow,unreachable)
-if("undefined" IN_LIST MOEBLAS_EMU_SANITIZERS)
+if(MOEBLAS_EMU_SANITIZERS)
   list(APPEND MOEBLAS_EMU_CODE_FLAGS -fno-sanitize-recover=undefined,float-cast-overflow)
 else()
   list(APPEND MOEBLAS_EMU_CODE_FLAGS -fsanitize-recover=undefined,float-cast-overflow)

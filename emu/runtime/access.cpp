@@ -61,8 +61,7 @@ void Threadgroup::check_access(std::size_t address, std::size_t bytes, Access ac
 #if defined(MOEBLAS_EMU_ASAN)
     if (__asan_region_is_poisoned(reinterpret_cast<void*>(address), bytes)) {
       set_failure(ErrorKind::bounds, std::string(verb(access)) + " of " + std::to_string(bytes) +
-                                         " bytes past an array in thread memory (" +
-                                         place(self(), running_) + ")");
+                                         " bytes past an array in thread memory" + by_self());
       abandon();
     }
 #endif
@@ -73,10 +72,9 @@ void Threadgroup::check_access(std::size_t address, std::size_t bytes, Access ac
 
 void Threadgroup::check_aligned_access(std::size_t address, std::size_t bytes, Access access) {
   check_access(address, bytes, access);
-  if (address % bytes == 0 || self().fiber.on_stack(address, bytes)) return;
+  if ((address & (bytes - 1)) == 0 || self().fiber.on_stack(address, bytes)) return;
   set_failure(ErrorKind::undefined, std::string(verb(access)) + " of " + std::to_string(bytes) +
-                                        " bytes at a misaligned address (" +
-                                        place(self(), running_) + ")");
+                                        " bytes at a misaligned address" + by_self());
   abandon();
 }
 
@@ -96,8 +94,7 @@ bool Threadgroup::allowed(std::size_t address, std::size_t bytes, Access access)
     if (access == Access::read || last->writable) return true;
     set_failure(ErrorKind::bounds, std::string(verb(access)) + " to buffer " +
                                        std::to_string(last - command_.bindings_.data()) +
-                                       ", which is bound for reading only (" +
-                                       place(self(), running_) + ")");
+                                       ", which is bound for reading only" + by_self());
     return false;
   }
   const Simdgroup& group = group_of_self();
@@ -119,15 +116,14 @@ bool Threadgroup::allowed_in_arena(std::size_t address, std::size_t bytes, Acces
       std::string what = conflict.kind == Conflict::race ? "race" : "read of what none wrote";
       what += " on threadgroup memory: " + std::string(verb(access)) + " of " +
               std::to_string(bytes) + " bytes at " + s.name + " + " +
-              std::to_string(at - s.offset) + " by " + place(self(), running_);
+              std::to_string(at - s.offset) + by_self();
       if (conflict.kind == Conflict::never_written) {
         if (unwritten_.empty()) unwritten_ = what;
         return true;
       }
       what += "; byte " + std::to_string(conflict.byte) + " was " +
-              (conflict.other_wrote ? "written" : "read") + " by " +
-              place(*lanes_[conflict.other_thread], conflict.other_thread) +
-              ", and no barrier stands between";
+              (conflict.other_wrote ? "written" : "read") + " by " + who(conflict.other_thread) +
+              ", which " + place(conflict.other_thread) + ", and no barrier stands between";
       unwritten_.clear();
       set_failure(ErrorKind::race, what);
       return false;
@@ -145,7 +141,7 @@ bool Threadgroup::allowed_in_arena(std::size_t address, std::size_t bytes, Acces
   } else {
     what += "threadgroup memory, of which there is none";
   }
-  set_failure(ErrorKind::bounds, what + " (" + place(self(), running_) + ")");
+  set_failure(ErrorKind::bounds, what + by_self());
   return false;
 }
 
@@ -173,7 +169,7 @@ void Threadgroup::report_bounds(std::size_t address, std::size_t bytes, Access a
   } else {
     what += "an address in no buffer that is bound";
   }
-  set_failure(ErrorKind::bounds, what + " (" + place(self(), running_) + ")");
+  set_failure(ErrorKind::bounds, what + by_self());
 }
 
 }  // namespace moeblas::emu

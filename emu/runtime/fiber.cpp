@@ -13,12 +13,13 @@
 #if defined(MOEBLAS_EMU_TSAN)
 #include <sanitizer/tsan_interface.h>
 #endif
-#if !defined(__x86_64__) && !defined(__aarch64__)
-#include <ucontext.h>
+#if !defined(__x86_64__) && !defined(__aarch64__) && !defined(MOEBLAS_EMU_UCONTEXT)
 #define MOEBLAS_EMU_UCONTEXT 1
 #endif
 
-#if !defined(MOEBLAS_EMU_UCONTEXT)
+#if defined(MOEBLAS_EMU_UCONTEXT)
+#include <ucontext.h>
+#else
 // Saves the callee-saved registers on the running stack, stores the stack pointer to *save, and
 // takes up the other stack where it was left.
 extern "C" void moeblas_emu_switch(void** save, void* to);

@@ -5,8 +5,6 @@
 namespace moeblas::emu {
 namespace {
 
-thread_local Threadgroup* t_running = nullptr;
-
 // Between two pieces of threadgroup memory, so that running past one is not a hit on the next.
 constexpr std::size_t kGap = 128;
 // The value of mem_flags::mem_threadgroup.
@@ -31,7 +29,7 @@ std::string to_string(Size s) {
 
 }  // namespace
 
-Threadgroup* Threadgroup::running() { return t_running; }
+__thread Threadgroup* Threadgroup::running_group_ = nullptr;
 
 Threadgroup::Threadgroup(const Command& command, const DispatchOptions& options, Size threadgroups,
                          Size threads)
@@ -73,11 +71,11 @@ void Threadgroup::run(Size position) {
   const std::uint64_t number =
       position.x + std::uint64_t(groups_.x) * (position.y + std::uint64_t(groups_.y) * position.z);
   queue_.start(thread_count_, options_.schedule, options_.seed + number);
-  Threadgroup* outer = t_running;
-  t_running = this;
+  Threadgroup* outer = running_group_;
+  running_group_ = this;
   running_ = static_cast<unsigned>(queue_.take());
   Fiber::switch_to(main_, self().fiber);
-  t_running = outer;
+  running_group_ = outer;
   if (failed_) throw Error(failure_kind_, failure_);
 }
 
@@ -153,18 +151,18 @@ std::string Threadgroup::who(unsigned thread) const {
          ", lane " + std::to_string(thread % 32) + ")";
 }
 
-std::string Threadgroup::place(const Lane& lane, unsigned thread) const {
-  const std::string name = who(thread);
+std::string Threadgroup::place(unsigned thread) const {
+  const Lane& lane = *lanes_[thread];
   switch (lane.wait) {
     case Wait::done:
-      return name + " has returned";
+      return "has returned";
     case Wait::none:
-      return name + " is past " + to_string(lane.last_met);
+      return "is past " + to_string(lane.last_met);
     case Wait::collective:
     case Wait::barrier:
       break;
   }
-  return name + " is at " + lane.operation + " (" + to_string(lane.site) + ")";
+  return std::string("is at ") + lane.operation + " (" + to_string(lane.site) + ")";
 }
 
 void Threadgroup::report_meeting(const char* operation, const Site& site, unsigned parameter) {
@@ -188,7 +186,7 @@ void Threadgroup::report_meeting(const char* operation, const Site& site, unsign
       what += "with " + std::to_string(parameter) + " where " + who(t) + " has " +
               std::to_string(other.parameter);
     } else {
-      what += "while " + place(other, t);
+      what += "while " + who(t) + " " + place(t);
     }
     set_failure(ErrorKind::collective, what);
     return;
@@ -250,7 +248,7 @@ void Threadgroup::report_barrier(const Site& site) {
     if (other.wait == Wait::collective && t / 32 != running_ / 32) continue;
     set_failure(ErrorKind::collective, "barrier not uniform: " + who(running_) +
                                            " is at threadgroup_barrier (" + to_string(site) +
-                                           ") while " + place(other, t));
+                                           ") while " + who(t) + " " + place(t));
     return;
   }
 }
@@ -294,7 +292,8 @@ void Threadgroup::report_return() {
     if (!waits_for_me) continue;
     set_failure(ErrorKind::collective,
                 std::string(other.wait == Wait::barrier ? "barrier" : "collective") +
-                    " not uniform: " + who(running_) + " has returned while " + place(other, t));
+                    " not uniform: " + who(running_) + " has returned while " + who(t) + " " +
+                    place(t));
     return;
   }
 }

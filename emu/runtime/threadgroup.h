@@ -23,7 +23,7 @@ class Threadgroup {
   void run(Size position);
 
   // The threadgroup whose lane is running on this thread of the CPU, or null.
-  static Threadgroup* running();
+  static Threadgroup* running() { return running_group_; }
 
   // What lanes call. Each returns to the lane, or abandons it for an error.
   const unsigned char* exchange(const char* operation, const Site& site, const void* value,
@@ -91,8 +91,12 @@ class Threadgroup {
   bool report_unwritten();
   void set_failure(ErrorKind kind, const std::string& what);
   void report_bounds(std::size_t address, std::size_t bytes, Access access);
-  std::string place(const Lane& lane, unsigned thread) const;
+  std::string place(unsigned thread) const;
+  std::string by_self() const { return ", by " + who(running_) + ", which " + place(running_); }
   std::string who(unsigned thread) const;
+
+  // Read before every access: a plain thread variable, without the wrapper of thread_local.
+  static __thread Threadgroup* running_group_;
 
   const Command& command_;
   const DispatchOptions options_;

@@ -1,6 +1,6 @@
 // Undefined behaviour in kernel text - an index past an array, a misaligned vector, a shift too far
 // - as an error of the emulator. clang calls these where its checks fail; the first thing that each
-// is given is the place. Weak: in a build with UndefinedBehaviorSanitizer that one's own take over.
+// is given is the place. Weak: in a build with a sanitizer the handlers of its library take over.
 #include "threadgroup.h"
 
 namespace {

@@ -1,4 +1,5 @@
 // One value per built-in function, written out for the test to compare.
+#include "formats/portable.h"
 #include "simt/portable_kernel.h"
 
 namespace moeblas {
@@ -43,7 +44,7 @@ MB_GPU_FN void collect_math(MB_DEVICE const float* x, MB_DEVICE float* y) {
   y[at++] = float(popcount(uint(0xf0f1u)));
   y[at++] = float(clz(uint(1)));
   y[at++] = float(ctz(uint(8)));
-  y[at++] = as_type<float>(0x40490fdbu);
+  y[at++] = moeblas::formats::bits_to_float(0x40490fdbu);
   y[at++] = isnan(as_type<float>(0x7fc00000u)) && isinf(as_type<float>(0x7f800000u)) ? 1.0f : 0.0f;
   const float4 v = float4(uint4(1u, 2u, 3u, 4u)) * 2.0f;
   y[at++] = dot(v, float4(a));

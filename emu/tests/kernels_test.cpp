@@ -82,6 +82,21 @@ TEST_P(Kernels, Histogram) {
   }
 }
 
+TEST_P(Kernels, ThreadgroupArgument) {
+  std::vector<std::uint32_t> y(64);
+  for (unsigned i = 0; i < 64; ++i) y[i] = i;
+  Command command("reverse");
+  command.bind(0, y.data(), bytes_of(y));
+  const auto run = [&] { command.dispatch({1, 1, 1}, {64, 1, 1}, options()); };
+  EXPECT_MENTIONS(error_of(ErrorKind::usage, run), "no length was set for threadgroup memory 0");
+  command.set_threadgroup_memory(0, 128);
+  EXPECT_MENTIONS(error_of(ErrorKind::bounds, run), "threadgroup argument 0");
+  for (unsigned i = 0; i < 64; ++i) y[i] = i;
+  command.set_threadgroup_memory(0, 256);
+  run();
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(y[i], 63 - i);
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, Kernels, all_schedules(), schedule_name);
 
 }  // namespace

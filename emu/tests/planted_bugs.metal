@@ -24,6 +24,22 @@ MB_KERNEL void write_before_barrier(MB_DEVICE const float* x MB_ARG(buffer(0)),
 }
 MB_ENTRY(write_before_barrier);
 
+// Sums each step of 64 values across simdgroups; the barrier after the loads is missing. The
+// reduction keeps the lanes of a simdgroup together, so only a simdgroup that runs ahead does harm.
+MB_KERNEL void partials_without_barrier(MB_DEVICE const float* x MB_ARG(buffer(0)),
+                                        MB_DEVICE float* y MB_ARG(buffer(1)) MB_GRID) {
+  MB_TG_ARRAY(float, partials, [2]);
+  float total = 0.0f;
+  for (uint step = 0; step < 3; ++step) {
+    const float sum = metal::simd_sum(x[step * 64 + mb_thread.x]);
+    if (mb_lane == 0) partials[mb_simdgroup] = sum;
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    total += partials[0] + partials[1];
+  }
+  y[mb_thread.x] = total;
+}
+MB_ENTRY(partials_without_barrier);
+
 // A barrier stands there, but it orders device memory only.
 MB_KERNEL void barrier_of_other_memory(MB_DEVICE const float* x MB_ARG(buffer(0)),
                                        MB_DEVICE float* y MB_ARG(buffer(1)) MB_GRID) {

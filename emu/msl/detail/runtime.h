@@ -12,10 +12,12 @@ struct Site {
   int column;
 };
 
+#if defined(__clang__)  // kernel text alone needs it
 constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
                     int column = __builtin_COLUMN()) {
   return Site{file, line, column};
 }
+#endif
 
 enum { kSlotBytes = 16, kSimdWidth = 32 };
 
