@@ -57,7 +57,7 @@ void run_generated(Op op, int64_t cases, const char* kernel) {
   }
   ::testing::Test::RecordProperty("cases", static_cast<int>(count));
   ::testing::Test::RecordProperty("worst_error_over_bound", std::to_string(worst.worst));
-  ::testing::Test::RecordProperty("worst_rms_over_allowed", std::to_string(worst.rms));
+  ::testing::Test::RecordProperty("worst_rms_over_float32_sum", std::to_string(worst.rms));
 }
 
 }  // namespace moeblas::test

@@ -20,7 +20,8 @@
 // The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
 // error must be at most twice that of a float32 sum, one product after the other. Where that sum
 // happens to be exact, or the case is too small for its error to mean anything, the error that
-// independent roundings of the same partial sums have on average (u/sqrt(3) of each) stands in.
+// independent roundings of the same partial sums have on average (u/sqrt(3) of each) stands in,
+// with four standard deviations of what so few numbers scatter by.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +66,8 @@ class Accumulator {
 
 // The error of a case against what it may be; the largest of each is worth publishing.
 struct Agreement {
-  double worst = 0;  // largest |error| / bound of any element
-  double rms = 0;    // RMS error / allowed RMS error
+  double worst = 0;  // largest |error| / bound of any float32 element
+  double rms = 0;    // RMS error / that of the float32 sum; at most 2
 };
 
 // An empty string if `got` (row-major, of dtype `out`) is right, else the first element that is
