@@ -53,7 +53,8 @@ GuardedMemory::GuardedMemory(size_t bytes, Side side, uint8_t fill, size_t align
   pages_ = static_cast<uint8_t*>(pages);
   if (room > 0) {
     if (mprotect(pages_ + page, room, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
-    std::memset(pages_ + page, fill, room);
+    // Fresh pages are zero, and stay without memory until they are touched.
+    if (fill != 0) std::memset(pages_ + page, fill, room);
   }
   data_ = pages_ + page;
   if (side == Side::right) data_ += (room - bytes) / alignment * alignment;
