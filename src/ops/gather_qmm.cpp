@@ -28,6 +28,7 @@ Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& i
   rows.strides = {x.strides[0], 0, x.strides[1]};
   Product result = gathered(kQmv, {"x", x}, matrices_of(rows), {"w", w.codes},
                             quantized_weights(kQmv, w, true), true, {}, ids);
+  result.problem.w_position.name = "expert_indices";
   result.squeeze_m = true;
   result.out.shape = {x.shape[0], result.problem.n};
   return result;
