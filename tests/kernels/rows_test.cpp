@@ -17,13 +17,19 @@ bool serves(const moeblas_kernel& row, Op op) {
   return std::string(row.problem) == (is_product(op) ? "matmul" : "quantize");
 }
 
+// Problems whose operations have no generated cases yet; their tests are elsewhere.
+bool generated(const moeblas_kernel& row) {
+  const std::string problem = row.problem;
+  return problem != "route" && problem != "permute" && problem != "ffn";
+}
+
 // Rows of other devices are forced where their devices are; a row that needs more than this
 // machine has refuses everything by naming it.
 bool elsewhere(const moeblas_kernel& row) { return std::string(row.backend) != "cpu"; }
 
 TEST(Rows, EveryRowIsRightOnWhatItTakes) {
   for (const moeblas_kernel& row : kernels()) {
-    if (elsewhere(row)) continue;
+    if (elsewhere(row) || !generated(row)) continue;
     int taken_in_all = 0;
     bool missing = false;
     for (int i = 0; i < kOps; ++i) {
