@@ -27,9 +27,11 @@ std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> ti
   std::vector<Samples> samples(timers.size());
   std::vector<double> spent(timers.size(), 0.0);
   for (size_t i = 0; i < timers.size(); ++i) {
-    // The first call of a kernel pays for pages, threads and code; the second one is an estimate.
-    timers[i]->sample(1);
-    const double estimate = std::max(timers[i]->sample(1), 1e-9);
+    // The first call of a kernel pays for pages, threads and code; the second one is an estimate,
+    // unless the first took so long that those do not matter.
+    double estimate = timers[i]->sample(1);
+    if (estimate < budget.seconds) estimate = timers[i]->sample(1);
+    estimate = std::max(estimate, 1e-9);
     samples[i].calls = std::clamp(static_cast<int64_t>(std::ceil(sample_seconds / estimate)),
                                   int64_t{1}, kMostCalls);
     if (samples[i].calls > 1) timers[i]->sample(samples[i].calls);

@@ -208,7 +208,7 @@ void ProductCase::weight_row(int64_t stack, int64_t matrix, int64_t n, std::vect
 }
 
 Verdict ProductCase::check(int64_t set, const Options& options, const Tamper& tamper) {
-  constexpr int64_t kSamples_ = 384;
+  constexpr int64_t kMost = 1024;
   const CaseSpec& s = spec();
   const int64_t n = shape_.n, k = shape_.k, element = size(s.dtype);
   std::vector<uint8_t> out = out_.download(set);
@@ -222,11 +222,12 @@ Verdict ProductCase::check(int64_t set, const Options& options, const Tamper& ta
   std::vector<uint8_t> x(static_cast<size_t>(k * element));
   std::vector<double> w(static_cast<size_t>(k)), m(w.size());
   const Random random = Random(s.seed).stream(kSamples);
-  const int64_t samples = std::min(kSamples_, rows_ * n);
+  const int64_t samples = std::min(kMost, rows_ * n);
   for (int64_t i = 0; i < samples; ++i) {
-    // The four corners, then anywhere; every output where there are that few.
-    int64_t row = static_cast<int64_t>(random.bits(2 * i) % static_cast<uint64_t>(rows_));
-    int64_t col = static_cast<int64_t>(random.bits(2 * i + 1) % static_cast<uint64_t>(n));
+    // The four corners, then rows from all over, each somewhere; every output where there are that
+    // few.
+    int64_t row = i * rows_ / samples;
+    int64_t col = static_cast<int64_t>(random.bits(i) % static_cast<uint64_t>(n));
     if (samples == rows_ * n) {
       row = i / n, col = i % n;
     } else if (i < 4) {
