@@ -37,7 +37,6 @@ struct Precise {
   DType dtype = DType::f32;       // of x and the output
   std::optional<QuantSpec> spec;  // of the weights
   Precision precision = Precision::native;
-  bool deterministic = false;
 };
 
 // The error that float32 accumulation and one rounding of the output may leave, and no more. The

@@ -5,14 +5,14 @@
 
 Arithmetic intensity (FLOP per necessary byte) against GFLOP/s, both logarithmic. The roofs are the
 run's own: the read bandwidth and the float32 and bfloat16 ceilings that were measured around each
-group (means over the run); every (case, kernel) is a labelled point. Runs on different devices or
-numbers of threads have roofs of their own. Conversions do no counted arithmetic and are left out.
+group (the highest of the run). Every (case, kernel) is a numbered point, with its name in the list
+beside the plot. Runs on different devices or numbers of threads have roofs of their own. Conversions
+do no counted arithmetic and are left out.
 """
 
 import argparse
 import json
 from collections import defaultdict
-from statistics import mean
 
 import matplotlib
 
@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 
 
 def roofs_of(runs):
-    """{(device, threads): {ceiling: mean over groups and over before and after}}"""
+    """{(device, threads): {ceiling: the highest over groups, before and after}}"""
     values = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for result in run["results"]:
@@ -30,15 +30,7 @@ def roofs_of(runs):
             for when in ("ceilings_before", "ceilings_after"):
                 for name in ("read_bytes_per_s", "f32_flop_per_s", "bf16_dot_flop_per_s"):
                     roof[name].append(group[when][name])
-    return {key: {name: mean(v) for name, v in roof.items()} for key, roof in values.items()}
-
-
-def label_of(result):
-    words = [result["op"], result["shape"]]
-    if result.get("projection"):
-        words.append(result["projection"])
-    words += [f"T={result['tokens']}", result["format"], result["dtype"]]
-    return " ".join(words)
+    return {key: {name: max(v) for name, v in roof.items()} for key, roof in values.items()}
 
 
 def draw_roof(axes, roof, intensities, name, style):
@@ -64,7 +56,6 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="JSON of moeblas bench")
     parser.add_argument("-o", "--output", default="roofline.png", help=".png or .svg")
-    parser.add_argument("--no-labels", action="store_true", help="points without text")
     args = parser.parse_args()
 
     runs = []
@@ -75,32 +66,37 @@ def main():
             parser.error(f"{name}: schema {run.get('schema')}, expected 1")
         runs.append(run)
 
-    points = defaultdict(list)  # by kernel: (intensity, GFLOP/s, label)
+    points = defaultdict(list)  # by kernel: (number, intensity, GFLOP/s)
+    names = []
     for run in runs:
         for result in run["results"]:
             work = result["work"]
             if work["flop"] == 0:
                 continue
             intensity = work["flop"] / (work["read_bytes"] + work["write_bytes"])
-            points[result["kernel"]].append(
-                (intensity, result["flop_per_s"] / 1e9, label_of(result)))
+            share = 100 * result["floor"]["share"]
+            names.append(f"{result['name']} {result['threads']}T: {share:.3g} %")
+            points[result["kernel"]].append((len(names), intensity, result["flop_per_s"] / 1e9))
     if not points:
         parser.error("no products in these files")
 
-    figure, axes = plt.subplots(figsize=(11, 7))
+    figure, axes = plt.subplots(figsize=(14, 7))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    intensities = [p[0] for ps in points.values() for p in ps]
+    intensities = [p[1] for ps in points.values() for p in ps]
     styles = ["-", "--", ":", "-."]
     for i, ((device, threads), roof) in enumerate(sorted(roofs_of(runs).items())):
         draw_roof(axes, roof, intensities, f"{device}, {threads} threads", styles[i % len(styles)])
     markers = "osD^v<>Pp*"
     for i, (kernel, ps) in enumerate(sorted(points.items())):
-        axes.plot([p[0] for p in ps], [p[1] for p in ps], markers[i % len(markers)], markersize=5,
+        axes.plot([p[1] for p in ps], [p[2] for p in ps], markers[i % len(markers)], markersize=5,
                   label=kernel)
-        if not args.no_labels:
-            for x, y, text in ps:
-                axes.annotate(text, (x, y), fontsize=6, xytext=(4, 2), textcoords="offset points")
+        for number, x, y in ps:
+            axes.annotate(str(number), (x, y), fontsize=7, xytext=(4, 2),
+                          textcoords="offset points")
+    listing = "\n".join(f"{i:3} {name}" for i, name in enumerate(names, 1))
+    axes.text(1.02, 1.0, "share of the floor\n" + listing, transform=axes.transAxes, va="top",
+              family="monospace", fontsize=min(7, 500 / (len(names) + 2)))
     axes.set_xlabel("FLOP per necessary byte")
     axes.set_ylabel("GFLOP/s")
     commits = sorted({run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "")
@@ -108,9 +104,9 @@ def main():
     dates = sorted({run["date"][:10] for run in runs})
     axes.set_title(f"moeblas {', '.join(commits)}, {', '.join(dates)}", fontsize=10)
     axes.grid(True, which="both", linewidth=0.3, alpha=0.6)
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="upper left", fontsize=8)
     figure.tight_layout()
-    figure.savefig(args.output, dpi=160)
+    figure.savefig(args.output, dpi=160, bbox_inches="tight")
 
 
 if __name__ == "__main__":

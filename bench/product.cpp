@@ -218,9 +218,9 @@ Verdict ProductCase::check(int64_t set, const Options& options, const Tamper& ta
 
   const Place p = place(set);
   const Precise precise{k, s.dtype, quantized_ ? std::optional(s.format) : std::nullopt,
-                        options.precision, options.deterministic};
-  std::vector<uint8_t> x(static_cast<size_t>(k * element));
-  std::vector<double> w(static_cast<size_t>(k)), m(w.size());
+                        options.precision};
+  std::vector<uint8_t> stored(static_cast<size_t>(k * element));
+  std::vector<double> x(static_cast<size_t>(k)), w(x.size()), m(x.size());
   const Random random = Random(s.seed).stream(kSamples);
   const int64_t samples = std::min(kMost, rows_ * n);
   for (int64_t i = 0; i < samples; ++i) {
@@ -235,13 +235,14 @@ Verdict ProductCase::check(int64_t set, const Options& options, const Tamper& ta
     }
     const int32_t expert = p.experts[static_cast<size_t>(labels_[static_cast<size_t>(row)])];
     const int64_t x_row = row_rule_ == Rows::shared ? row / shape_.top_k : row;
-    x_source_((set * x_rows() + x_row) * k, k, x.data());
+    x_source_((set * x_rows() + x_row) * k, k, stored.data());
     weight_row(p.stack, expert, col, w, m);
-    Sum sum;
     for (int64_t j = 0; j < k; ++j) {
-      const auto at = static_cast<size_t>(j);
-      sum.add(load_float(x.data(), s.dtype, j), w[at], m[at]);
+      x[static_cast<size_t>(j)] = load_float(stored.data(), s.dtype, j);
     }
+    transform_x(x);
+    Sum sum;
+    for (size_t j = 0; j < x.size(); ++j) sum.add(x[j], w[j], m[j]);
     verdict.add(
         load_float(out.data(), s.dtype, row * n + col), sum.y, error_limit(sum, precise),
         [&] { return "out[row " + std::to_string(row) + ", " + std::to_string(col) + "]"; });

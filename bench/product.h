@@ -46,6 +46,8 @@ class ProductCase : public Case {
   virtual std::vector<int32_t> index(const std::vector<int32_t>& experts) const { return experts; }
   virtual Shape out_shape() const = 0;
   virtual void run(const Operands& operands, const Options& options) = 0;
+  // What the operation's definition does to a row of x before the product; for the check.
+  virtual void transform_x(std::span<double>) const {}
 
   int64_t tokens() const { return spec().tokens; }
   int64_t rows() const { return rows_; }  // of the output

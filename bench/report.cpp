@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/build_info.h"
+#include "bench/operations.h"
 
 namespace moeblas::bench {
 namespace {
@@ -36,16 +37,20 @@ Json to_json(const Ceilings& c) {
           {"isa", c.isa}};
 }
 
+// What means nothing to the operation is null.
 Json case_json(const Record& r) {
+  const Operation& op = find_operation(r.spec.op);
+  const auto if_taken = [](bool taken, Json value) { return taken ? std::move(value) : Json(); };
+  const bool affine = op.takes_format && r.spec.format.mode == Mode::affine;
   Json j{{"name", describe(r.spec)},
          {"op", r.spec.op},
          {"shape", r.spec.shape.name},
-         {"projection", r.spec.shape.kind == Kind::moe ? Json(r.spec.projection) : Json()},
-         {"tokens", r.spec.tokens},
-         {"format", format_name(r.spec.format)},
+         {"projection", if_taken(r.spec.shape.kind == Kind::moe, r.spec.projection)},
+         {"tokens", if_taken(op.takes_tokens, r.spec.tokens)},
+         {"format", if_taken(op.takes_format, format_name(r.spec.format))},
          {"dtype", name(r.spec.dtype)},
-         {"scale_dtype", name(r.spec.scale_dtype)},
-         {"routing", name(r.spec.routing)},
+         {"scale_dtype", if_taken(affine, name(r.spec.scale_dtype))},
+         {"routing", if_taken(op.takes_routing, name(r.spec.routing))},
          {"seed", r.spec.seed}};
   for (const auto& [key, value] : r.sizes) j["sizes"][key] = value;
   j["kernel"] = r.kernel;

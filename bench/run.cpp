@@ -278,16 +278,15 @@ std::string describe(const CaseSpec& c) {
 }
 
 Floor floor_of(const Record& r, const Group& g) {
-  const auto mean = [](double a, double b) { return 0.5 * (a + b); };
   Floor floor;
   floor.bound = r.copies ? "copy" : "read";
   const double rate =
-      r.copies ? mean(g.before.copy, g.after.copy) : mean(g.before.read, g.after.read);
+      r.copies ? std::max(g.before.copy, g.after.copy) : std::max(g.before.read, g.after.read);
   floor.seconds = static_cast<double>(r.work.bytes()) / rate;
   // bfloat16 activations may use the unit made for them, where there is one.
-  double peak = mean(g.before.f32, g.after.f32);
+  double peak = std::max(g.before.f32, g.after.f32);
   const char* unit = "f32";
-  const double dot = mean(g.before.bf16_dot, g.after.bf16_dot);
+  const double dot = std::max(g.before.bf16_dot, g.after.bf16_dot);
   if (r.spec.dtype == DType::bf16 && dot > peak) peak = dot, unit = "bf16_dot";
   const double compute = static_cast<double>(r.work.flop) / peak;
   if (compute > floor.seconds) floor = {compute, unit};

@@ -71,8 +71,8 @@ struct Run {
   std::vector<Skip> skipped;
 };
 
-// The least time that a record's work can take on its group's ceilings (the means of before and
-// after), and which ceiling that is.
+// The least time that a record's work can take on its group's ceilings (the higher of before
+// and after: what else runs can only lower a ceiling), and which ceiling that is.
 struct Floor {
   double seconds = 0;
   const char* bound = "";  // "read", "copy", "f32", "bf16_dot"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -14,6 +15,7 @@
 #include "bench/cpu_device.h"
 #include "bench/data.h"
 #include "bench/operations.h"
+#include "bench/product.h"
 #include "bench/run.h"
 #include "cli/commands.h"
 
@@ -175,7 +177,7 @@ TEST(BenchWork, BytesAndFlop) {
 TEST(BenchWork, FloorTakesTheSlowerSide) {
   Group g;
   g.before = {10e9, 20e9, 100e9, 200e9, ""};
-  g.after = {30e9, 20e9, 100e9, 200e9, ""};
+  g.after = {20e9, 20e9, 100e9, 200e9, ""};
   Record r;
   r.work = {20'000'000'000, 0, 50'000'000'000};
   r.spec.dtype = DType::f32;
@@ -188,6 +190,57 @@ TEST(BenchWork, FloorTakesTheSlowerSide) {
   r.work.flop *= 2;
   EXPECT_DOUBLE_EQ(floor_of(r, g).seconds, 2.0);
   EXPECT_STREQ(floor_of(r, g).bound, "bf16_dot");
+}
+
+// ---- buffer sets ----
+
+// Logs the experts that each call reads, by the address of their codes.
+class Reads final : public ProductCase {
+ public:
+  Reads(Device& device, const CaseSpec& s)
+      : ProductCase(device, s, product_shape(s.shape, s.projection), true, Rows::grouped) {}
+  std::vector<int64_t> experts;  // addresses
+  std::vector<int32_t> ids;
+
+ protected:
+  Shape x_shape() const override { return {rows(), shape().k}; }
+  Shape index_shape() const override { return {rows()}; }
+  Shape out_shape() const override { return {rows(), shape().n}; }
+  void run(const Operands& o, const Options&) override {
+    const int64_t expert_bytes = o.w.codes.shape[1] * o.w.codes.shape[2] * 4;
+    experts.clear(), ids.clear();
+    for (int64_t i = 0; i < rows(); ++i) {
+      ids.push_back(static_cast<const int32_t*>(o.index.data)[i]);
+      experts.push_back(reinterpret_cast<int64_t>(o.w.codes.data) + ids.back() * expert_bytes);
+    }
+  }
+};
+
+TEST(BenchSets, ShareNoExpert) {
+  const auto device = make_cpu_device(1);
+  const auto entry = parse_shapes("experts e experts=16 top_k=2 n=8 k=64").at(0);
+  for (int64_t tokens : {1, 2, 6, 40}) {
+    CaseSpec s = spec("gather_qmm", entry, tokens, {Mode::affine, 4, 64}, DType::f32);
+    s.routing = Routing::skewed;
+    Reads reads(*device, s);
+    constexpr int64_t kSets = 11;
+    reads.prepare(kSets);
+    std::set<int64_t> seen;
+    std::vector<int64_t> counts;
+    for (int64_t set = 0; set < kSets; ++set) {
+      reads.call(set, {});
+      EXPECT_TRUE(std::is_sorted(reads.ids.begin(), reads.ids.end()));
+      std::map<int64_t, int64_t> of_expert;
+      for (int64_t expert : reads.experts) ++of_expert[expert];
+      std::vector<int64_t> sorted;
+      for (const auto& [expert, count] : of_expert) {
+        EXPECT_TRUE(seen.insert(expert).second) << "set " << set << " reads an expert again";
+        sorted.push_back(count);
+      }
+      if (set == 0) counts = sorted;
+      EXPECT_EQ(sorted, counts) << "set " << set << " does other work";
+    }
+  }
 }
 
 // ---- samples ----
@@ -232,7 +285,7 @@ TEST(BenchClock, QuantilesAndInterleaving) {
 TEST(BenchCheck, LimitAdmitsFloat32AndNothingLess) {
   constexpr int64_t kK = 4096;
   for (const bool affine : {false, true}) {
-    Precise precise{kK, affine ? DType::bf16 : DType::f32, {}, Precision::native, false};
+    Precise precise{kK, affine ? DType::bf16 : DType::f32, {}, Precision::native};
     if (affine) precise.spec = QuantSpec{Mode::affine, 4, 64};
     int float32 = 0, half = 0, short_k = 0;
     constexpr int kTrials = 200;
@@ -344,6 +397,7 @@ TEST(BenchCommand, RunsEveryOperation) {
       EXPECT_GT(group[when]["f32_flop_per_s"], 0.0);
     }
     EXPECT_GT(r["floor"]["share"], 0.0);
+    EXPECT_EQ(r["routing"].is_null(), !find_operation(r["op"].get<std::string>()).takes_routing);
   }
   EXPECT_EQ(seen.size(), operations().size());
 }

@@ -3,38 +3,10 @@
 
 #include "bench/operations.h"
 #include "bench/ops/conversions.h"
-#include "formats/formats.h"
+#include "bench/ops/encode.h"
 
 namespace moeblas::bench {
 namespace {
-
-struct Group {
-  float scale = 0, bias = 0;  // affine, before they are rounded to the scales' dtype
-  unsigned byte = 0;          // other modes: the scale's code
-  std::vector<unsigned> codes;
-};
-
-// One group by its definition.
-template <class Format>
-Group encode(std::span<const float> values, float tensor_scale) {
-  Group g;
-  if constexpr (formats::kIsAffine<Format>) {
-    const auto [min, max] = std::minmax_element(values.begin(), values.end());
-    const formats::AffineParams p = formats::affine_fit(*min, *max, Format::kBits);
-    g.scale = p.scale, g.bias = p.bias;
-    for (float v : values) g.codes.push_back(formats::affine_encode(v, p, Format::kBits));
-  } else {
-    float amax = 0;
-    for (float v : values) amax = std::max(amax, std::abs(v));
-    const float enc = 1.0f / tensor_scale;
-    g.byte = Format::encode_scale(amax, enc);
-    const float multiplier = Format::encode_multiplier(amax, g.byte, enc);
-    for (float v : values) {
-      g.codes.push_back(multiplier != multiplier ? 0 : Format::encode_code(v * multiplier));
-    }
-  }
-  return g;
-}
 
 class Quantize final : public Conversion {
  public:
@@ -80,9 +52,7 @@ Verdict Quantize::check(int64_t set, const Options&, const Tamper& tamper) {
     for (int64_t j = 0; j < size; ++j) {
       values[static_cast<size_t>(j)] = load_float(stored.data(), s.dtype, j);
     }
-    Group expected;
-    formats::visit_format(s.format.mode, s.format.bits,
-                          [&]<class Format>() { expected = encode<Format>(values, tensor_scale); });
+    const EncodedGroup expected = encode_group(s.format, values, tensor_scale);
     const auto compare = [&](double got, double wanted, const char* what) {
       verdict.add(got, wanted, 0, [&] { return what + (" of group " + std::to_string(at)); });
     };

@@ -99,7 +99,7 @@ class SegmentedMm final : public Case {
         b = load_float(&element, d, 0);
         sum.add(a, b, std::abs(b));
       }
-      const Precise precise{end - begin, d, std::nullopt, options.precision, options.deterministic};
+      const Precise precise{end - begin, d, std::nullopt, options.precision};
       verdict.add(load_float(out.data(), d, at), sum.y, error_limit(sum, precise), [&] {
         return "out[segment " + std::to_string(segment) + ", " + std::to_string(row) + ", " +
                std::to_string(col) + "]";
