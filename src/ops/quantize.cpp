@@ -41,7 +41,11 @@ QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
 
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options) {
   const QuantSpec spec = require_spec(kOp, out.spec);
-  require_present(kOp, {"scales", out.scales});
+  if (spec.mode == Mode::affine) {
+    require_float(kOp, {"scales", out.scales});
+  } else {
+    require_dtype(kOp, {"scales", out.scales}, DType::u8);
+  }
   QuantizedSpec expected = analyse(w, spec, out.scales.dtype);
   require_present(kOp, {"w_q", out.codes});
   if (out.codes.dtype == DType::u8) {
