@@ -90,6 +90,7 @@ TEST_P(BadArguments, InferNamesTheOutputs) {
   const std::vector<const Tensor*> outputs = valid().outputs();
   ASSERT_LE(outputs.size(), 3u);
   for (size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_EQ(from_dlpack(specs[i].dtype), outputs[i]->dtype) << valid().label;
     ASSERT_EQ(specs[i].ndim, static_cast<int32_t>(outputs[i]->shape.size()));
     for (size_t d = 0; d < outputs[i]->shape.size(); ++d) {
       EXPECT_EQ(specs[i].shape[d], outputs[i]->shape[d]) << valid().label;

@@ -200,6 +200,7 @@ void conversions(const Sizes& z, std::vector<Case>& cases) {
     d.quantized("w_q", {3, z.n}, z.k, mode, false, DType::f16);
     if (mode == MOEBLAS_NVFP4) d.tensor_scale(3).in_infer = false;
     d.out("out", DType::f32, {3, z.n, z.k}).dtypes = kFloats;
+    d->dtype = to_dlpack(DType::f32);
     cases.push_back(*d);
   }
   Builder to("to_fp8", "");
