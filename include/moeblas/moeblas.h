@@ -47,8 +47,7 @@
 extern "C" {
 #endif
 
-/* ---- Status and messages ----------------------------------------------------------------------
- */
+/* ---- Status and messages ------------------------------------------------------------------ */
 
 typedef enum moeblas_status {
   MOEBLAS_OK = 0,
@@ -69,8 +68,7 @@ MOEBLAS_API const char* moeblas_last_error(void);
 /* MOEBLAS_VERSION_STRING of the library that is loaded. */
 MOEBLAS_API const char* moeblas_version(void);
 
-/* ---- Tensors -----------------------------------------------------------------------------------
- */
+/* ---- Tensors ------------------------------------------------------------------------------ */
 
 #define MOEBLAS_MAX_NDIM 8
 
@@ -108,8 +106,9 @@ typedef struct moeblas_spec {
   int64_t shape[MOEBLAS_MAX_NDIM];
 } moeblas_spec;
 
-/* ---- Formats -----------------------------------------------------------------------------------
- */
+/* ---- Formats ------------------------------------------------------------------------------ */
+
+enum { MOEBLAS_SCALES_ROWS = 0, MOEBLAS_SCALES_SWIZZLED_128X4 = 1 };
 
 /* A block-quantized matrix (or stack of matrices), rows along the last axis.
  *
@@ -123,6 +122,13 @@ typedef struct moeblas_spec {
  *   bits [i*bits, (i+1)*bits) of the row's byte stream, least significant bit first. K*bits must be
  *   a multiple of 32 and K a multiple of group_size.
  * scales (and biases, affine only, of the same dtype): (..., K/group_size).
+ *
+ * scale_layout: MOEBLAS_SCALES_ROWS as above, or MOEBLAS_SCALES_SWIZZLED_128X4, the layout of
+ *   block-scaled matrix instructions (Blackwell): uint8 (..., rows padded to a multiple of 128,
+ *   K/group_size padded to a multiple of 4), each matrix in one piece, in tiles of 128 x 4 of which
+ *   scale (r, g) is byte (r % 32) * 16 + (r / 32 % 4) * 4 + g % 4; zeros in the padding. Written by
+ *   moeblas_quantize, read by moeblas_dequantize and the qqmm products.
+ *
  * t: tensor_scale, float32, one number or one per matrix of the stack (shape () or (E,)), on the
  *   tensors' device; or a number on the host; or neither: 1. Only nvfp4 has it. */
 typedef struct moeblas_quantized {
@@ -135,13 +141,14 @@ typedef struct moeblas_quantized {
   const moeblas_tensor* biases;
   const moeblas_tensor* tensor_scale;
   const float* host_tensor_scale; /* read before the call returns */
+  int32_t scale_layout;           /* MOEBLAS_SCALES_ROWS, ... */
 } moeblas_quantized;
 
-#define MOEBLAS_QUANTIZED_INIT \
-  {sizeof(moeblas_quantized), MOEBLAS_AFFINE, 0, 0, NULL, NULL, NULL, NULL, NULL}
+#define MOEBLAS_QUANTIZED_INIT                                                    \
+  {sizeof(moeblas_quantized), MOEBLAS_AFFINE, 0, 0, NULL, NULL, NULL, NULL, NULL, \
+   MOEBLAS_SCALES_ROWS}
 
-/* ---- Options -----------------------------------------------------------------------------------
- */
+/* ---- Options ------------------------------------------------------------------------------ */
 
 enum {
   MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class */
@@ -176,8 +183,7 @@ typedef struct moeblas_options {
 #define MOEBLAS_OPTIONS_INIT \
   {sizeof(moeblas_options), MOEBLAS_NATIVE, 0, 0, NULL, NULL, 0, NULL, NULL}
 
-/* ---- Quantization ------------------------------------------------------------------------------
- */
+/* ---- Quantization ------------------------------------------------------------------------- */
 
 /* out <- quantize(w): w (..., K) float32, float16 or bfloat16, ndim >= 1, quantized in groups along
  * the last axis. `out` names mode, bits and group_size and holds the tensors to write: codes,
@@ -194,6 +200,14 @@ MOEBLAS_API moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32
                                                   int32_t bits, int32_t group_size,
                                                   const moeblas_dtype* scale_dtype,
                                                   moeblas_spec out[3]);
+
+/* quantize of w (..., R, K) and of its transpose (..., K, R), from one read: `rows` as
+ * moeblas_quantize writes it, `columns` the same for the transpose. R and K are multiples of the
+ * group; both name one format and one scale layout; the tensor_scale of `rows` serves both. */
+MOEBLAS_API moeblas_status moeblas_quantize_dual(const moeblas_tensor* w,
+                                                 const moeblas_quantized* rows,
+                                                 const moeblas_quantized* columns,
+                                                 const moeblas_options* options);
 
 /* out (..., K) <- the values of w, formed in float32 (one multiplication, then one addition) and
  * rounded once to out's dtype: float32, float16 or bfloat16. */
@@ -215,8 +229,7 @@ MOEBLAS_API moeblas_status moeblas_from_fp8(const moeblas_tensor* x, const moebl
 MOEBLAS_API moeblas_status moeblas_infer_from_fp8(const moeblas_tensor* x, moeblas_dtype dtype,
                                                   moeblas_spec* out);
 
-/* ---- Products ----------------------------------------------------------------------------------
- */
+/* ---- Products ----------------------------------------------------------------------------- */
 /* x, a, b: float32, float16 or bfloat16; the output has x's dtype. Quantized w is (..., N, K) with
  * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. */
 
@@ -306,8 +319,175 @@ MOEBLAS_API moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x,
                                                      const moeblas_tensor* offsets,
                                                      int32_t transpose, moeblas_spec* out);
 
-/* ---- Kernels -----------------------------------------------------------------------------------
- */
+/* ---- Block-quantized products ------------------------------------------------------------- */
+/* Both operands are block-quantized in one format, mxfp4, mxfp8 or nvfp4: y = fq(x) @ fq(w)^T,
+ * where fq is quantize followed by dequantize, in float32. x and w are each either packed (codes
+ * and scales) or float: `codes` is then the float tensor and `scales` NULL, and the tensor is
+ * quantized on the fly along K. nvfp4: both have a tensor_scale or neither; x's is one number or
+ * one per matrix of w. */
+
+/* out = (alpha * sum + beta * c) + bias, in float32, rounded once. NULL stands for alpha 1 alone.
+ * Rows whose index selects no matrix are 0. */
+typedef struct moeblas_epilogue {
+  size_t struct_size; /* sizeof(moeblas_epilogue) */
+  float alpha;
+  float beta;
+  const moeblas_tensor* c;    /* any float dtype, broadcast to out's shape; NULL: none */
+  const moeblas_tensor* bias; /* any float dtype, (N,) or w's batch + (N,); NULL: none */
+} moeblas_epilogue;
+
+#define MOEBLAS_EPILOGUE_INIT {sizeof(moeblas_epilogue), 1.0f, 0.0f, NULL, NULL}
+
+/* x (..., M, K), w (..., N, K); w with two dimensions is shared by all matrices of x; with more,
+ * batch dimensions broadcast (x needs more than two then). out has x's dtype, or any float dtype if
+ * x is packed. */
+MOEBLAS_API moeblas_status moeblas_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                        const moeblas_epilogue* epilogue, const moeblas_tensor* out,
+                                        const moeblas_options* options);
+/* dtype: of the output where x is packed; NULL: bfloat16. */
+MOEBLAS_API moeblas_status moeblas_infer_qqmm(const moeblas_quantized* x,
+                                              const moeblas_quantized* w,
+                                              const moeblas_dtype* dtype, moeblas_spec* out);
+
+/* out[p] <- x[lhs[p]] @ w[rhs[p]]^T; indices as for moeblas_gather_qmm. */
+MOEBLAS_API moeblas_status moeblas_gather_qqmm(
+    const moeblas_quantized* x, const moeblas_quantized* w, const moeblas_tensor* lhs_indices,
+    const moeblas_tensor* rhs_indices, int32_t sorted_indices, const moeblas_epilogue* epilogue,
+    const moeblas_tensor* out, const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_gather_qqmm(const moeblas_quantized* x,
+                                                     const moeblas_quantized* w,
+                                                     const moeblas_tensor* lhs_indices,
+                                                     const moeblas_tensor* rhs_indices,
+                                                     const moeblas_dtype* dtype, moeblas_spec* out);
+
+/* out (R, N): x (R, K), w (E, N, K); offsets as for moeblas_grouped_mm. */
+MOEBLAS_API moeblas_status moeblas_grouped_qqmm(
+    const moeblas_quantized* x, const moeblas_quantized* w, const moeblas_tensor* offsets,
+    const moeblas_epilogue* epilogue, const moeblas_tensor* out, const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_grouped_qqmm(const moeblas_quantized* x,
+                                                      const moeblas_quantized* w,
+                                                      const moeblas_tensor* offsets,
+                                                      const moeblas_dtype* dtype,
+                                                      moeblas_spec* out);
+
+/* ---- Routing and the fused expert layer --------------------------------------------------- */
+
+enum { MOEBLAS_SOFTMAX = 0, MOEBLAS_SIGMOID = 1 };
+
+/* How a router chooses. Scores are softmax(logits) over all experts or sigmoid(logits), in float32.
+ * The top_k experts of largest score + bias are chosen, largest first; ties go to the lower expert,
+ * NaN comes last. With n_group > 1 the experts form n_group groups of equal size, a group's worth
+ * is the sum of its two best values, and only the topk_group best groups are considered. A weight
+ * is the score without the bias, with `normalize` divided by the sum of the chosen scores, times
+ * scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
+ * sigmoid, normalize, bias, groups, scaling_factor. (Softmax with normalize is the softmax of the
+ * chosen logits.) */
+typedef struct moeblas_router {
+  size_t struct_size; /* sizeof(moeblas_router) */
+  int32_t top_k;
+  int32_t score;      /* MOEBLAS_SOFTMAX, MOEBLAS_SIGMOID */
+  int32_t normalize;  /* 0: weights as scored over all experts; 1: over the chosen ones */
+  int32_t n_group;    /* divides E */
+  int32_t topk_group; /* 1 .. n_group */
+  float scaling_factor;
+} moeblas_router;
+
+#define MOEBLAS_ROUTER_INIT {sizeof(moeblas_router), 0, MOEBLAS_SOFTMAX, 0, 1, 1, 1.0f}
+
+/* ids (T, k) int32 and weights (T, k) float32 <- the choice for logits (T, E), any float dtype.
+ * bias: (E,) float32 or NULL. */
+MOEBLAS_API moeblas_status moeblas_moe_route(
+    const moeblas_tensor* logits, const moeblas_tensor* bias, const moeblas_router* router,
+    const moeblas_tensor* ids, const moeblas_tensor* weights, const moeblas_options* options);
+/* out[0] ids, out[1] weights. */
+MOEBLAS_API moeblas_status moeblas_infer_moe_route(const moeblas_tensor* logits,
+                                                   const moeblas_tensor* bias,
+                                                   const moeblas_router* router,
+                                                   moeblas_spec out[2]);
+
+/* Rows of x (T, H) into the order of their experts. Pair (t, j) belongs to expert e = ids[t, j] or,
+ * with expert_map (any integers, one per global expert), expert_map[ids[t, j]]; pairs whose id is
+ * out of range or whose e is outside [0, experts) are dropped. The others are sorted by expert, and
+ * by t, then j within one. rows (T*k, H), x's dtype: the row of x of each sorted pair, zeros past
+ * the last; offsets (experts,) int32: where each expert's rows end, as the grouped products take
+ * them; inverse (T, k) int32: the row of each pair, -1 if dropped. ids: (T, k), any integers. */
+MOEBLAS_API moeblas_status moeblas_moe_permute(const moeblas_tensor* x, const moeblas_tensor* ids,
+                                               const moeblas_tensor* expert_map, int64_t experts,
+                                               const moeblas_tensor* rows,
+                                               const moeblas_tensor* offsets,
+                                               const moeblas_tensor* inverse,
+                                               const moeblas_options* options);
+/* out[0] rows, out[1] offsets, out[2] inverse. */
+MOEBLAS_API moeblas_status moeblas_infer_moe_permute(const moeblas_tensor* x,
+                                                     const moeblas_tensor* ids,
+                                                     const moeblas_tensor* expert_map,
+                                                     int64_t experts, moeblas_spec out[3]);
+
+/* out (T, H) <- sum over j of weights[t, j] * y[inverse[t, j]], added in float32 in the order of j
+ * and rounded once to y's dtype; entries of inverse outside [0, R) add nothing. y (R, H); inverse
+ * (T, k), any integers; weights (T, k) float32 or NULL: all 1. */
+MOEBLAS_API moeblas_status moeblas_moe_unpermute(const moeblas_tensor* y,
+                                                 const moeblas_tensor* inverse,
+                                                 const moeblas_tensor* weights,
+                                                 const moeblas_tensor* out,
+                                                 const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_moe_unpermute(const moeblas_tensor* y,
+                                                       const moeblas_tensor* inverse,
+                                                       const moeblas_tensor* weights,
+                                                       moeblas_spec* out);
+
+enum {
+  MOEBLAS_SILU = 0,          /* g * sigmoid(g) * u */
+  MOEBLAS_GELU_ERF = 1,      /* g * (1 + erf(g / sqrt 2)) / 2 * u */
+  MOEBLAS_GELU_TANH = 2,     /* its tanh approximation */
+  MOEBLAS_RELU = 3,          /* max(g, 0) * u */
+  MOEBLAS_CLAMPED_SWIGLU = 4 /* gpt-oss: g' = min(g, limit), u' = clamp(u, -limit, limit);
+                                (u' + 1) * g' * sigmoid(alpha * g') */
+};
+/* Rows of a joint gate_up matrix (E, 2I, H). */
+enum {
+  MOEBLAS_GATE_UP = 0,    /* I rows of gate, then I rows of up */
+  MOEBLAS_UP_GATE = 1,    /* I rows of up, then I rows of gate */
+  MOEBLAS_INTERLEAVED = 2 /* gate and up row by row */
+};
+
+/* The experts of a layer. Each product has a format of its own; mode MOEBLAS_DENSE: `codes` is a
+ * float tensor and nothing else is set. Either gate_up, or gate and up. */
+typedef struct moeblas_ffn {
+  size_t struct_size;                 /* sizeof(moeblas_ffn) */
+  const moeblas_quantized* gate_up;   /* (E, 2I, H) */
+  const moeblas_quantized* gate;      /* (E, I, H) */
+  const moeblas_quantized* up;        /* (E, I, H) */
+  const moeblas_quantized* down;      /* (E, H, I) */
+  const moeblas_tensor* gate_up_bias; /* (E, 2I), any float dtype; NULL: none */
+  const moeblas_tensor* gate_bias;    /* (E, I) */
+  const moeblas_tensor* up_bias;      /* (E, I) */
+  const moeblas_tensor* down_bias;    /* (E, H) */
+  const moeblas_tensor* expert_map; /* global expert -> 0 .. E-1, or -1: not here; NULL: identity */
+  int32_t activation;               /* MOEBLAS_SILU, ... */
+  int32_t glu_layout;               /* MOEBLAS_GATE_UP, ...; of gate_up */
+  float alpha;                      /* of MOEBLAS_CLAMPED_SWIGLU */
+  float limit;
+} moeblas_ffn;
+
+#define MOEBLAS_FFN_INIT                                                                      \
+  {sizeof(moeblas_ffn), NULL,   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, MOEBLAS_SILU, \
+   MOEBLAS_GATE_UP,     1.702f, 7.0f}
+
+/* out (T, H) <- sum over j of weights[t, j] * (down[e] @ a(gate[e] @ x[t], up[e] @ x[t]) + bias),
+ * with e = ids[t, j], mapped by expert_map. x (T, H); ids (T, k), any integers; weights (T, k)
+ * float32. Gate and up stay float32 through the activation a, whose result is rounded once to x's
+ * dtype; the down product is not rounded before the sum, which adds in float32 in the order of j
+ * and rounds once to x's dtype. Pairs without an expert here add nothing. */
+MOEBLAS_API moeblas_status moeblas_moe_ffn(const moeblas_tensor* x, const moeblas_ffn* layer,
+                                           const moeblas_tensor* ids, const moeblas_tensor* weights,
+                                           const moeblas_tensor* out,
+                                           const moeblas_options* options);
+MOEBLAS_API moeblas_status moeblas_infer_moe_ffn(const moeblas_tensor* x, const moeblas_ffn* layer,
+                                                 const moeblas_tensor* ids,
+                                                 const moeblas_tensor* weights, moeblas_spec* out);
+
+/* ---- Kernels ------------------------------------------------------------------------------ */
 
 /* One row of the dispatch table. The first row that takes a problem runs. All strings live as long
  * as the library. */
@@ -330,8 +510,7 @@ MOEBLAS_API moeblas_status moeblas_kernel_at(int32_t i, moeblas_kernel* out);
 /* What was found on this machine, one line per backend: whether it is usable, and why not. */
 MOEBLAS_API const char* moeblas_info(void);
 
-/* ---- Threads -----------------------------------------------------------------------------------
- */
+/* ---- Threads ------------------------------------------------------------------------------ */
 
 /* The number of threads that CPU kernels use, the caller's included. Default: the CPUs of the
  * process's affinity mask, or the environment variable MOEBLAS_NUM_THREADS. n < 1: back to the
@@ -347,8 +526,7 @@ typedef void (*moeblas_parallel_for)(void* context, int64_t tasks,
                                      void (*task)(void* argument, int64_t i), void* argument);
 MOEBLAS_API moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, void* context);
 
-/* ---- Memory ------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------- */
 
 /* Device memory for programs that have no allocator of their own; 64-byte aligned or better. */
 MOEBLAS_API moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out);

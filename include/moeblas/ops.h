@@ -5,6 +5,7 @@
 #pragma once
 
 #include "moeblas/error.h"
+#include "moeblas/moe.h"
 #include "moeblas/options.h"
 #include "moeblas/quant.h"
 #include "moeblas/tensor.h"
@@ -39,7 +40,8 @@ class CQuantized {
            scales_,
            biases_,
            tensor_scale_,
-           q.host_tensor_scale ? &*q.host_tensor_scale : nullptr} {}
+           q.host_tensor_scale ? &*q.host_tensor_scale : nullptr,
+           static_cast<int32_t>(q.scale_layout)} {}
   CQuantized(const CQuantized&) = delete;
   CQuantized& operator=(const CQuantized&) = delete;
   operator const moeblas_quantized*() const { return &c_; }
@@ -88,6 +90,12 @@ inline QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
   QuantizedSpec result{detail::to_spec(out[0]), detail::to_spec(out[1]), {}};
   if (out[2].ndim >= 0) result.biases = detail::to_spec(out[2]);
   return result;
+}
+
+inline void quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
+                          const Options& options = {}) {
+  check(moeblas_quantize_dual(detail::CTensor(w), detail::CQuantized(rows),
+                              detail::CQuantized(columns), detail::COptions(options)));
 }
 
 inline void dequantize(const Quantized& w, const TensorView& out, const Options& options = {}) {
@@ -219,6 +227,202 @@ inline Spec infer_grouped_qmm(const TensorView& x, const Quantized& w, const Ten
   moeblas_spec s{};
   check(moeblas_infer_grouped_qmm(detail::CTensor(x), detail::CQuantized(w),
                                   detail::CTensor(offsets), transpose, &s));
+  return detail::to_spec(s);
+}
+
+// ---- Block-quantized products ------------------------------------------------------------------
+// x and w are packed, or float with their format in `spec`: Quantized{.spec = {...}, .codes =
+// floats}.
+
+namespace detail {
+class CEpilogue {
+ public:
+  CEpilogue(const Epilogue& e)
+      : tensor_c_(e.c),
+        bias_(e.bias),
+        c_{sizeof(moeblas_epilogue), e.alpha, e.beta, tensor_c_, bias_} {}
+  CEpilogue(const CEpilogue&) = delete;
+  CEpilogue& operator=(const CEpilogue&) = delete;
+  operator const moeblas_epilogue*() const { return &c_; }
+
+ private:
+  CTensor tensor_c_, bias_;
+  moeblas_epilogue c_;
+};
+}  // namespace detail
+
+// out <- fq(x) @ fq(w)^T.
+inline void qqmm(const Quantized& x, const Quantized& w, const TensorView& out,
+                 const Epilogue& epilogue = {}, const Options& options = {}) {
+  check(moeblas_qqmm(detail::CQuantized(x), detail::CQuantized(w), detail::CEpilogue(epilogue),
+                     detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_qqmm(const Quantized& x, const Quantized& w, DType packed_dtype = DType::bf16) {
+  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+  moeblas_spec s{};
+  check(moeblas_infer_qqmm(detail::CQuantized(x), detail::CQuantized(w), &dtype, &s));
+  return detail::to_spec(s);
+}
+
+// out[p] <- fq(x)[lhs[p]] @ fq(w)[rhs[p]]^T.
+inline void gather_qqmm(const Quantized& x, const Quantized& w, const TensorView& lhs_indices,
+                        const TensorView& rhs_indices, bool sorted_indices, const TensorView& out,
+                        const Epilogue& epilogue = {}, const Options& options = {}) {
+  check(moeblas_gather_qqmm(detail::CQuantized(x), detail::CQuantized(w),
+                            detail::CTensor(lhs_indices), detail::CTensor(rhs_indices),
+                            sorted_indices, detail::CEpilogue(epilogue), detail::CTensor(out),
+                            detail::COptions(options)));
+}
+inline Spec infer_gather_qqmm(const Quantized& x, const Quantized& w,
+                              const TensorView& lhs_indices = {},
+                              const TensorView& rhs_indices = {},
+                              DType packed_dtype = DType::bf16) {
+  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+  moeblas_spec s{};
+  check(moeblas_infer_gather_qqmm(detail::CQuantized(x), detail::CQuantized(w),
+                                  detail::CTensor(lhs_indices), detail::CTensor(rhs_indices),
+                                  &dtype, &s));
+  return detail::to_spec(s);
+}
+
+// out[r] <- fq(x)[r] @ fq(w)[e]^T, e the first expert with offsets[e] > r.
+inline void grouped_qqmm(const Quantized& x, const Quantized& w, const TensorView& offsets,
+                         const TensorView& out, const Epilogue& epilogue = {},
+                         const Options& options = {}) {
+  check(moeblas_grouped_qqmm(detail::CQuantized(x), detail::CQuantized(w), detail::CTensor(offsets),
+                             detail::CEpilogue(epilogue), detail::CTensor(out),
+                             detail::COptions(options)));
+}
+inline Spec infer_grouped_qqmm(const Quantized& x, const Quantized& w, const TensorView& offsets,
+                               DType packed_dtype = DType::bf16) {
+  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+  moeblas_spec s{};
+  check(moeblas_infer_grouped_qqmm(detail::CQuantized(x), detail::CQuantized(w),
+                                   detail::CTensor(offsets), &dtype, &s));
+  return detail::to_spec(s);
+}
+
+// ---- Routing and the fused expert layer
+// ----------------------------------------------------------
+
+namespace detail {
+inline moeblas_router to_c(const Router& r) {
+  return {sizeof(moeblas_router),
+          r.top_k,
+          static_cast<int32_t>(r.score),
+          r.normalize,
+          r.n_group,
+          r.topk_group,
+          r.scaling_factor};
+}
+}  // namespace detail
+
+// ids, weights <- the top-k experts of every token.
+inline void moe_route(const TensorView& logits, const TensorView& bias, const Router& router,
+                      const TensorView& ids, const TensorView& weights,
+                      const Options& options = {}) {
+  const moeblas_router r = detail::to_c(router);
+  check(moeblas_moe_route(detail::CTensor(logits), detail::CTensor(bias), &r, detail::CTensor(ids),
+                          detail::CTensor(weights), detail::COptions(options)));
+}
+
+inline RouteSpecs infer_moe_route(const TensorView& logits, const TensorView& bias,
+                                  const Router& router) {
+  const moeblas_router r = detail::to_c(router);
+  moeblas_spec s[2]{};
+  check(moeblas_infer_moe_route(detail::CTensor(logits), detail::CTensor(bias), &r, s));
+  return {detail::to_spec(s[0]), detail::to_spec(s[1])};
+}
+
+// rows, offsets, inverse <- the rows of x in the order of their experts.
+inline void moe_permute(const TensorView& x, const TensorView& ids, const TensorView& expert_map,
+                        int64_t experts, const TensorView& rows, const TensorView& offsets,
+                        const TensorView& inverse, const Options& options = {}) {
+  check(moeblas_moe_permute(detail::CTensor(x), detail::CTensor(ids), detail::CTensor(expert_map),
+                            experts, detail::CTensor(rows), detail::CTensor(offsets),
+                            detail::CTensor(inverse), detail::COptions(options)));
+}
+
+inline PermuteSpecs infer_moe_permute(const TensorView& x, const TensorView& ids,
+                                      const TensorView& expert_map, int64_t experts) {
+  moeblas_spec s[3]{};
+  check(moeblas_infer_moe_permute(detail::CTensor(x), detail::CTensor(ids),
+                                  detail::CTensor(expert_map), experts, s));
+  return {detail::to_spec(s[0]), detail::to_spec(s[1]), detail::to_spec(s[2])};
+}
+
+// out[t] <- sum over j of weights[t, j] * y[inverse[t, j]].
+inline void moe_unpermute(const TensorView& y, const TensorView& inverse, const TensorView& weights,
+                          const TensorView& out, const Options& options = {}) {
+  check(moeblas_moe_unpermute(detail::CTensor(y), detail::CTensor(inverse),
+                              detail::CTensor(weights), detail::CTensor(out),
+                              detail::COptions(options)));
+}
+
+inline Spec infer_moe_unpermute(const TensorView& y, const TensorView& inverse,
+                                const TensorView& weights = {}) {
+  moeblas_spec s{};
+  check(moeblas_infer_moe_unpermute(detail::CTensor(y), detail::CTensor(inverse),
+                                    detail::CTensor(weights), &s));
+  return detail::to_spec(s);
+}
+
+namespace detail {
+class CFfn {
+ public:
+  CFfn(const FfnLayer& f)
+      : gate_up_(f.gate_up.value_or(Quantized{})),
+        gate_(f.gate.value_or(Quantized{})),
+        up_(f.up.value_or(Quantized{})),
+        down_(f.down.value_or(Quantized{})),
+        gate_up_bias_(f.gate_up_bias),
+        gate_bias_(f.gate_bias),
+        up_bias_(f.up_bias),
+        down_bias_(f.down_bias),
+        expert_map_(f.expert_map),
+        c_{sizeof(moeblas_ffn),
+           f.gate_up ? gate_up_.get() : nullptr,
+           f.gate ? gate_.get() : nullptr,
+           f.up ? up_.get() : nullptr,
+           f.down ? down_.get() : nullptr,
+           gate_up_bias_,
+           gate_bias_,
+           up_bias_,
+           down_bias_,
+           expert_map_,
+           static_cast<int32_t>(f.activation),
+           static_cast<int32_t>(f.glu_layout),
+           f.alpha,
+           f.limit} {}
+  CFfn(const CFfn&) = delete;
+  CFfn& operator=(const CFfn&) = delete;
+  operator const moeblas_ffn*() const { return &c_; }
+
+ private:
+  // A quantized view that the C form points into.
+  struct Held {
+    Held(const Quantized& q) : quantized(q), c(quantized) {}
+    const moeblas_quantized* get() const { return c; }
+    Quantized quantized;
+    CQuantized c;
+  };
+  Held gate_up_, gate_, up_, down_;
+  CTensor gate_up_bias_, gate_bias_, up_bias_, down_bias_, expert_map_;
+  moeblas_ffn c_;
+};
+}  // namespace detail
+
+// out[t] <- sum over j of weights[t, j] * expert ids[t, j] of x[t].
+inline void moe_ffn(const TensorView& x, const FfnLayer& layer, const TensorView& ids,
+                    const TensorView& weights, const TensorView& out, const Options& options = {}) {
+  check(moeblas_moe_ffn(detail::CTensor(x), detail::CFfn(layer), detail::CTensor(ids),
+                        detail::CTensor(weights), detail::CTensor(out), detail::COptions(options)));
+}
+inline Spec infer_moe_ffn(const TensorView& x, const FfnLayer& layer, const TensorView& ids,
+                          const TensorView& weights) {
+  moeblas_spec s{};
+  check(moeblas_infer_moe_ffn(detail::CTensor(x), detail::CFfn(layer), detail::CTensor(ids),
+                              detail::CTensor(weights), &s));
   return detail::to_spec(s);
 }
 

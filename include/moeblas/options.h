@@ -1,10 +1,11 @@
-// Options: what every operation takes besides its tensors.
+// Options: what every operation takes besides its tensors. Epilogue: what some do to a product.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "moeblas/moeblas.h"
+#include "moeblas/tensor.h"
 
 namespace moeblas {
 
@@ -23,6 +24,14 @@ struct Options {
   size_t workspace_bytes = 0;
   void* stream = nullptr;
   moeblas_query* query = nullptr;  // see plan() in kernels.h
+};
+
+// out = (alpha * sum + beta * c) + bias.
+struct Epilogue {
+  float alpha = 1.0f;
+  float beta = 0.0f;
+  TensorView c{};
+  TensorView bias{};
 };
 
 }  // namespace moeblas

@@ -14,14 +14,15 @@ enum class Mode : int32_t {
   mxfp4 = MOEBLAS_MXFP4,
   mxfp8 = MOEBLAS_MXFP8,
   nvfp4 = MOEBLAS_NVFP4,
+  dense = MOEBLAS_DENSE,
 };
 
-inline constexpr int kModes = 4;
-inline constexpr const char* kModeNames[kModes] = {"affine", "mxfp4", "mxfp8", "nvfp4"};
+inline constexpr int kModes = 4;  // of quantization; dense is not one
+inline constexpr const char* kModeNames[] = {"affine", "mxfp4", "mxfp8", "nvfp4", "dense"};
 constexpr const char* name(Mode mode) { return kModeNames[static_cast<int>(mode)]; }
 
-// A format. 0 stands for the mode's default: affine (4, 64), mxfp4 (4, 32), mxfp8 (8, 32), nvfp4
-// (4, 16).
+// A format; or, as dense, floats where an operation takes them in the place of one. 0 stands for
+// the mode's default: affine (4, 64), mxfp4 (4, 32), mxfp8 (8, 32), nvfp4 (4, 16).
 struct QuantSpec {
   Mode mode = Mode::affine;
   int bits = 0;
@@ -36,14 +37,21 @@ struct QuantSpec {
   friend constexpr bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 
+// How the scales lie in memory; see MOEBLAS_SCALES_SWIZZLED_128X4.
+enum class ScaleLayout : int32_t {
+  rows = MOEBLAS_SCALES_ROWS,
+  swizzled_128x4 = MOEBLAS_SCALES_SWIZZLED_128X4,
+};
+
 // A quantized matrix or stack of matrices; see moeblas_quantized for shapes and meaning.
 struct Quantized {
-  QuantSpec spec;
-  TensorView codes;
-  TensorView scales;
-  TensorView biases;                       // affine only
-  TensorView tensor_scale;                 // nvfp4: float32, shape () or (E,)
-  std::optional<float> host_tensor_scale;  // nvfp4: the same as a number on the host
+  QuantSpec spec{};
+  TensorView codes{};
+  TensorView scales{};
+  TensorView biases{};                       // affine only
+  TensorView tensor_scale{};                 // nvfp4: float32, shape () or (E,)
+  std::optional<float> host_tensor_scale{};  // nvfp4: the same as a number on the host
+  ScaleLayout scale_layout = ScaleLayout::rows;
 };
 
 // What quantize writes.

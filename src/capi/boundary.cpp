@@ -97,6 +97,7 @@ Quantized import(const char* op, const char* name, const moeblas_quantized* give
   out.scales = import(op, "scales", q.scales);
   out.biases = import(op, "biases", q.biases);
   out.tensor_scale = import(op, "tensor_scale", q.tensor_scale);
+  out.scale_layout = static_cast<ScaleLayout>(q.scale_layout);
   if (q.host_tensor_scale != nullptr) out.host_tensor_scale = *q.host_tensor_scale;
   return out;
 }
@@ -134,6 +135,43 @@ DType import(const char* op, const char* name, moeblas_dtype dtype) {
               " bits, ", int{dtype.lanes}, " lanes)");
   }
   return d;
+}
+
+Epilogue import(const char* op, const moeblas_epilogue* given) {
+  moeblas_epilogue e = MOEBLAS_EPILOGUE_INIT;
+  if (given != nullptr) e = import_struct(op, "epilogue", given, sizeof e, e);
+  return {e.alpha, e.beta, import(op, "c", e.c), import(op, "bias", e.bias)};
+}
+
+Router import(const char* op, const moeblas_router* given) {
+  if (given == nullptr) ops::fail(op, "router is missing");
+  const moeblas_router r =
+      import_struct(op, "router", given, sizeof r, moeblas_router MOEBLAS_ROUTER_INIT);
+  return {r.top_k,         static_cast<Score>(r.score), r.normalize != 0, r.n_group, r.topk_group,
+          r.scaling_factor};
+}
+
+FfnLayer import(const char* op, const moeblas_ffn* given) {
+  if (given == nullptr) ops::fail(op, "layer is missing");
+  const moeblas_ffn f = import_struct(op, "layer", given, sizeof f, moeblas_ffn MOEBLAS_FFN_INIT);
+  const auto product = [&](const char* name, const moeblas_quantized* q) {
+    return q != nullptr ? std::optional(import(op, name, q)) : std::nullopt;
+  };
+  FfnLayer layer;
+  layer.gate_up = product("gate_up", f.gate_up);
+  layer.gate = product("gate", f.gate);
+  layer.up = product("up", f.up);
+  layer.down = product("down", f.down);
+  layer.gate_up_bias = import(op, "gate_up_bias", f.gate_up_bias);
+  layer.gate_bias = import(op, "gate_bias", f.gate_bias);
+  layer.up_bias = import(op, "up_bias", f.up_bias);
+  layer.down_bias = import(op, "down_bias", f.down_bias);
+  layer.expert_map = import(op, "expert_map", f.expert_map);
+  layer.activation = static_cast<Activation>(f.activation);
+  layer.glu_layout = static_cast<GluLayout>(f.glu_layout);
+  layer.alpha = f.alpha;
+  layer.limit = f.limit;
+  return layer;
 }
 
 void write(moeblas_spec* out, const char* op, const Spec& spec) {

@@ -6,6 +6,7 @@
 #include "moeblas/error.h"
 #include "moeblas/options.h"
 #include "moeblas/quant.h"
+#include "ops/moe.h"
 
 namespace moeblas::capi {
 
@@ -33,6 +34,10 @@ Quantized import(const char* op, const char* name, const moeblas_quantized* quan
 // Defaults for NULL and for the fields that an older caller does not know.
 Options import(const char* op, const moeblas_options* options);
 DType import(const char* op, const char* name, moeblas_dtype dtype);
+// Defaults for NULL.
+Epilogue import(const char* op, const moeblas_epilogue* epilogue);
+Router import(const char* op, const moeblas_router* router);
+FfnLayer import(const char* op, const moeblas_ffn* layer);
 
 void write(moeblas_spec* out, const char* op, const Spec& spec);
 

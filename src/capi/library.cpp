@@ -27,12 +27,12 @@ struct KernelText {
 };
 
 template <class Problem>
-void append(std::vector<KernelText>& list, const dispatch::Backend& backend, const char* problem) {
-  for (const auto& row : dispatch::table<Problem>(backend)) {
-    list.push_back({row.name.text, backend.name, problem, row.arch.text,
-                    dispatch::describe(row.formats), dispatch::describe(row.dtypes),
-                    dispatch::describe(row.grouping), dispatch::describe(row.rows),
-                    row.summary.text});
+void append(std::vector<KernelText>& list, const char* backend, const char* problem,
+            std::span<const dispatch::Row<Problem>> rows) {
+  for (const auto& row : rows) {
+    list.push_back({row.name.text, backend, problem, row.arch.text, dispatch::describe(row.formats),
+                    dispatch::describe(row.dtypes), dispatch::describe(row.grouping),
+                    dispatch::describe(row.rows), row.summary.text});
   }
 }
 
@@ -40,8 +40,9 @@ const std::vector<KernelText>& kernel_texts() {
   static const std::vector<KernelText> texts = [] {
     std::vector<KernelText> list;
     for (const dispatch::Backend* backend : backends()) {
-      append<dispatch::MatmulProblem>(list, *backend, "matmul");
-      append<dispatch::QuantizeProblem>(list, *backend, "quantize");
+      dispatch::for_each_table(*backend, [&](const char* problem, auto rows) {
+        append(list, backend->name, problem, rows);
+      });
     }
     return list;
   }();

@@ -3,7 +3,9 @@
 #include "capi/boundary.h"
 #include "dispatch/select.h"
 #include "moeblas/moeblas.h"
+#include "ops/moe.h"
 #include "ops/products.h"
+#include "ops/qqmm.h"
 #include "ops/quantization.h"
 #include "registry/registry.h"
 
@@ -51,6 +53,16 @@ moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode, int
       out[2] = {};
       out[2].ndim = -1;
     }
+  });
+}
+
+moeblas_status moeblas_quantize_dual(const moeblas_tensor* w, const moeblas_quantized* rows,
+                                     const moeblas_quantized* columns,
+                                     const moeblas_options* options) {
+  constexpr const char* op = "quantize_dual";
+  return guarded([&] {
+    run(ops::quantize_dual(import(op, "w", w), import(op, "w_q", rows),
+                           import(op, "columns.w_q", columns), import(op, options)));
   });
 }
 
@@ -251,6 +263,170 @@ moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x, const moeblas_
     capi::write(out, op,
                 ops::infer_grouped_qmm(import(op, "x", x), import(op, "w", w),
                                        import(op, "offsets", offsets), transpose != 0));
+  });
+}
+
+// ---- Block-quantized products ------------------------------------------------------------------
+
+moeblas_status moeblas_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                            const moeblas_epilogue* epilogue, const moeblas_tensor* out,
+                            const moeblas_options* options) {
+  constexpr const char* op = "qqmm";
+  return guarded([&] {
+    run(ops::qqmm(import(op, "x", x), import(op, "w", w), import(op, epilogue),
+                  import(op, "out", out), import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                  const moeblas_dtype* dtype, moeblas_spec* out) {
+  constexpr const char* op = "qqmm";
+  return guarded([&] {
+    capi::write(out, op,
+                ops::infer_qqmm(import(op, "x", x), import(op, "w", w),
+                                optional_dtype(op, "dtype", dtype)));
+  });
+}
+
+moeblas_status moeblas_gather_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                   const moeblas_tensor* lhs_indices,
+                                   const moeblas_tensor* rhs_indices, int32_t sorted_indices,
+                                   const moeblas_epilogue* epilogue, const moeblas_tensor* out,
+                                   const moeblas_options* options) {
+  constexpr const char* op = "gather_qqmm";
+  return guarded([&] {
+    run(ops::gather_qqmm(import(op, "x", x), import(op, "w", w),
+                         import(op, "lhs_indices", lhs_indices),
+                         import(op, "rhs_indices", rhs_indices), sorted_indices != 0,
+                         import(op, epilogue), import(op, "out", out), import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_gather_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                         const moeblas_tensor* lhs_indices,
+                                         const moeblas_tensor* rhs_indices,
+                                         const moeblas_dtype* dtype, moeblas_spec* out) {
+  constexpr const char* op = "gather_qqmm";
+  return guarded([&] {
+    capi::write(out, op,
+                ops::infer_gather_qqmm(
+                    import(op, "x", x), import(op, "w", w), import(op, "lhs_indices", lhs_indices),
+                    import(op, "rhs_indices", rhs_indices), optional_dtype(op, "dtype", dtype)));
+  });
+}
+
+moeblas_status moeblas_grouped_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                    const moeblas_tensor* offsets, const moeblas_epilogue* epilogue,
+                                    const moeblas_tensor* out, const moeblas_options* options) {
+  constexpr const char* op = "grouped_qqmm";
+  return guarded([&] {
+    run(ops::grouped_qqmm(import(op, "x", x), import(op, "w", w), import(op, "offsets", offsets),
+                          import(op, epilogue), import(op, "out", out), import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_grouped_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
+                                          const moeblas_tensor* offsets, const moeblas_dtype* dtype,
+                                          moeblas_spec* out) {
+  constexpr const char* op = "grouped_qqmm";
+  return guarded([&] {
+    capi::write(out, op,
+                ops::infer_grouped_qqmm(import(op, "x", x), import(op, "w", w),
+                                        import(op, "offsets", offsets),
+                                        optional_dtype(op, "dtype", dtype)));
+  });
+}
+
+// ---- Routing and the fused expert layer
+// ----------------------------------------------------------
+
+moeblas_status moeblas_moe_route(const moeblas_tensor* logits, const moeblas_tensor* bias,
+                                 const moeblas_router* router, const moeblas_tensor* ids,
+                                 const moeblas_tensor* weights, const moeblas_options* options) {
+  constexpr const char* op = "moe_route";
+  return guarded([&] {
+    run(ops::moe_route(import(op, "logits", logits), import(op, "bias", bias), import(op, router),
+                       import(op, "ids", ids), import(op, "weights", weights),
+                       import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_moe_route(const moeblas_tensor* logits, const moeblas_tensor* bias,
+                                       const moeblas_router* router, moeblas_spec out[2]) {
+  constexpr const char* op = "moe_route";
+  return guarded([&] {
+    const RouteSpecs specs = ops::infer_moe_route(import(op, "logits", logits),
+                                                  import(op, "bias", bias), import(op, router));
+    capi::write(out, op, specs.ids);
+    capi::write(out + 1, op, specs.weights);
+  });
+}
+
+moeblas_status moeblas_moe_permute(const moeblas_tensor* x, const moeblas_tensor* ids,
+                                   const moeblas_tensor* expert_map, int64_t experts,
+                                   const moeblas_tensor* rows, const moeblas_tensor* offsets,
+                                   const moeblas_tensor* inverse, const moeblas_options* options) {
+  constexpr const char* op = "moe_permute";
+  return guarded([&] {
+    run(ops::moe_permute(import(op, "x", x), import(op, "ids", ids),
+                         import(op, "expert_map", expert_map), experts, import(op, "rows", rows),
+                         import(op, "offsets", offsets), import(op, "inverse", inverse),
+                         import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_moe_permute(const moeblas_tensor* x, const moeblas_tensor* ids,
+                                         const moeblas_tensor* expert_map, int64_t experts,
+                                         moeblas_spec out[3]) {
+  constexpr const char* op = "moe_permute";
+  return guarded([&] {
+    const PermuteSpecs specs = ops::infer_moe_permute(
+        import(op, "x", x), import(op, "ids", ids), import(op, "expert_map", expert_map), experts);
+    capi::write(out, op, specs.rows);
+    capi::write(out + 1, op, specs.offsets);
+    capi::write(out + 2, op, specs.inverse);
+  });
+}
+
+moeblas_status moeblas_moe_unpermute(const moeblas_tensor* y, const moeblas_tensor* inverse,
+                                     const moeblas_tensor* weights, const moeblas_tensor* out,
+                                     const moeblas_options* options) {
+  constexpr const char* op = "moe_unpermute";
+  return guarded([&] {
+    run(ops::moe_unpermute(import(op, "y", y), import(op, "inverse", inverse),
+                           import(op, "weights", weights), import(op, "out", out),
+                           import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_moe_unpermute(const moeblas_tensor* y, const moeblas_tensor* inverse,
+                                           const moeblas_tensor* weights, moeblas_spec* out) {
+  constexpr const char* op = "moe_unpermute";
+  return guarded([&] {
+    capi::write(out, op,
+                ops::infer_moe_unpermute(import(op, "y", y), import(op, "inverse", inverse),
+                                         import(op, "weights", weights)));
+  });
+}
+
+moeblas_status moeblas_moe_ffn(const moeblas_tensor* x, const moeblas_ffn* layer,
+                               const moeblas_tensor* ids, const moeblas_tensor* weights,
+                               const moeblas_tensor* out, const moeblas_options* options) {
+  constexpr const char* op = "moe_ffn";
+  return guarded([&] {
+    run(ops::moe_ffn(import(op, "x", x), import(op, layer), import(op, "ids", ids),
+                     import(op, "weights", weights), import(op, "out", out), import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_moe_ffn(const moeblas_tensor* x, const moeblas_ffn* layer,
+                                     const moeblas_tensor* ids, const moeblas_tensor* weights,
+                                     moeblas_spec* out) {
+  constexpr const char* op = "moe_ffn";
+  return guarded([&] {
+    capi::write(out, op,
+                ops::infer_moe_ffn(import(op, "x", x), import(op, layer), import(op, "ids", ids),
+                                   import(op, "weights", weights)));
   });
 }
 

@@ -12,12 +12,14 @@
 #include <algorithm>
 
 #include "cpu/decode.h"
+#include "cpu/encode.h"
 #include "cpu/pairs.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
 namespace {
 
+using dispatch::Form;
 using dispatch::MatmulProblem;
 
 constexpr int64_t kPanel = 16;  // outputs of an item; a group of packed columns holds a whole panel
@@ -44,39 +46,54 @@ void decode_dense(const MatmulProblem& p, int64_t w, int64_t n, int64_t count, i
   }
 }
 
-// Row r of matrix w as stored.
-PackedRow packed_row(const dispatch::Weights& weights, int64_t w, int64_t r) {
-  const auto at = [](const dispatch::Matrices& m, int64_t matrix, int64_t row) {
-    return static_cast<char*>(m.data) +
-           (m.offset(matrix) + row * m.row_stride) * static_cast<int64_t>(size_of(m.dtype));
-  };
-  return {reinterpret_cast<const uint8_t*>(at(weights.values, w, r)), at(weights.scales, w, r),
-          weights.biases.data != nullptr ? at(weights.biases, w, r) : nullptr, weights.scales.dtype,
-          load_tensor_scale(weights.tensor_scale, w)};
-}
-
 template <class Format>
-void decode_quantized(const MatmulProblem& p, int64_t w, int64_t n, int64_t count, int64_t, int64_t,
-                      float* panel, int64_t pitch) {
+void decode_packed(const MatmulProblem& p, int64_t w, int64_t n, int64_t count, int64_t, int64_t,
+                   float* panel, int64_t pitch) {
   const int64_t group = p.w.spec->group_size;
   if (p.transpose) {
     for (int64_t j = 0; j < count; ++j) {
-      decode_row<Format>(packed_row(p.w, w, n + j), group, 0, p.k, panel + j * pitch, 1);
+      decode_row<Format>(packed_row(p.w, w, n + j, w), group, 0, p.k, panel + j * pitch, 1);
     }
   } else {
     for (int64_t k = 0; k < p.k; ++k) {
-      decode_row<Format>(packed_row(p.w, w, k), group, n, count, panel + k, pitch);
+      decode_row<Format>(packed_row(p.w, w, k, w), group, n, count, panel + k, pitch);
     }
   }
+}
+
+// Floats that count as if quantized: groups along K, so w is (n, k).
+template <class Format>
+void decode_on_the_fly(const MatmulProblem& p, int64_t w, int64_t n, int64_t count, int64_t k_begin,
+                       int64_t k_end, float* panel, int64_t pitch) {
+  decode_dense(p, w, n, count, k_begin, k_end, panel, pitch);
+  const float tensor_scale = load_tensor_scale(p.w.tensor_scale, w);
+  for (int64_t j = 0; j < count; ++j) round_trip<Format>(panel + j * pitch, p.k, tensor_scale);
 }
 
 DecodePanel decoder_of(const MatmulProblem& p) {
   DecodePanel decode = decode_dense;
-  if (p.w.spec) {
-    formats::visit_format(p.w.spec->mode, p.w.spec->bits,
-                          [&]<class Format>() { decode = decode_quantized<Format>; });
-  }
+  if (p.w.form == Form::dense) return decode;
+  formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
+    decode = decode_packed<Format>;
+    if constexpr (!formats::kIsAffine<Format>) {
+      if (p.w.form == Form::on_the_fly) decode = decode_on_the_fly<Format>;
+    }
+  });
   return decode;
+}
+
+// Row `row` of the pair's matrix of a block-quantized x, as float32.
+void quantized_x_row(const MatmulProblem& p, const Pair& pair, int64_t row, float* out) {
+  formats::visit_format(p.x.spec->mode, p.x.spec->bits, [&]<class Format>() {
+    if (p.x.form == Form::packed) {
+      decode_row<Format>(packed_row(p.x, pair.x, row, pair.w), p.x.spec->group_size, 0, p.k, out,
+                         1);
+    } else if constexpr (!formats::kIsAffine<Format>) {
+      const dispatch::Matrices& x = p.x.values;
+      load_floats(x.data, x.dtype, x.offset(pair.x) + row * x.row_stride, x.col_stride, p.k, out);
+      round_trip<Format>(out, p.k, load_tensor_scale(p.x.tensor_scale, pair.w));
+    }
+  });
 }
 
 // sums[j] = x . panel[j], in kLanes partial sums folded in a fixed order.
@@ -103,24 +120,143 @@ void dot_tile(const float* x, const float* panel, int64_t pitch, int64_t k, floa
   }
 }
 
-// Per worker: a decoded panel and one row of x.
-int64_t scratch_floats(const MatmulProblem& p) {
-  const int64_t pitch = (p.k + 15) / 16 * 16;
-  return (kPanel + 1) * pitch;
-}
+// Writes outputs [n, n + count) of one row.
+class Store {
+ public:
+  Store(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t n)
+      : p_(p), out_(pair.out + row * p.out.row_stride + n) {
+    const dispatch::Epilogue& e = p.epilogue;
+    if (pair.w == kNoMatrix || e.trivial()) return;
+    active_ = true;
+    if (e.c.data != nullptr) c_ = pair.c + row * e.c.row_stride + n * e.c.col_stride;
+    if (e.bias.data != nullptr) {
+      bias_ = e.bias.offset(e.bias.batch.ndim() > 0 ? pair.w : 0) + n * e.bias.col_stride;
+    }
+  }
 
+  void operator()(int64_t j, float sum) const {
+    if (active_) {
+      const dispatch::Epilogue& e = p_.epilogue;
+      sum *= e.alpha;
+      if (e.c.data != nullptr)
+        sum += e.beta * load_float(e.c.data, e.c.dtype, c_ + j * e.c.col_stride);
+      if (e.bias.data != nullptr)
+        sum += load_float(e.bias.data, e.bias.dtype, bias_ + j * e.bias.col_stride);
+    }
+    store_float(p_.out.data, p_.out.dtype, out_ + j, sum);
+  }
+
+ private:
+  const MatmulProblem& p_;
+  int64_t out_;
+  bool active_ = false;
+  int64_t c_ = 0;
+  int64_t bias_ = 0;
+};
+
+// The workspace: pairs, runs, x as float32 where it is quantized, and per worker a decoded panel
+// and a row of x.
 struct Layout {
-  size_t begins;   // offset of the run table
-  size_t scratch;  // offset of the workers' scratch
+  int64_t pitch;  // floats from one row of K values to the next
+  size_t begins;  // offsets in bytes
+  size_t x;
+  size_t scratch;
   size_t per_slot;
 
   explicit Layout(const MatmulProblem& p) {
     const auto pairs = static_cast<size_t>(pair_count(p));
     const auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+    pitch = (p.k + 15) / 16 * 16;
+    const size_t row = static_cast<size_t>(pitch) * sizeof(float);
     begins = aligned(pairs * sizeof(Pair));
-    scratch = begins + aligned((pairs + 1) * sizeof(int64_t));
-    per_slot = static_cast<size_t>(scratch_floats(p)) * sizeof(float);
+    x = begins + aligned((pairs + 1) * sizeof(int64_t));
+    scratch = x + (p.x.form == Form::dense ? 0 : static_cast<size_t>(p.total_rows()) * row);
+    per_slot = (kPanel + 1) * row;
   }
+};
+
+// One call: what its items share.
+class Product {
+ public:
+  Product(const MatmulProblem& p, dispatch::Workspace workspace)
+      : p_(p), layout_(p), base_(static_cast<char*>(workspace.data)), decode_(decoder_of(p)) {
+    // The thread count may have grown since the workspace was sized.
+    const size_t room =
+        layout_.per_slot == 0 ? 1 : (workspace.bytes - layout_.scratch) / layout_.per_slot;
+    slots_ = static_cast<int>(std::min<size_t>(static_cast<size_t>(threads::num_threads()), room));
+    pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
+    begins_ = reinterpret_cast<int64_t*>(base_ + layout_.begins);
+  }
+
+  void run() {
+    fill_pairs(p_, pairs_);
+    const int64_t runs = find_runs(pairs_, begins_);
+    if (p_.x.form != Form::dense) prepare_x();
+    const int64_t panels = (p_.n + kPanel - 1) / kPanel;
+    threads::for_each_item(runs * panels, slots_, [&](int64_t item, int slot) {
+      multiply(item / panels, item % panels * kPanel, slot);
+    });
+  }
+
+ private:
+  float* prepared_x(int64_t pair, int64_t row) const {
+    return reinterpret_cast<float*>(base_ + layout_.x) + (pair * p_.m + row) * layout_.pitch;
+  }
+
+  void prepare_x() const {
+    threads::for_each_item(p_.total_rows(), threads::num_threads(), [&](int64_t item, int) {
+      const Pair& pair = pairs_[static_cast<size_t>(item / p_.m)];
+      if (pair.w != kNoMatrix)
+        quantized_x_row(p_, pair, item % p_.m, prepared_x(item / p_.m, item % p_.m));
+    });
+  }
+
+  // K values of a row of x from the pair's range on; `scratch` holds them where they must be
+  // converted.
+  const float* x_row(int64_t i, int64_t row, float* scratch) const {
+    if (p_.x.form != Form::dense) return prepared_x(i, row);
+    const Pair& pair = pairs_[static_cast<size_t>(i)];
+    const dispatch::Matrices& x = p_.x.values;
+    const int64_t at = x.offset(pair.x) + row * x.row_stride + pair.k_begin * x.col_stride;
+    if (x.dtype == DType::f32 && x.col_stride == 1) return static_cast<const float*>(x.data) + at;
+    load_floats(x.data, x.dtype, at, x.col_stride, pair.k_end - pair.k_begin, scratch);
+    return scratch;
+  }
+
+  // All rows of one run times outputs [n, n + kPanel).
+  void multiply(int64_t run, int64_t n, int slot) const {
+    const int64_t count = std::min(kPanel, p_.n - n);
+    const int64_t pitch = layout_.pitch;
+    float* panel = reinterpret_cast<float*>(base_ + layout_.scratch +
+                                            static_cast<size_t>(slot) * layout_.per_slot);
+    float* scratch = panel + kPanel * pitch;
+    const Pair& first = pairs_[static_cast<size_t>(begins_[run])];
+    const int64_t k = first.w == kNoMatrix ? 0 : first.k_end - first.k_begin;
+    if (k > 0) {
+      decode_(p_, first.w, n, count, first.k_begin, first.k_end, panel, pitch);
+      // Outputs that fill up the last tile are computed and dropped.
+      for (int64_t j = count; j % kTile != 0; ++j) std::fill_n(panel + j * pitch, k, 0.0f);
+    }
+    for (int64_t i = begins_[run]; i < begins_[run + 1]; ++i) {
+      for (int64_t row = 0; row < p_.m; ++row) {
+        const float* x = k > 0 ? x_row(i, row, scratch) : nullptr;
+        const Store store(p_, pairs_[static_cast<size_t>(i)], row, n);
+        for (int64_t j = 0; j < count; j += kTile) {
+          float sums[kTile] = {};
+          if (k > 0) dot_tile(x, panel + j * pitch, pitch, k, sums);
+          for (int64_t t = 0; t < std::min(kTile, count - j); ++t) store(j + t, sums[t]);
+        }
+      }
+    }
+  }
+
+  const MatmulProblem& p_;
+  const Layout layout_;
+  char* const base_;
+  const DecodePanel decode_;
+  int slots_ = 1;
+  std::span<Pair> pairs_;
+  int64_t* begins_ = nullptr;
 };
 
 }  // namespace
@@ -130,66 +266,8 @@ size_t matmul_portable_workspace(const MatmulProblem& p) {
   return layout.scratch + static_cast<size_t>(threads::num_threads()) * layout.per_slot;
 }
 
-dispatch::Reason matmul_portable_reject(const MatmulProblem& p) {
-  if (p.x_spec) return dispatch::Reason::of("x is to be quantized on the fly");
-  return {};
-}
-
 void matmul_portable(const MatmulProblem& p, dispatch::Workspace workspace) {
-  const Layout layout(p);
-  char* base = static_cast<char*>(workspace.data);
-  const std::span<Pair> pairs(reinterpret_cast<Pair*>(base), static_cast<size_t>(pair_count(p)));
-  auto* begins = reinterpret_cast<int64_t*>(base + layout.begins);
-  fill_pairs(p, pairs);
-  const int64_t runs = find_runs(pairs, begins);
-  const int64_t panels = (p.n + kPanel - 1) / kPanel;
-  const DecodePanel decode = decoder_of(p);
-  const int64_t pitch = (p.k + 15) / 16 * 16;
-  const auto x_size = static_cast<int64_t>(size_of(p.x.dtype));
-  const bool x_in_place = p.x.dtype == DType::f32 && p.x.col_stride == 1;
-  // The thread count may have grown since the workspace was sized.
-  const int slots = static_cast<int>(std::min<size_t>(
-      static_cast<size_t>(threads::num_threads()),
-      layout.per_slot == 0 ? 1 : (workspace.bytes - layout.scratch) / layout.per_slot));
-
-  threads::for_each_item(runs * panels, slots, [&](int64_t item, int slot) {
-    const int64_t run = item / panels;
-    const int64_t n = item % panels * kPanel;
-    const int64_t count = std::min(kPanel, p.n - n);
-    float* panel = reinterpret_cast<float*>(base + layout.scratch +
-                                            static_cast<size_t>(slot) * layout.per_slot);
-    float* x_row = panel + kPanel * pitch;
-    const Pair& first = pairs[static_cast<size_t>(begins[run])];
-    const bool zero = first.w == kNoMatrix;
-    const int64_t k = zero ? 0 : first.k_end - first.k_begin;
-    if (k > 0) {
-      decode(p, first.w, n, count, first.k_begin, first.k_end, panel, pitch);
-      // Outputs that fill up the last tile are computed and dropped.
-      for (int64_t j = count; j % kTile != 0; ++j) std::fill_n(panel + j * pitch, k, 0.0f);
-    }
-    for (int64_t i = begins[run]; i < begins[run + 1]; ++i) {
-      const Pair& pair = pairs[static_cast<size_t>(i)];
-      for (int64_t row = 0; row < p.m; ++row) {
-        const int64_t out = pair.out + row * p.out.row_stride + n;
-        const float* x = x_row;
-        if (k > 0) {
-          const int64_t at = pair.x + row * p.x.row_stride + pair.k_begin * p.x.col_stride;
-          if (x_in_place) {
-            x = reinterpret_cast<const float*>(static_cast<const char*>(p.x.data) + at * x_size);
-          } else {
-            load_floats(p.x.data, p.x.dtype, at, p.x.col_stride, k, x_row);
-          }
-        }
-        for (int64_t j = 0; j < count; j += kTile) {
-          float sums[kTile] = {};
-          if (k > 0) dot_tile(x, panel + j * pitch, pitch, k, sums);
-          for (int64_t t = 0; t < std::min(kTile, count - j); ++t) {
-            store_float(p.out.data, p.out.dtype, out + j + t, sums[t]);
-          }
-        }
-      }
-    }
-  });
+  Product(p, workspace).run();
 }
 
 }  // namespace moeblas::cpu

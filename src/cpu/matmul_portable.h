@@ -5,7 +5,6 @@
 namespace moeblas::cpu {
 
 size_t matmul_portable_workspace(const dispatch::MatmulProblem& p);
-dispatch::Reason matmul_portable_reject(const dispatch::MatmulProblem& p);
 void matmul_portable(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 
 }  // namespace moeblas::cpu

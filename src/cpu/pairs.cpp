@@ -50,19 +50,21 @@ class Walk {
 };
 
 void fill_by_position(const MatmulProblem& p, std::span<Pair> pairs) {
-  const int64_t x_count = p.x.count(), w_count = p.w.values.count();
-  Walk walk(p.batch, {&p.x_position.stride, &p.w_position.stride, &p.out.batch_stride});
+  const int64_t x_count = p.x.values.count(), w_count = p.w.values.count();
+  const Shape& c_stride =
+      p.epilogue.c.data != nullptr ? p.epilogue.c.batch_stride : p.out.batch_stride;
+  Walk walk(p.batch, {&p.x_position.stride, &p.w_position.stride, &p.out.batch_stride, &c_stride});
   for (size_t i = 0; i < pairs.size(); ++i, walk.advance()) {
     const int64_t x = position_at(p.x_position, walk.offset(0));
     const int64_t w = position_at(p.w_position, walk.offset(1));
     const bool x_in = x >= 0 && x < x_count, w_in = w >= 0 && w < w_count;
     if (p.options.check_ids) {
       const auto at = static_cast<int64_t>(i);
-      if (!x_in) fail_id(p, "lhs_indices", at, x, x_count - 1);
-      if (!w_in) fail_id(p, "rhs_indices", at, w, w_count - 1);
+      if (!x_in) fail_id(p, p.x_position.name, at, x, x_count - 1);
+      if (!w_in) fail_id(p, p.w_position.name, at, w, w_count - 1);
     }
     const bool in = x_in && w_in;
-    pairs[i] = {in ? w : kNoMatrix, in ? p.x.offset(x) : 0, walk.offset(2), 0, p.k};
+    pairs[i] = {in ? w : kNoMatrix, in ? x : 0, walk.offset(2), walk.offset(3), 0, p.k};
   }
 }
 
@@ -71,8 +73,8 @@ void fill_by_offsets(const MatmulProblem& p, std::span<Pair> pairs) {
   int64_t row = 0;
   const auto fill = [&](int64_t end, int64_t w) {
     for (; row < end; ++row) {
-      pairs[static_cast<size_t>(row)] = {w, row * p.x.batch_stride[0], row * p.out.batch_stride[0],
-                                         0, p.k};
+      const int64_t c = p.epilogue.c.data != nullptr ? row * p.epilogue.c.batch_stride[0] : 0;
+      pairs[static_cast<size_t>(row)] = {w, row, row * p.out.batch_stride[0], c, 0, p.k};
     }
   };
   for (int64_t e = 0; e < p.offsets.shape[0]; ++e) {
@@ -98,7 +100,7 @@ void fill_by_segments(const MatmulProblem& p, std::span<Pair> pairs) {
     }
     const int64_t k_begin = std::clamp<int64_t>(start, 0, p.k);
     const int64_t k_end = std::clamp<int64_t>(end, 0, p.k);
-    pairs[i] = {k_begin < k_end ? 0 : kNoMatrix, 0, walk.offset(1), k_begin, k_end};
+    pairs[i] = {k_begin < k_end ? 0 : kNoMatrix, 0, walk.offset(1), 0, k_begin, k_end};
   }
 }
 

@@ -12,8 +12,9 @@ namespace moeblas::cpu {
 // m rows of x, one matrix of w, m rows of out.
 struct Pair {
   int64_t w;            // position in w's batch; kNoMatrix: the rows are zero
-  int64_t x;            // offset of the first row, in elements
-  int64_t out;          // likewise
+  int64_t x;            // position in x's batch
+  int64_t out;          // offset of the first row, in elements
+  int64_t c;            // the same in the epilogue's c
   int64_t k_begin = 0;  // the range of K that counts
   int64_t k_end = 0;
 };

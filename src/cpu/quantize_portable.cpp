@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cpu/decode.h"
+#include "cpu/encode.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -19,9 +20,9 @@ constexpr int64_t kMaxGroup = 128;
 
 // Calls f(row, first, count) for parts of rows that together are all values.
 template <class F>
-void for_each_chunk(const QuantizeProblem& p, F&& f) {
-  const int64_t cols = p.values.cols;
-  const int64_t rows = p.values.count();
+void for_each_chunk(const dispatch::Rows& values, F&& f) {
+  const int64_t cols = values.cols;
+  const int64_t rows = values.count();
   if (cols > kChunk) {
     const int64_t parts = (cols + kChunk - 1) / kChunk;
     threads::for_each_item(rows * parts, threads::num_threads(), [&](int64_t item, int) {
@@ -38,28 +39,50 @@ void for_each_chunk(const QuantizeProblem& p, F&& f) {
   }
 }
 
-void* row_start(const dispatch::Rows& rows, int64_t row) {
-  return static_cast<char*>(rows.data) +
-         rows.offset(row) * static_cast<int64_t>(size_of(rows.dtype));
-}
+// One direction of a problem: values and their packed form.
+struct Side {
+  const QuantizeProblem& p;
+  const dispatch::Rows& values;
+  const dispatch::PackedRows& packed;
+  int64_t rows_per_matrix;
+
+  PackedRow row(int64_t r) const {
+    const int64_t matrix = r / rows_per_matrix;
+    const bool swizzled = p.scale_layout != ScaleLayout::rows;
+    const dispatch::Rows& s = packed.scales;
+    // Swizzled, a matrix is one piece that begins where its first row would.
+    const int64_t padded_rows = swizzled ? s.lead[s.lead.ndim() - 1] : 1;
+    return {static_cast<const uint8_t*>(start(packed.codes, r)),
+            start(s, swizzled ? matrix * padded_rows : r),
+            packed.biases.data != nullptr ? start(packed.biases, r) : nullptr,
+            s.dtype,
+            load_tensor_scale(p.tensor_scale, matrix),
+            swizzled ? r % rows_per_matrix : -1,
+            s.cols};
+  }
+
+  static void* start(const dispatch::Rows& rows, int64_t r) {
+    return static_cast<char*>(rows.data) +
+           rows.offset(r) * static_cast<int64_t>(size_of(rows.dtype));
+  }
+};
 
 // Packs the codes that encode(value) gives for a group's values.
 template <class Format, class Encode>
-void pack_group(const float* values, int64_t group_size, uint8_t* codes, int64_t first,
-                Encode&& encode) {
+void pack_group(const float* values, int64_t group_size, uint8_t* codes, Encode&& encode) {
   for (int64_t i = 0; i < group_size; i += 8) {
     uint64_t octet = 0;
     for (int j = 0; j < 8; ++j)
       octet = formats::with_code<Format::kBits>(octet, j, encode(values[i + j]));
-    store_octet<Format::kBits>(codes, (first + i) / 8, octet);
+    store_octet<Format::kBits>(codes, i / 8, octet);
   }
 }
 
 template <class Format>
-void quantize_group(const QuantizeProblem& p, int64_t row, int64_t group, const float* values) {
-  const int64_t group_size = p.spec->group_size;
-  auto* codes = static_cast<uint8_t*>(row_start(p.codes, row));
-  void* scales = row_start(p.scales, row);
+void quantize_group(const PackedRow& row, int64_t group, int64_t group_size, const float* values,
+                    DType scale_dtype) {
+  auto* codes = const_cast<uint8_t*>(row.codes) + group * group_size / 8 * Format::kBits;
+  auto* scales = const_cast<void*>(row.scales);
   if constexpr (formats::kIsAffine<Format>) {
     float min = formats::quiet_nan(), max = formats::quiet_nan();
     for (int64_t i = 0; i < group_size; ++i) {
@@ -68,54 +91,61 @@ void quantize_group(const QuantizeProblem& p, int64_t row, int64_t group, const 
       if (!(max >= values[i]) && !formats::is_nan(values[i])) max = values[i];
     }
     const formats::AffineParams params = formats::affine_fit(min, max, Format::kBits);
-    store_float(scales, p.scales.dtype, group, params.scale);
-    store_float(row_start(p.biases, row), p.biases.dtype, group, params.bias);
-    pack_group<Format>(values, group_size, codes, group * group_size,
+    store_float(scales, scale_dtype, group, params.scale);
+    store_float(const_cast<void*>(row.biases), scale_dtype, group, params.bias);
+    pack_group<Format>(values, group_size, codes,
                        [&](float v) { return formats::affine_encode(v, params, Format::kBits); });
   } else {
-    float amax = 0.0f;
-    for (int64_t i = 0; i < group_size; ++i) {
-      const float m = formats::magnitude(values[i]);
-      if (m > amax || formats::is_nan(m)) amax = m;
-      if (formats::is_nan(amax)) break;
+    const BlockEncoder<Format> encoder(values, group_size, row.tensor_scale);
+    store_as(scales, row.scale_index(group), static_cast<uint8_t>(encoder.scale()));
+    pack_group<Format>(values, group_size, codes, [&](float v) { return encoder.code(v); });
+  }
+}
+
+// Zeros wherever a swizzled matrix has no scale.
+void clear_padding(const Side& side) {
+  const dispatch::Rows& s = side.packed.scales;
+  const int64_t rows = side.rows_per_matrix;
+  const int64_t groups = side.values.cols / side.p.spec->group_size;
+  const int64_t matrices = side.values.count() / rows;
+  const int64_t padded_rows = s.lead[s.lead.ndim() - 1];
+  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+    PackedRow row = side.row(matrix * rows);
+    for (row.swizzled_row = 0; row.swizzled_row < padded_rows; ++row.swizzled_row) {
+      for (int64_t g = row.swizzled_row < rows ? groups : 0; g < s.cols; ++g) {
+        store_as(const_cast<void*>(row.scales), row.scale_index(g), uint8_t{0});
+      }
     }
-    const float enc = 1.0f / load_tensor_scale(p.tensor_scale, row / p.rows_per_matrix);
-    const unsigned byte = Format::encode_scale(amax, enc);
-    store_as(scales, group, static_cast<uint8_t>(byte));
-    const float multiplier = Format::encode_multiplier(amax, byte, enc);
-    const bool dead = formats::is_nan(multiplier);
-    pack_group<Format>(values, group_size, codes, group * group_size, [&](float v) {
-      return dead ? 0u : Format::encode_code(formats::mul(v, multiplier));
-    });
   }
 }
 
 template <class Format>
-void quantize_rows(const QuantizeProblem& p) {
-  const int64_t group_size = p.spec->group_size;
-  for_each_chunk(p, [&](int64_t row, int64_t first, int64_t count) {
+void quantize_side(const Side& side) {
+  const int64_t group_size = side.p.spec->group_size;
+  const dispatch::Rows& v = side.values;
+  for_each_chunk(v, [&](int64_t r, int64_t first, int64_t count) {
     float values[kMaxGroup];
+    const PackedRow row = side.row(r);
     for (int64_t i = first; i < first + count; i += group_size) {
-      load_floats(p.values.data, p.values.dtype, p.values.offset(row) + i * p.values.col_stride,
-                  p.values.col_stride, group_size, values);
-      quantize_group<Format>(p, row, i / group_size, values);
+      load_floats(v.data, v.dtype, v.offset(r) + i * v.col_stride, v.col_stride, group_size,
+                  values);
+      quantize_group<Format>(row, i / group_size, group_size, values, side.packed.scales.dtype);
     }
   });
+  if (side.p.scale_layout != ScaleLayout::rows) clear_padding(side);
 }
 
 template <class Format>
-void dequantize_rows(const QuantizeProblem& p) {
-  const int64_t group_size = p.spec->group_size;
-  for_each_chunk(p, [&](int64_t row, int64_t first, int64_t count) {
+void dequantize_side(const Side& side) {
+  const int64_t group_size = side.p.spec->group_size;
+  for_each_chunk(side.values, [&](int64_t r, int64_t first, int64_t count) {
     float values[kMaxGroup];
-    const PackedRow packed{
-        static_cast<const uint8_t*>(row_start(p.codes, row)), row_start(p.scales, row),
-        p.biases.data != nullptr ? row_start(p.biases, row) : nullptr, p.scales.dtype,
-        load_tensor_scale(p.tensor_scale, row / p.rows_per_matrix)};
-    void* out = row_start(p.values, row);
+    const PackedRow row = side.row(r);
+    void* out = Side::start(side.values, r);
     for (int64_t i = first; i < first + count; i += group_size) {
-      decode_row<Format>(packed, group_size, i, group_size, values, 1);
-      for (int64_t j = 0; j < group_size; ++j) store_float(out, p.values.dtype, i + j, values[j]);
+      decode_row<Format>(row, group_size, i, group_size, values, 1);
+      for (int64_t j = 0; j < group_size; ++j)
+        store_float(out, side.values.dtype, i + j, values[j]);
     }
   });
 }
@@ -124,23 +154,31 @@ void dequantize_rows(const QuantizeProblem& p) {
 
 void quantize_portable(const QuantizeProblem& p, dispatch::Workspace) {
   formats::visit_format(p.spec->mode, p.spec->bits, [&]<class Format>() {
-    p.conversion == Conversion::quantize ? quantize_rows<Format>(p) : dequantize_rows<Format>(p);
+    const Side rows{p, p.values, p.packed, p.rows_per_matrix};
+    if (p.conversion == Conversion::dequantize) return dequantize_side<Format>(rows);
+    quantize_side<Format>(rows);
+    if (p.transposed_values) {
+      const Side columns{p, *p.transposed_values, p.transposed, p.values.cols};
+      quantize_side<Format>(columns);
+    }
   });
 }
 
 void fp8_portable(const QuantizeProblem& p, dispatch::Workspace) {
   const bool encode = p.conversion == Conversion::to_fp8;
-  for_each_chunk(p, [&](int64_t row, int64_t first, int64_t count) {
-    const int64_t values = p.values.offset(row), codes = p.codes.offset(row);
+  const dispatch::Rows& codes = p.packed.codes;
+  for_each_chunk(p.values, [&](int64_t row, int64_t first, int64_t count) {
+    const int64_t value_row = p.values.offset(row), code_row = codes.offset(row);
     for (int64_t i = first; i < first + count; ++i) {
-      const int64_t value = values + i * p.values.col_stride, code = codes + i * p.codes.col_stride;
+      const int64_t value = value_row + i * p.values.col_stride,
+                    code = code_row + i * codes.col_stride;
       if (encode) {
-        store_as(p.codes.data, code,
+        store_as(codes.data, code,
                  static_cast<uint8_t>(
                      formats::e4m3_encode(load_float(p.values.data, p.values.dtype, value))));
       } else {
         store_float(p.values.data, p.values.dtype, value,
-                    formats::e4m3_decode(load_as<uint8_t>(p.codes.data, code)));
+                    formats::e4m3_decode(load_as<uint8_t>(codes.data, code)));
       }
     }
   });

@@ -8,8 +8,11 @@
 #include <cstring>
 #include <new>
 
+#include "cpu/ffn_portable.h"
 #include "cpu/matmul_portable.h"
+#include "cpu/permute_portable.h"
 #include "cpu/quantize_portable.h"
+#include "cpu/route_portable.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -17,20 +20,36 @@ namespace {
 
 using namespace dispatch;
 
+constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
-  {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, RowRange{},
-   matmul_portable_reject, matmul_portable_workspace, matmul_portable,
+  {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
+   nullptr, matmul_portable_workspace, matmul_portable,
    Summary{"any product; panels of weights decoded once to float32, fixed order of summation"}},
 };
 
 constexpr Row<QuantizeProblem> kQuantize[] = {
-  {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::none), RowRange{},
-   nullptr, nullptr, quantize_portable, Summary{"quantize and dequantize, group by group"}},
-  {Name{"fp8_portable"}, Arch{}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::none), RowRange{},
-   nullptr, nullptr, fp8_portable, Summary{"E4M3 element by element"}},
+  {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
+   nullptr, nullptr, quantize_portable, Summary{"quantize, quantize_dual and dequantize, group by group"}},
+  {Name{"fp8_portable"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   nullptr, nullptr, fp8_portable, Summary{"to_fp8 and from_fp8, element by element"}},
+};
+
+constexpr Row<RouteProblem> kRoute[] = {
+  {Name{"route_portable"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   nullptr, route_portable_workspace, route_portable, Summary{"moe_route, token by token"}},
+};
+
+constexpr Row<PermuteProblem> kPermute[] = {
+  {Name{"permute_portable"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{0},
+   nullptr, permute_portable_workspace, permute_portable, Summary{"moe_permute and moe_unpermute"}},
+};
+
+constexpr Row<FfnProblem> kFfn[] = {
+  {Name{"ffn_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
+   nullptr, ffn_portable_workspace, ffn_portable, Summary{"moe_ffn as the composition of its parts"}},
 };
 // clang-format on
 
@@ -47,6 +66,9 @@ constexpr Backend kBackend = {
     .device_type = MOEBLAS_CPU,
     .matmul = kMatmul,
     .quantize = kQuantize,
+    .route = kRoute,
+    .permute = kPermute,
+    .ffn = kFfn,
     .capability = [](int32_t, Reason&) { return 0; },
     .allocate = allocate,
     .release = [](int32_t, void* p, void*) noexcept { std::free(p); },

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "moeblas/moe.h"
 #include "moeblas/options.h"
 #include "moeblas/quant.h"
 #include "moeblas/tensor.h"
@@ -45,12 +46,21 @@ struct TensorScale {
   float host = 1.0f;
 };
 
-// A stack of weight matrices, dense or quantized. Quantized: `values` are the packed rows as bytes
-// (dtype uint8), scales and biases one per group along the packed axis.
-struct Weights {
-  std::optional<QuantSpec> spec;
+// How an operand holds its values.
+enum class Form : uint8_t {
+  dense,       // floats
+  packed,      // codes with scales and, for affine, biases
+  on_the_fly,  // floats that count as if quantized in the format and dequantized again
+};
+
+// A stack of matrices of values. Packed: `values` are the packed rows as bytes (dtype uint8, cols
+// in values), scales and biases one per group along the packed axis.
+struct Operand {
+  Form form = Form::dense;
+  std::optional<QuantSpec> spec;  // none if dense
   Matrices values;
   Matrices scales;
+  ScaleLayout scale_layout = ScaleLayout::rows;
   Matrices biases;
   TensorScale tensor_scale;
 };
@@ -69,15 +79,29 @@ struct Positions {
   const void* index = nullptr;
   DType dtype = DType::i64;
   Shape stride;
+  const char* name = "";  // the operation's word for the index array
 };
 
-// What happens to a sum before it is rounded into the output:
-// out = row_weight * activation(alpha * sum + bias) + beta * c, each part optional.
+// What happens to a sum before it is rounded into the output, in float32:
+// out = (alpha * sum + beta * c) + bias, each part optional. Rows without a matrix stay 0.
 struct Epilogue {
   float alpha = 1.0f;
   float beta = 0.0f;
-  TensorView c;     // broadcast to the output's shape
-  TensorView bias;  // (N,) or one row per matrix of w
+  Matrices c;     // data null: none; the output's batch and sizes, broadcast by strides of 0
+  Matrices bias;  // data null: none; one row per matrix of w, or one row for all
+
+  bool trivial() const { return alpha == 1.0f && c.data == nullptr && bias.data == nullptr; }
+};
+
+// What a product needs beyond a plain float x, a stored w and an output of x's dtype; a kernel
+// takes only what its row lists.
+enum class Extra : uint8_t {
+  packed_x,
+  quantized_x,      // on the fly
+  quantized_w,      // on the fly
+  swizzled_scales,  // in x or w
+  epilogue,
+  wide_out,  // an output of another dtype than x's
 };
 
 // out[b, i, :] = x[b, i, :] @ W[b], W stored (n, k) if transpose, else (k, n).
@@ -90,10 +114,8 @@ struct MatmulProblem {
   bool transpose = true;
   Shape batch;  // of the result
 
-  Matrices x;
-  std::optional<QuantSpec>
-      x_spec;  // x is quantized on the fly in this format (block x block products)
-  Weights w;
+  Operand x;
+  Operand w;
   Matrices out;
 
   Grouping grouping = Grouping::none;
@@ -108,7 +130,17 @@ struct MatmulProblem {
   bool empty() const { return batch.numel() == 0 || m == 0 || n == 0; }
   int64_t total_rows() const { return batch.numel() * m; }
   const std::optional<QuantSpec>& format() const { return w.spec; }
-  DType dtype() const { return x.dtype; }
+  DType dtype() const { return x.form == Form::packed ? out.dtype : x.values.dtype; }
+  // Bit i stands for Extra i.
+  uint32_t extras() const {
+    const auto bit = [](Extra e, bool needed) { return needed ? 1u << static_cast<int>(e) : 0u; };
+    return bit(Extra::packed_x, x.form == Form::packed) |
+           bit(Extra::quantized_x, x.form == Form::on_the_fly) |
+           bit(Extra::quantized_w, w.form == Form::on_the_fly) |
+           bit(Extra::swizzled_scales,
+               x.scale_layout != ScaleLayout::rows || w.scale_layout != ScaleLayout::rows) |
+           bit(Extra::epilogue, !epilogue.trivial()) | bit(Extra::wide_out, out.dtype != dtype());
+  }
 };
 
 // A stack of rows: leading dimensions, then cols.
@@ -126,6 +158,13 @@ struct Rows {
 
 enum class Conversion : uint8_t { quantize, dequantize, to_fp8, from_fp8 };
 
+// A stack of quantized rows.
+struct PackedRows {
+  Rows codes;  // packed rows as bytes
+  Rows scales;
+  Rows biases;
+};
+
 // Values to codes or codes to values, row by row.
 struct QuantizeProblem {
   const char* op = "";
@@ -133,9 +172,11 @@ struct QuantizeProblem {
   Conversion conversion = Conversion::quantize;
   std::optional<QuantSpec> spec;  // none for the fp8 conversions
   Rows values;                    // float side
-  Rows codes;                     // packed rows as bytes
-  Rows scales;
-  Rows biases;
+  PackedRows packed;
+  ScaleLayout scale_layout = ScaleLayout::rows;
+  // quantize_dual: the transpose of every matrix, from the same values, with codes of its own.
+  std::optional<Rows> transposed_values;
+  PackedRows transposed;
   TensorScale tensor_scale;     // stride: per matrix
   int64_t rows_per_matrix = 1;  // rows that share one tensor_scale
   Options options;
@@ -145,6 +186,99 @@ struct QuantizeProblem {
   int64_t total_rows() const { return values.count(); }
   const std::optional<QuantSpec>& format() const { return spec; }
   DType dtype() const { return values.dtype; }
+  uint32_t extras() const {
+    return scale_layout != ScaleLayout::rows ? 1u << static_cast<int>(Extra::swizzled_scales) : 0u;
+  }
+};
+
+// Top-k experts and their weights from router logits (T, E).
+struct RouteProblem {
+  const char* op = "";
+  Device device;
+  int64_t tokens = 0;
+  int64_t experts = 0;
+  Router router;
+  TensorView logits;
+  TensorView bias;     // (E,) float32, may be absent: added for the choice only
+  TensorView ids;      // (T, k) int32
+  TensorView weights;  // (T, k) float32
+  Options options;
+
+  Grouping grouping = Grouping::none;
+  bool empty() const { return tokens == 0 || router.top_k == 0; }
+  int64_t total_rows() const { return tokens; }
+  std::optional<QuantSpec> format() const { return std::nullopt; }
+  DType dtype() const { return logits.dtype; }
+  uint32_t extras() const { return 0; }
+};
+
+enum class Permutation : uint8_t { permute, unpermute };
+
+// Rows of tokens into the order of their experts, and back with a weighted sum.
+struct PermuteProblem {
+  const char* op = "";
+  Device device;
+  Permutation permutation = Permutation::permute;
+  int64_t tokens = 0;
+  int64_t top_k = 0;
+  int64_t hidden = 0;
+  int64_t experts = 0;
+  TensorView x;           // permute: (T, H); unpermute: (R, H)
+  TensorView ids;         // permute: (T, k)
+  TensorView expert_map;  // permute, may be absent: (global experts,) -> local expert or -1
+  TensorView weights;     // unpermute, may be absent: (T, k) float32
+  TensorView inverse;     // (T, k) int32: the row of each pair, -1 if it has none
+  TensorView offsets;     // permute: (E,) int32, where each expert's rows end
+  TensorView out;         // permute: (T*k, H); unpermute: (T, H)
+  Options options;
+
+  Grouping grouping = Grouping::none;
+  // Offsets and inverse are written even where no row has a value.
+  bool empty() const { return permutation == Permutation::unpermute && out.numel() == 0; }
+  int64_t total_rows() const { return tokens * top_k; }
+  std::optional<QuantSpec> format() const { return std::nullopt; }
+  DType dtype() const { return x.dtype; }
+  uint32_t extras() const { return 0; }
+};
+
+// A whole expert layer: out[t] = sum_j weights[t, j] * down[e](act(gate[e](x[t]), up[e](x[t]))),
+// with e = ids[t, j].
+struct FfnProblem {
+  const char* op = "";
+  Device device;
+  int64_t tokens = 0;
+  int64_t top_k = 0;
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t experts = 0;
+  TensorView x;        // (T, H)
+  TensorView ids;      // (T, k)
+  TensorView weights;  // (T, k) float32
+  TensorView expert_map;
+  Operand gate_up;        // (E, 2I, H); or, with separate gate and up, gate (E, I, H)
+  Operand up;             // (E, I, H), used if `separate`
+  Operand down;           // (E, H, I)
+  Matrices gate_up_bias;  // data null: none
+  Matrices up_bias;
+  Matrices down_bias;
+  bool separate = false;
+  GluLayout glu_layout = GluLayout::gate_up;
+  Activation activation = Activation::silu;
+  float alpha = 1.702f;
+  float limit = 7.0f;
+  TensorView out;  // (T, H)
+  Options options;
+
+  Grouping grouping = Grouping::gather;
+  bool empty() const { return tokens == 0 || hidden == 0; }
+  int64_t total_rows() const { return tokens * top_k; }
+  DType dtype() const { return x.dtype; }
+  uint32_t extras() const {
+    const bool swizzled = gate_up.scale_layout != ScaleLayout::rows ||
+                          up.scale_layout != ScaleLayout::rows ||
+                          down.scale_layout != ScaleLayout::rows;
+    return swizzled ? 1u << static_cast<int>(Extra::swizzled_scales) : 0u;
+  }
 };
 
 }  // namespace moeblas::dispatch

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include "dispatch/problem.h"
 
@@ -91,6 +92,18 @@ struct Groupings {
   constexpr bool has(Grouping g) const { return (mask & of(g).mask) != 0; }
 };
 
+// A set of what a kernel offers beyond the plain product.
+struct Extras {
+  uint32_t mask = 0;
+
+  static constexpr Extras of(Extra e) { return {1u << static_cast<int>(e)}; }
+  static constexpr Extras all() {
+    return of(Extra::packed_x) | of(Extra::quantized_x) | of(Extra::quantized_w) |
+           of(Extra::swizzled_scales) | of(Extra::epilogue) | of(Extra::wide_out);
+  }
+  friend constexpr Extras operator|(Extras a, Extras b) { return {a.mask | b.mask}; }
+};
+
 // The rows of x in one call.
 struct RowRange {
   int64_t least = 1;
@@ -110,6 +123,7 @@ struct Row {
   Formats formats;
   DTypes dtypes;
   Groupings grouping;
+  Extras extras;
   RowRange rows;
   Reason (*reject)(const Problem&);     // what the columns cannot say; may be nullptr
   size_t (*workspace)(const Problem&);  // bytes, from the problem's sizes alone; nullptr: none
@@ -117,12 +131,15 @@ struct Row {
   Summary summary;
 };
 
-// A backend: tables and memory of one type of device.
+// A backend: a table per kind of problem, and memory, of one type of device.
 struct Backend {
   const char* name;
   int32_t device_type;
   std::span<const Row<MatmulProblem>> matmul;
   std::span<const Row<QuantizeProblem>> quantize;
+  std::span<const Row<RouteProblem>> route;
+  std::span<const Row<PermuteProblem>> permute;
+  std::span<const Row<FfnProblem>> ffn;
   // The capability of a device, or a sentence that says why it cannot be used.
   int (*capability)(int32_t device_id, Reason& why_not);
   void* (*allocate)(int32_t device_id, size_t bytes, void* stream);
@@ -131,16 +148,24 @@ struct Backend {
   void (*describe)(char* text, size_t bytes);              // a line: what was found
 };
 
+// Calls f("kind", table) for the table of every kind of problem.
+template <class F>
+void for_each_table(const Backend& backend, F&& f) {
+  f("matmul", backend.matmul);
+  f("quantize", backend.quantize);
+  f("route", backend.route);
+  f("permute", backend.permute);
+  f("ffn", backend.ffn);
+}
+
 // The table of one kind of problem.
 template <class Problem>
-std::span<const Row<Problem>> table(const Backend& backend);
-template <>
-inline std::span<const Row<MatmulProblem>> table(const Backend& backend) {
-  return backend.matmul;
-}
-template <>
-inline std::span<const Row<QuantizeProblem>> table(const Backend& backend) {
-  return backend.quantize;
+std::span<const Row<Problem>> table(const Backend& backend) {
+  std::span<const Row<Problem>> result;
+  for_each_table(backend, [&]<class Other>(const char*, std::span<const Row<Other>> rows) {
+    if constexpr (std::is_same_v<Other, Problem>) result = rows;
+  });
+  return result;
 }
 
 }  // namespace moeblas::dispatch

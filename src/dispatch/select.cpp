@@ -1,5 +1,6 @@
 #include "dispatch/select.h"
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,12 @@
 namespace moeblas::dispatch {
 namespace {
 
+// Why a row does not take a problem that needs what it does not offer; in the order of Extra.
+constexpr const char* kExtraNames[] = {
+    "does not take a packed x",         "does not quantize x on the fly",
+    "does not quantize w on the fly",   "does not take swizzled scales",
+    "has no epilogue (alpha, c, bias)", "writes x's dtype only",
+};
 constexpr const char* kGroupingNames[] = {"none", "gather", "offsets", "segments"};
 
 void join(std::string& list, const std::string& item) {
@@ -52,8 +59,8 @@ const Backend& backend_for(std::span<const Backend* const> backends, const char*
 }
 
 template <class Problem>
-bool has_row(const Backend& backend, const char* kernel) {
-  for (const auto& row : table<Problem>(backend)) {
+bool has_row(std::span<const Row<Problem>> rows, const char* kernel) {
+  for (const auto& row : rows) {
     if (std::strcmp(row.name.text, kernel) == 0) return true;
   }
   return false;
@@ -67,15 +74,25 @@ const char* forced_kernel(std::span<const Backend* const> backends, const Backen
   if (problem.options.kernel != nullptr) return problem.options.kernel;
   const char* kernel = std::getenv("MOEBLAS_KERNEL");
   if (kernel == nullptr || *kernel == '\0') return nullptr;
-  if (has_row<Problem>(backend, kernel)) return kernel;
+  if (has_row(table<Problem>(backend), kernel)) return kernel;
+  bool elsewhere = false;
   for (const Backend* other : backends) {
-    if (has_row<MatmulProblem>(*other, kernel) || has_row<QuantizeProblem>(*other, kernel)) {
-      return nullptr;
-    }
+    for_each_table(*other,
+                   [&](const char*, auto rows) { elsewhere = elsewhere || has_row(rows, kernel); });
   }
+  if (elsewhere) return nullptr;
   throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op +
                                             "] MOEBLAS_KERNEL=" + kernel +
                                             " names no kernel; `moeblas kernels` lists them");
+}
+
+template <class Problem>
+Formats required_formats(const Problem& problem) {
+  return Formats::of(problem.format());
+}
+Formats required_formats(const FfnProblem& p) {
+  const Formats first = Formats::of(p.gate_up.spec) | Formats::of(p.down.spec);
+  return p.separate ? first | Formats::of(p.up.spec) : first;
 }
 
 void answer(moeblas_query& query, const char* kernel, size_t bytes, const std::string& text) {
@@ -135,10 +152,9 @@ std::string describe(RowRange rows) {
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
   if (capability < row.arch.least) return Reason::of("needs %s", row.arch.text);
-  if (!row.formats.has(Formats::of(problem.format()))) {
-    const auto& spec = problem.format();
-    return Reason::of("%s weights are not among: %s",
-                      spec ? format_name(spec->mode, spec->bits).c_str() : "dense",
+  const Formats foreign{required_formats(problem).mask & ~row.formats.mask};
+  if (foreign.mask != 0) {
+    return Reason::of("%s weights are not among: %s", describe(foreign).c_str(),
                       describe(row.formats).c_str());
   }
   if (!row.dtypes.has(problem.dtype())) {
@@ -148,6 +164,9 @@ Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) 
     return Reason::of("grouping %s is not among: %s",
                       kGroupingNames[static_cast<int>(problem.grouping)],
                       describe(row.grouping).c_str());
+  }
+  if (const uint32_t missing = problem.extras() & ~row.extras.mask) {
+    return Reason::of("%s", kExtraNames[std::countr_zero(missing)]);
   }
   const int64_t rows = problem.total_rows();
   if (rows < row.rows.least || rows > row.rows.most) {
@@ -201,7 +220,8 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
     answer(*query, row.name.text, bytes, explanation);
     return;
   }
-  if (bytes == 0 || problem.options.workspace != nullptr) {
+  if (bytes == 0) return row.launch(problem, {});
+  if (problem.options.workspace != nullptr) {
     if (problem.options.workspace_bytes < bytes ||
         reinterpret_cast<uintptr_t>(problem.options.workspace) % 64 != 0) {
       throw Error(MOEBLAS_INVALID_ARGUMENT,
@@ -224,9 +244,25 @@ template Reason why_not(const Row<MatmulProblem>&, const MatmulProblem&, int);
 template const Row<MatmulProblem>& select(std::span<const Row<MatmulProblem>>, const MatmulProblem&,
                                           int, const char*, std::string*);
 template void run(std::span<const Backend* const>, const MatmulProblem&);
+
 template Reason why_not(const Row<QuantizeProblem>&, const QuantizeProblem&, int);
 template const Row<QuantizeProblem>& select(std::span<const Row<QuantizeProblem>>,
                                             const QuantizeProblem&, int, const char*, std::string*);
 template void run(std::span<const Backend* const>, const QuantizeProblem&);
+
+template Reason why_not(const Row<RouteProblem>&, const RouteProblem&, int);
+template const Row<RouteProblem>& select(std::span<const Row<RouteProblem>>, const RouteProblem&,
+                                         int, const char*, std::string*);
+template void run(std::span<const Backend* const>, const RouteProblem&);
+
+template Reason why_not(const Row<PermuteProblem>&, const PermuteProblem&, int);
+template const Row<PermuteProblem>& select(std::span<const Row<PermuteProblem>>,
+                                           const PermuteProblem&, int, const char*, std::string*);
+template void run(std::span<const Backend* const>, const PermuteProblem&);
+
+template Reason why_not(const Row<FfnProblem>&, const FfnProblem&, int);
+template const Row<FfnProblem>& select(std::span<const Row<FfnProblem>>, const FfnProblem&, int,
+                                       const char*, std::string*);
+template void run(std::span<const Backend* const>, const FfnProblem&);
 
 }  // namespace moeblas::dispatch

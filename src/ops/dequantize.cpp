@@ -6,6 +6,7 @@ namespace moeblas::ops {
 namespace {
 
 constexpr const char* kOp = "dequantize";
+constexpr OperandNames kNames{"w_q", "scales", "biases", "tensor_scale"};
 
 Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dtype) {
   const Argument codes{"w_q", w.codes};
@@ -14,7 +15,8 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
   require_unit_stride(kOp, codes);
   Shape values = w.codes.shape;
   values[values.ndim() - 1] = columns;
-  require_scales(kOp, w, spec, values, "K");
+  require_scale_layout(kOp, w, spec, w.codes.ndim());
+  require_scales(kOp, kNames, w, spec, values, "K");
   if (dtype && !is_float(*dtype)) {
     fail(kOp, "dtype is ", name(*dtype), ", expected float32, float16 or bfloat16");
   }
@@ -36,13 +38,14 @@ QuantizeProblem dequantize(const Quantized& w, const TensorView& out, const Opti
   p.op = kOp;
   p.conversion = dispatch::Conversion::dequantize;
   p.spec = spec;
+  p.scale_layout = w.scale_layout;
   p.values = rows_of(out);
-  p.codes = rows_of(as_bytes(w.codes));
-  p.scales = rows_of(w.scales);
-  if (w.biases) p.biases = rows_of(w.biases);
+  p.packed.codes = rows_of(as_bytes(w.codes));
+  p.packed.scales = rows_of(w.scales);
+  if (w.biases) p.packed.biases = rows_of(w.biases);
   if (out.ndim() > 1) p.rows_per_matrix = out.shape[out.ndim() - 2];
-  p.tensor_scale =
-      tensor_scale_of(kOp, w, spec.mode, out.shape.first(std::max(out.ndim() - 2, 0)).numel());
+  p.tensor_scale = tensor_scale_of(kOp, kNames, w, spec.mode,
+                                   out.shape.first(std::max(out.ndim() - 2, 0)).numel());
   p.device = require_memory(kOp,
                             {{"w_q", w.codes},
                              {"scales", w.scales},

@@ -22,7 +22,7 @@ QuantizeProblem conversion(const char* op, dispatch::Conversion conversion, cons
   p.conversion = conversion;
   const bool encode = conversion == dispatch::Conversion::to_fp8;
   p.values = elements(encode ? x : out);
-  p.codes = elements(encode ? out : x);
+  p.packed.codes = elements(encode ? out : x);
   p.device = require_memory(op, {{"x", x}}, {{"out", out}}, options.query != nullptr);
   p.options = options;
   return p;

@@ -7,8 +7,8 @@ namespace moeblas::ops {
 
 // A product whose matrices are chosen by lhs and rhs, each an index array or absent (then 0, 1, ...
 // over its operand's batch shape).
-Product gathered(const char* op, Argument x, const dispatch::Matrices& x_matrices, Argument w,
-                 const dispatch::Weights& weights, bool transpose, const TensorView& lhs,
-                 const TensorView& rhs);
+Product gathered(const char* op, Argument x_argument, const dispatch::Operand& x,
+                 Argument w_argument, const dispatch::Operand& w, bool transpose,
+                 const TensorView& lhs, const TensorView& rhs, DType packed_dtype = DType::bf16);
 
 }  // namespace moeblas::ops

@@ -25,7 +25,7 @@ Product analyse(const TensorView& a, const TensorView& b, const TensorView& lhs,
     right.strides = {b.strides[0], 1};
   }
   Product result =
-      gathered(kOp, {"a", a}, matrices_of(left), {"b", b}, dense_weights(right), false, lhs, rhs);
+      gathered(kOp, {"a", a}, dense_operand(left), {"b", b}, dense_operand(right), false, lhs, rhs);
   const dispatch::MatmulProblem& p = result.problem;
   result.squeeze_m = a.ndim() == 1;
   result.squeeze_n = b.ndim() == 1;

@@ -13,8 +13,8 @@ Product analyse_qmm(const TensorView& x, const Quantized& w, const TensorView& l
                     const TensorView& rhs, bool transpose) {
   require_float(kQmm, {"x", x});
   require_ndim(kQmm, {"x", x}, 2);
-  const dispatch::Weights weights = quantized_weights(kQmm, w, transpose);
-  return gathered(kQmm, {"x", x}, matrices_of(x), {"w", w.codes}, weights, transpose, lhs, rhs);
+  return gathered(kQmm, {"x", x}, dense_operand(x), {"w", w.codes},
+                  packed_operand(kQmm, {}, w, transpose ? "K" : "N"), transpose, lhs, rhs);
 }
 
 Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& ids) {
@@ -26,8 +26,9 @@ Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& i
   TensorView rows = x;
   rows.shape = {x.shape[0], 1, x.shape[1]};
   rows.strides = {x.strides[0], 0, x.strides[1]};
-  Product result = gathered(kQmv, {"x", x}, matrices_of(rows), {"w", w.codes},
-                            quantized_weights(kQmv, w, true), true, {}, ids);
+  Product result = gathered(kQmv, {"x", x}, dense_operand(rows), {"w", w.codes},
+                            packed_operand(kQmv, {}, w, "K"), true, {}, ids);
+  result.problem.w_position.name = "expert_indices";
   result.squeeze_m = true;
   result.out.shape = {x.shape[0], result.problem.n};
   return result;

@@ -11,25 +11,41 @@ QuantSpec require_spec(const char* op, const QuantSpec& spec);
 
 // The last two dimensions as matrices, the others as batch.
 dispatch::Matrices matrices_of(const TensorView& view);
+// (..., N) as a stack of matrices of one row.
+dispatch::Matrices bias_matrices(const TensorView& bias);
 // The last dimension as columns, the others as leading dimensions.
 dispatch::Rows rows_of(const TensorView& view);
 // The same memory as bytes: packed codes of either dtype.
 TensorView as_bytes(const TensorView& codes);
 
+// How messages name the tensors of a quantized operand.
+struct OperandNames {
+  const char* codes = "w";
+  const char* scales = "scales";
+  const char* biases = "biases";
+  const char* tensor_scale = "tensor_scale";
+};
+
 // The number of values in a row of packed codes (uint32 or uint8), checked against the format.
 int64_t packed_columns(const char* op, Argument codes, const QuantSpec& spec);
 // Scales and biases of a quantized tensor whose codes, unpacked, have shape `values`; `axis` names
 // the packed dimension in messages.
-void require_scales(const char* op, const Quantized& q, const QuantSpec& spec, const Shape& values,
-                    const char* axis);
+void require_scales(const char* op, const OperandNames& names, const Quantized& q,
+                    const QuantSpec& spec, const Shape& values, const char* axis);
+// The shape of the scales of values of this shape.
+Shape scales_shape(const Shape& values, const QuantSpec& spec, ScaleLayout layout);
 // nvfp4's multiplier for `matrices` matrices; refuses one for any other mode.
-dispatch::TensorScale tensor_scale_of(const char* op, const Quantized& q, Mode mode,
-                                      int64_t matrices);
+dispatch::TensorScale tensor_scale_of(const char* op, const OperandNames& names, const Quantized& q,
+                                      Mode mode, int64_t matrices);
 
-// A stack of dense weights (..., k, n) or, transposed, (..., n, k).
-dispatch::Weights dense_weights(const TensorView& w);
-// A stack of quantized weights, at least two dimensions; `columns` is N or K, whichever is packed.
-dispatch::Weights quantized_weights(const char* op, const Quantized& w, bool transpose);
+// A stack of dense matrices.
+dispatch::Operand dense_operand(const TensorView& view);
+// A stack of packed matrices, at least two dimensions; `axis` (K or N) names the packed dimension.
+// A tensor_scale has one number, or one for each of `matrices` (-1: the stack's own).
+dispatch::Operand packed_operand(const char* op, const OperandNames& names, const Quantized& q,
+                                 const char* axis, int64_t matrices = -1);
+// An optional scale layout is legal here.
+void require_scale_layout(const char* op, const Quantized& q, const QuantSpec& spec, int ndim);
 
 // Positions 0, 1, ... over `own`, broadcast to `result`.
 dispatch::Positions count_positions(const Shape& own, const Shape& result);
@@ -42,12 +58,21 @@ struct Product {
   Spec out;
   bool squeeze_m = false;  // the output has no M dimension
   bool squeeze_n = false;
+  TensorView c;  // of the epilogue, to be broadcast to the output
 };
 
+// The epilogue checked, c broadcast to the output.
+void set_epilogue(Product& product, const Epilogue& epilogue);
+
 // A product of x and w over `batch`; w's rows and columns decide n and k, which x's columns must
-// match.
-Product product(const char* op, Argument x, const dispatch::Matrices& x_matrices,
-                const dispatch::Weights& w, bool transpose, const Shape& batch);
+// match. The output has x's dtype, or `packed_dtype` where x is packed.
+Product product(const char* op, Argument x_argument, const dispatch::Operand& x,
+                const dispatch::Operand& w, bool transpose, const Shape& batch,
+                DType packed_dtype = DType::bf16);
+// The same with matrices met by broadcasting: w with two dimensions is shared by all of x.
+Product batched(const char* op, Argument x_argument, const dispatch::Operand& x,
+                Argument w_argument, const dispatch::Operand& w, bool transpose,
+                DType packed_dtype = DType::bf16);
 
 // The product with its output bound: output, devices and memory checked, rows folded.
 dispatch::MatmulProblem bind(Product product, std::initializer_list<Argument> inputs,

@@ -10,6 +10,8 @@ using dispatch::QuantizeProblem;
 QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
                              std::optional<DType> scale_dtype);
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options);
+QuantizeProblem quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
+                              const Options& options);
 
 Spec infer_dequantize(const Quantized& w, std::optional<DType> dtype);
 QuantizeProblem dequantize(const Quantized& w, const TensorView& out, const Options& options);

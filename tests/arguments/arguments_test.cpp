@@ -123,7 +123,8 @@ TEST(BadInferArguments, DTypes) {
     const std::string op = valid.operation->name;
     if (op != "quantize" && op != "dequantize" && op != "from_fp8") continue;
     const bool block = op == "quantize" && valid.mode != MOEBLAS_AFFINE;
-    const std::string name = op == "quantize" ? "scale_dtype" : "dtype";
+    // Of quantize, the dtype of the scales.
+    const std::string name = op == "quantize" ? "scales" : "dtype";
     for (int i = 0; i <= static_cast<int>(DType::other) + 1; ++i) {
       const auto dtype = static_cast<DType>(std::min(i, static_cast<int>(DType::other)));
       if (block ? dtype == DType::u8 : is_float(dtype)) continue;

@@ -231,6 +231,11 @@ class Generator {
     for (int32_t mode : {-1, 4, 99, INT32_MAX, INT32_MIN}) {
       quantized_defect("mode " + number(mode), [&](Case& c) { c.mode = mode; }, {"mode"});
     }
+    for (int32_t layout : {-1, 2, 99, INT32_MIN}) {
+      quantized_defect("scale_layout " + number(layout), [&](Case& c) { c.scale_layout = layout; },
+                       {"scale_layout"})
+          .in_infer = infer_has_struct;
+    }
     const bool affine = valid_.mode == MOEBLAS_AFFINE;
     for (int32_t bits : {-8, -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, INT32_MAX}) {
       for (int32_t group : {-1, 1, 8, 16, 24, 32, 48, 64, 128, 256, INT32_MAX}) {
@@ -310,14 +315,14 @@ class Generator {
     option("unknown kernel", "kernel", [](moeblas_options& o) { o.kernel = "no_such_kernel"; });
     option("empty kernel name", "kernel", [](moeblas_options& o) { o.kernel = ""; });
     alignas(64) static char memory[1 << 20];
-    option("misaligned workspace", "workspace", [](moeblas_options& o) {
-      o.workspace = memory + 8;
-      o.workspace_bytes = sizeof memory - 64;
-    });
     moeblas_query query{sizeof query, nullptr, 0, nullptr, 0};
     Case asking = valid_;
     asking.options.query = &query;
     if (asking.call() == MOEBLAS_OK && query.workspace_bytes > 0) {
+      option("misaligned workspace", "workspace", [](moeblas_options& o) {
+        o.workspace = memory + 8;
+        o.workspace_bytes = sizeof memory - 64;
+      });
       for (size_t bytes : {size_t{0}, query.workspace_bytes / 2, query.workspace_bytes - 1}) {
         option("workspace of " + number(static_cast<int64_t>(bytes)), "workspace",
                [&](moeblas_options& o) {

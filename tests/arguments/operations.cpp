@@ -24,15 +24,17 @@ CArguments::CArguments(const Case& c) {
   for (const Tensor& t : c.tensors) tensors.emplace(t.name, t.c_tensor());
   if (!c.quantized || c.null_quantized) return;
   const auto& self = *this;
-  q = moeblas_quantized{c.quantized_size,
-                        c.mode,
-                        c.bits,
-                        c.group_size,
-                        self[c.codes_name.c_str()],
-                        self["scales"],
-                        self["biases"],
-                        self["tensor_scale"],
-                        c.host_tensor_scale ? &*c.host_tensor_scale : nullptr};
+  q = moeblas_quantized MOEBLAS_QUANTIZED_INIT;
+  q->struct_size = c.quantized_size;
+  q->mode = c.mode;
+  q->bits = c.bits;
+  q->group_size = c.group_size;
+  q->codes = self[c.codes_name.c_str()];
+  q->scales = self["scales"];
+  q->biases = self["biases"];
+  q->tensor_scale = self["tensor_scale"];
+  q->host_tensor_scale = c.host_tensor_scale ? &*c.host_tensor_scale : nullptr;
+  q->scale_layout = c.scale_layout;
 }
 
 const moeblas_tensor* CArguments::operator[](const char* name) const {

@@ -77,6 +77,7 @@ struct Case {
   int32_t mode = MOEBLAS_AFFINE;
   int32_t bits = 0;
   int32_t group_size = 0;
+  int32_t scale_layout = MOEBLAS_SCALES_ROWS;
   std::optional<float> host_tensor_scale;
   // Scalars of some operations and of infer.
   int32_t transpose = 1;

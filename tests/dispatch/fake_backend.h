@@ -38,21 +38,22 @@ inline size_t needs_1000_bytes(const MatmulProblem&) { return 1000; }
 constexpr Groupings kEvery = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
 // Every column of the table turns some problem away, and the last row takes anything.
+// clang-format off
 inline constexpr Row<MatmulProblem> kRows[] = {
-    {Name{"row_a"}, Arch{90, "a device of 90"}, Formats::affine(), DTypes::floats(), kEvery,
-     RowRange{}, nullptr, nullptr, launch<'a'>, Summary{"needs a capable device"}},
-    {Name{"row_b"}, Arch{}, Formats::of(Mode::affine, 4) | Formats::dense(), DTypes::floats(),
-     kEvery, RowRange{1, 16}, reject_odd_k, nullptr, launch<'b'>, Summary{"few rows"}},
-    {Name{"row_c"}, Arch{}, Formats::block_float(), DTypes::of(DType::bf16),
-     Groupings::of(Grouping::gather), RowRange{}, nullptr, needs_1000_bytes, launch<'c'>,
-     Summary{"gathered block formats in bfloat16"}},
-    {Name{"row_d"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEvery,
-     RowRange{}, nullptr, nullptr, launch<'d'>, Summary{"anything"}},
+  {Name{"row_a"}, Arch{90, "a device of 90"}, Formats::affine(), DTypes::floats(), kEvery, Extras::all(), RowRange{},
+   nullptr, nullptr, launch<'a'>, Summary{"needs a capable device"}},
+  {Name{"row_b"}, Arch{}, Formats::of(Mode::affine, 4) | Formats::dense(), DTypes::floats(), kEvery, Extras{}, RowRange{1, 16},
+   reject_odd_k, nullptr, launch<'b'>, Summary{"few rows, nothing but the product"}},
+  {Name{"row_c"}, Arch{}, Formats::block_float(), DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
+   nullptr, needs_1000_bytes, launch<'c'>, Summary{"gathered block formats in bfloat16"}},
+  {Name{"row_d"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEvery, Extras::all(), RowRange{},
+   nullptr, nullptr, launch<'d'>, Summary{"anything"}},
 };
 inline constexpr Row<QuantizeProblem> kQuantizeRows[] = {
-    {Name{"quantize_a"}, Arch{}, Formats::quantized(), DTypes::floats(), kEvery, RowRange{},
-     nullptr, nullptr, launch_quantize<'a'>, Summary{"anything"}},
+  {Name{"quantize_a"}, Arch{}, Formats::quantized(), DTypes::floats(), kEvery, Extras{}, RowRange{},
+   nullptr, nullptr, launch_quantize<'a'>, Summary{"anything"}},
 };
+// clang-format on
 
 inline int allocations = 0;
 
@@ -61,6 +62,9 @@ inline constexpr Backend kFake = {
     .device_type = MOEBLAS_CPU,
     .matmul = kRows,
     .quantize = kQuantizeRows,
+    .route = {},
+    .permute = {},
+    .ffn = {},
     .capability =
         [](int32_t device, Reason& why_not) {
           if (device == 7) why_not = Reason::of("it is on fire");
@@ -89,8 +93,9 @@ inline MatmulProblem matmul(std::optional<QuantSpec> spec, DType dtype = DType::
   p.m = m;
   p.n = 32;
   p.k = k;
-  p.x.dtype = p.out.dtype = dtype;
+  p.x.values.dtype = p.out.dtype = dtype;
   p.w.spec = spec;
+  p.w.form = spec ? Form::packed : Form::dense;
   p.grouping = grouping;
   return p;
 }

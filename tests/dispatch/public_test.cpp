@@ -220,8 +220,7 @@ struct CProduct : Product {
                  scales_t = scales.view().c_view(), biases_t = biases.view().c_view(),
                  out_t = out.view().c_view();
   int64_t x_s[2] = {3, 64}, codes_s[2] = {5, 8}, scales_s[2] = {5, 1}, out_s[2] = {3, 5};
-  moeblas_quantized w_q = {sizeof w_q, MOEBLAS_AFFINE, 4,       64,     &codes_t,
-                           &scales_t,  &biases_t,      nullptr, nullptr};
+  moeblas_quantized w_q = MOEBLAS_QUANTIZED_INIT;
 
   CProduct() {
     const auto shape = [](moeblas_tensor& t, const int64_t* s) {
@@ -233,6 +232,11 @@ struct CProduct : Product {
     shape(scales_t, scales_s);
     shape(biases_t, scales_s);
     shape(out_t, out_s);
+    w_q.bits = 4;
+    w_q.group_size = 64;
+    w_q.codes = &codes_t;
+    w_q.scales = &scales_t;
+    w_q.biases = &biases_t;
   }
   moeblas_status call(const moeblas_quantized* w, const moeblas_options* o) const {
     return moeblas_quantized_matmul(&x_t, w, 1, &out_t, o);

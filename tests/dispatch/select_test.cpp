@@ -62,6 +62,31 @@ TEST(Select, ExplainsEveryEarlierRow) {
   EXPECT_NE(text.find("row_b: 17 rows are outside 1..16\n"), std::string::npos) << text;
 }
 
+// What a problem needs beyond the plain product is turned away by rows that do not list it.
+TEST(Select, Extras) {
+  const auto reason_of_b = [](const MatmulProblem& p) {
+    EXPECT_EQ(winner(p), "row_d");
+    return std::string(why_not(kTable[1], p, 0).text());
+  };
+  MatmulProblem p = matmul(kAffine4);
+  p.epilogue.alpha = 2;
+  EXPECT_EQ(reason_of_b(p), "has no epilogue (alpha, c, bias)");
+  p = matmul(kAffine4);
+  p.out.dtype = DType::f16;
+  EXPECT_EQ(reason_of_b(p), "writes x's dtype only");
+  p = matmul(kAffine4);
+  p.x.form = Form::on_the_fly;
+  EXPECT_EQ(reason_of_b(p), "does not quantize x on the fly");
+  p.x.form = Form::packed;
+  EXPECT_EQ(reason_of_b(p), "does not take a packed x");
+  p = matmul(kAffine4);
+  p.w.form = Form::on_the_fly;
+  EXPECT_EQ(reason_of_b(p), "does not quantize w on the fly");
+  p = matmul(kAffine4);
+  p.w.scale_layout = ScaleLayout::swizzled_128x4;
+  EXPECT_EQ(reason_of_b(p), "does not take swizzled scales");
+}
+
 TEST(Select, ForcedRow) {
   std::string text;
   EXPECT_EQ(winner(matmul(kAffine4), 0, "row_d", &text), "row_d");

@@ -10,6 +10,21 @@
 
 namespace moeblas::test {
 
+// ThreadSanitizer's list of threads does not survive a fork: in a child, a new thread that gets the
+// place of one that was left behind ends the process ("dup thread with used id").
+#if defined(__SANITIZE_THREAD__)
+#define MOEBLAS_TEST_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MOEBLAS_TEST_TSAN 1
+#endif
+#endif
+#if defined(MOEBLAS_TEST_TSAN)
+inline constexpr bool kChildrenMayStartThreads = false;
+#else
+inline constexpr bool kChildrenMayStartThreads = true;
+#endif
+
 enum class Child { succeeded, failed, timed_out };
 
 // Forks; the child runs f and exits, successfully if f returned true.

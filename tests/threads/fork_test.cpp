@@ -23,6 +23,7 @@ TEST(Fork, BeforeThePoolIsUsed) {
 }
 
 TEST(Fork, AfterThePoolWasUsed) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   threads::set_num_threads(4);
   ASSERT_TRUE(every_task_once(64));
   EXPECT_EQ(in_child(child_works), Child::succeeded);
@@ -31,6 +32,7 @@ TEST(Fork, AfterThePoolWasUsed) {
 }
 
 TEST(Fork, OfAForkedChild) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   threads::set_num_threads(4);
   ASSERT_TRUE(every_task_once(64));
   EXPECT_EQ(in_child([] {
@@ -43,6 +45,7 @@ TEST(Fork, OfAForkedChild) {
 // What the other thread does allocates nothing: a child is promised the library's locks, not those
 // of every allocator.
 TEST(Fork, WhileAnotherThreadUsesThePool) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   threads::set_num_threads(3);
   ASSERT_TRUE(every_task_once(64));
   std::atomic<bool> stop{false};
@@ -63,6 +66,7 @@ TEST(Fork, WhileAnotherThreadUsesThePool) {
 }
 
 TEST(Fork, FromInsideATask) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   threads::set_num_threads(3);
   std::atomic<int> succeeded{0};
   threads::parallel(

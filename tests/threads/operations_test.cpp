@@ -129,6 +129,7 @@ TEST_F(Operations, WhileSettingsChange) {
 }
 
 TEST_F(Operations, InAForkedChild) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   ASSERT_EQ(results().size(), cases().size());
   moeblas_set_num_threads(3);
   const std::vector<Case> own = own_cases();

@@ -1,0 +1,25 @@
+// The moeblas command line tool.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "commands.h"
+#include "moeblas/moeblas.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"moeblas: the matrix products of mixture-of-experts models"};
+  app.set_version_flag("--version", moeblas_version());
+  app.require_subcommand(1);
+  moeblas::cli::add_info(app);
+  moeblas::cli::add_kernels(app);
+  moeblas::cli::add_explain(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "moeblas: %s\n", e.what());
+    return 1;
+  }
+  return 0;
+}

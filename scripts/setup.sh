@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what building and testing need on Debian 12 or Ubuntu 24.04: nothing if all is there.
+#   scripts/setup.sh [--tests] [--checks]
+#     --tests   also what the tests need
+#     --checks  also what the format check needs
+set -euo pipefail
+
+packages=(g++ cmake ninja-build ccache libcli11-dev)
+for argument in "$@"; do
+  case "$argument" in
+    --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev) ;;
+    --checks) packages+=(clang-format-19) ;;
+    *) echo "setup.sh: unknown argument $argument" >&2; exit 2 ;;
+  esac
+done
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  echo "installing: ${missing[*]}"
+  as_root=()
+  ((EUID == 0)) || as_root=(sudo)
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi

@@ -1,0 +1,43 @@
+// The weighted sum that ends an expert layer.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/elements.h"
+
+namespace moeblas::cpu {
+
+// What one expert computed for a token; data null: nothing.
+struct ExpertRow {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t first = 0;
+  int64_t stride = 1;
+};
+
+// out[t] = sum over j of weights[t, j] * row_of(j), added in float32 in the order of j and rounded
+// once; absent weights are 1.
+template <class RowOf>
+void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorView& weights,
+                  RowOf&& row_of) {
+  constexpr int64_t kBlock = 256;
+  const int64_t hidden = out.shape[1];
+  for (int64_t begin = 0; begin < hidden; begin += kBlock) {
+    const int64_t count = std::min(kBlock, hidden - begin);
+    float sums[kBlock] = {};
+    for (int64_t j = 0; j < top_k; ++j) {
+      const ExpertRow row = row_of(j);
+      if (row.data == nullptr) continue;
+      const float weight =
+          weights ? load_as<float>(weights.data, t * weights.strides[0] + j * weights.strides[1])
+                  : 1.0f;
+      for (int64_t h = 0; h < count; ++h) {
+        sums[h] += weight * load_float(row.data, row.dtype, row.first + (begin + h) * row.stride);
+      }
+    }
+    for (int64_t h = 0; h < count; ++h)
+      store_float(out.data, out.dtype, t * out.strides[0] + begin + h, sums[h]);
+  }
+}
+
+}  // namespace moeblas::cpu
