@@ -12,6 +12,7 @@ using A = const CArguments&;
 using C = const Case&;
 using S = moeblas_spec*;
 
+const moeblas_router* router_of(const Case& c) { return c.router ? &*c.router : nullptr; }
 const moeblas_dtype* dtype_of(const Case& c) { return c.dtype ? &*c.dtype : nullptr; }
 
 // clang-format off
@@ -49,6 +50,15 @@ const Operation kOperations[] = {
   {"grouped_qmm",
    [](C c, A a) { return moeblas_grouped_qmm(a["x"], a.quantized(), a["offsets"], c.transpose, a["out"], &c.options); },
    [](C c, A a, S s) { return moeblas_infer_grouped_qmm(a["x"], a.quantized(), a["offsets"], c.transpose, s); }, 1},
+  {"moe_route",
+   [](C c, A a) { return moeblas_moe_route(a["logits"], a["bias"], router_of(c), a["ids"], a["weights"], &c.options); },
+   [](C c, A a, S s) { return moeblas_infer_moe_route(a["logits"], a["bias"], router_of(c), s); }, 2},
+  {"moe_permute",
+   [](C c, A a) { return moeblas_moe_permute(a["x"], a["ids"], a["expert_map"], c.experts, a["rows"], a["offsets"], a["inverse"], &c.options); },
+   [](C c, A a, S s) { return moeblas_infer_moe_permute(a["x"], a["ids"], a["expert_map"], c.experts, s); }, 3},
+  {"moe_unpermute",
+   [](C c, A a) { return moeblas_moe_unpermute(a["y"], a["inverse"], a["weights"], a["out"], &c.options); },
+   [](C, A a, S s) { return moeblas_infer_moe_unpermute(a["y"], a["inverse"], a["weights"], s); }, 1},
 };
 // clang-format on
 
@@ -320,6 +330,37 @@ void quantized_products(const Sizes& z, std::vector<Case>& cases) {
   }
 }
 
+void routing(const Sizes& z, std::vector<Case>& cases) {
+  Builder r("moe_route", "");
+  r.values("logits", DType::bf16, {z.m, 8}, "ob", "bbb", {"ids", "bias"}).dtypes = kFloats;
+  r.values("bias", DType::f32, {8}, "b", "bbb", {}).optional = true;
+  r.out("ids", DType::i32, {z.m, 2});
+  r.out("weights", DType::f32, {z.m, 2});
+  r->router = moeblas_router MOEBLAS_ROUTER_INIT;
+  r->router->top_k = 2;
+  r->router->n_group = 4;
+  r->router->topk_group = 2;
+  cases.push_back(*r);
+
+  Builder p("moe_permute", "");
+  p.values("x", DType::bf16, {z.m, z.k}, "bo", "bbb", {"ids", "rows"});
+  p.integers("ids", DType::i64, {z.m, 2}, "bo", "bbb", {"rows"}, 5, 1);
+  p.integers("expert_map", DType::i8, {6}, "f", "bbb", {}, z.experts - 1, 1).optional = true;
+  p.out("rows", DType::bf16, {z.m * 2, z.k});
+  p.out("offsets", DType::i32, {z.experts});
+  p.out("inverse", DType::i32, {z.m, 2});
+  p->find("x")->infer_dtypes = kFloats;
+  p->experts = z.experts;
+  cases.push_back(*p);
+
+  Builder u("moe_unpermute", "");
+  u.values("y", DType::f16, {z.m * 2, z.k}, "fo", "bbb", {"out"}).infer_dtypes = kFloats;
+  u.integers("inverse", DType::i32, {z.m, 2}, "bb", "bbb", {"weights", "out"}, z.m * 2 - 1, 3);
+  u.values("weights", DType::f32, {z.m, 2}, "bb", "bbb", {}).optional = true;
+  u.out("out", DType::f16, {z.m, z.k});
+  cases.push_back(*u);
+}
+
 }  // namespace
 
 std::vector<Case> valid_cases(const Sizes& sizes) {
@@ -327,6 +368,7 @@ std::vector<Case> valid_cases(const Sizes& sizes) {
   conversions(sizes, cases);
   dense_products(sizes, cases);
   quantized_products(sizes, cases);
+  routing(sizes, cases);
   for (const Case& c : cases) poison_outputs(c);
   return cases;
 }

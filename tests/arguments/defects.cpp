@@ -28,6 +28,8 @@ class Generator {
       if (tensor().output) overlaps();
     }
     if (valid_.quantized) quantized();
+    if (valid_.router) router();
+    if (valid_.find("expert_map") != nullptr) experts();
     options();
     if (valid_.check_ids_applies) ids();
     return std::move(defects_);
@@ -294,6 +296,45 @@ class Generator {
       d.bad.host_tensor_scale = 2.0f;
       d.names = {"tensor_scale"};
       d.in_infer = infer_checks_multiplier;
+    }
+  }
+
+  void router() {
+    const auto router_defect = [&](const std::string& what, const char* name, auto&& change) {
+      Defect& d = add(what);
+      d.names = {name};
+      change(d.bad);
+    };
+    router_defect("no router", "router", [](Case& c) { c.router.reset(); });
+    for (size_t size : {size_t{0}, sizeof(moeblas_router) - 8}) {
+      router_defect("router.struct_size " + number(static_cast<int64_t>(size)), "router",
+                    [&](Case& c) { c.router->struct_size = size; });
+    }
+    const auto field = [&](const char* name, int32_t moeblas_router::* member,
+                           std::initializer_list<int32_t> values) {
+      for (int32_t value : values) {
+        router_defect(std::string(name) + " " + number(value), name,
+                      [&](Case& c) { (*c.router).*member = value; });
+      }
+    };
+    // 8 experts in 4 groups, of which 2 are considered.
+    field("top_k", &moeblas_router::top_k, {-1, 5, 9, INT32_MAX, INT32_MIN});
+    field("score", &moeblas_router::score, {-1, 2, INT32_MAX});
+    field("n_group", &moeblas_router::n_group, {0, -1, 3, 16, INT32_MIN});
+    field("topk_group", &moeblas_router::topk_group, {0, -1, 5, INT32_MAX});
+  }
+
+  void experts() {
+    for (int64_t count : {int64_t{-1}, kHuge, -kHuge - 1, int64_t{1} << 31}) {
+      Defect& d = add("experts " + number(count));
+      d.bad.experts = count;
+      d.names = {"experts"};
+    }
+    for (int64_t by : {-1, 1}) {
+      Defect& d = add("experts " + number(valid_.experts + by) + " for the offsets");
+      d.bad.experts += by;
+      d.names = {"offsets"};
+      d.in_infer = false;
     }
   }
 

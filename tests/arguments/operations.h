@@ -83,6 +83,8 @@ struct Case {
   int32_t transpose = 1;
   int32_t sorted = 0;
   std::optional<moeblas_dtype> dtype;
+  int64_t experts = 0;
+  std::optional<moeblas_router> router;
   moeblas_options options = MOEBLAS_OPTIONS_INIT;
   bool check_ids_applies = false;  // ids out of range are an error with options.check_ids
   std::vector<std::string> ids;    // the arguments that hold ids
