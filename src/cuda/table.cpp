@@ -1,0 +1,44 @@
+// CUDA's kernels, in order of preference: the first row that takes a problem runs, and the last of
+// each table takes anything.
+#include "cuda/table.h"
+
+#include "cuda/check_ids.h"
+#include "cuda/device.h"
+#include "cuda/memory.h"
+#include "cuda/queue.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using namespace dispatch;
+
+// Puts the steps of a portable kernel's plan on the stream of the call.
+template <class Problem, void (*plan)(const Problem&, Workspace, simt::Queue&)>
+void launch(const Problem& p, Workspace workspace) {
+  check_ids(p);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  plan(p, workspace, queue);
+}
+
+constexpr Backend kBackend = {
+    .name = "cuda",
+    .device_type = MOEBLAS_CUDA,
+    .matmul = {},
+    .quantize = {},
+    .route = {},
+    .permute = {},
+    .ffn = {},
+    .capability = capability,
+    .allocate = allocate_workspace,
+    .release = release_workspace,
+    .copy = copy,
+    .describe = describe,
+    .allocate_buffer = allocate_buffer,
+    .release_buffer = release_buffer,
+};
+
+}  // namespace
+
+const Backend& backend() { return kBackend; }
+
+}  // namespace moeblas::cuda
