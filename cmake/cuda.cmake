@@ -58,7 +58,7 @@ function(moeblas_cuda_kernels target)
     string(APPEND addresses "    &${symbol},\n")
   endforeach()
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_files.cpp CONTENT
-    "${declarations}\nextern const int* const moeblas_cuda_kernel_files[];\nconst int* const moeblas_cuda_kernel_files[] = {\n${addresses}    nullptr,\n};\n")
+    "${declarations}\nextern const int* const ${target}_files[];\nconst int* const ${target}_files[] = {\n${addresses}    nullptr,\n};\n")
   add_library(${target} OBJECT ${ARGN} ${CMAKE_CURRENT_BINARY_DIR}/${target}_files.cpp)
   target_link_libraries(${target} PRIVATE moeblas_simt_headers)
   target_compile_features(${target} PRIVATE cuda_std_17 cxx_std_20)

@@ -11,7 +11,7 @@
 #include "simt/cuda_registry.h"
 
 // Generated: refers to every file of kernels, so that a static library keeps them.
-extern const int* const moeblas_cuda_kernel_files[];
+extern const int* const moeblas_cuda_kernels_files[];
 
 namespace moeblas::cuda {
 namespace {
@@ -31,7 +31,7 @@ using Kernels = std::map<std::string_view, Kernel>;
 Kernels& kernels() {
   static Kernels* const all = [] {
     auto* list = new Kernels;
-    if (moeblas_cuda_kernel_files[0] == nullptr) return list;
+    if (moeblas_cuda_kernels_files[0] == nullptr) return list;
     for (auto* k = simt::CudaKernel::first(); k != nullptr; k = k->next) {
       (*list)[k->name].function = k->function;
     }
