@@ -52,6 +52,8 @@ struct PairParams {
   uint32_t blocks;      // threadgroups that share the sort, at most kGroupBlocks
   uint32_t block_size;  // pairs of each, a multiple of kGroupThreads
   uint32_t shift;       // of the digit that a pass of the sort looks at
+  uint32_t grouped;     // 0: pairs alone are wanted, without keys and order
+  uint32_t reserved;
 };
 
 enum { kGroupThreads = 256, kGroupBlocks = 128, kDigits = 256, kSmallPairs = 512 };

@@ -113,7 +113,7 @@ MB_GPU_FN void fill_pair(MB_CONST PairParams& p, PairInputs in, PairOutputs to, 
   to_pair.c = at.c;
   to_pair.k_begin = k_begin;
   to_pair.k_end = k_end;
-  if (to.keys) {
+  if (p.grouped) {
     to.keys[pair] = w < 0 ? uint(p.w_count) : uint(w);
     to.order[pair] = pair;
   }
