@@ -8,15 +8,8 @@
 find_program(MOEBLAS_EMU_CLANG clang++-19 DOC "clang++ 19, for kernel text on the CPU")
 find_program(MOEBLAS_EMU_CCACHE ccache)
 
-# Sanitizers follow the flags of the rest.
-string(TOUPPER "${CMAKE_BUILD_TYPE}" moeblas_emu_build_type)
-set(moeblas_emu_cxx_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${moeblas_emu_build_type}}")
-set(MOEBLAS_EMU_SANITIZERS "")
-foreach(sanitizer address thread undefined)
-  if(moeblas_emu_cxx_flags MATCHES "-fsanitize=[a-z,-]*${sanitizer}")
-    list(APPEND MOEBLAS_EMU_SANITIZERS ${sanitizer})
-  endif()
-endforeach()
+# Sanitizers follow the rest.
+string(REPLACE "," ";" MOEBLAS_EMU_SANITIZERS "${MOEBLAS_SANITIZE}")
 
 set(MOEBLAS_EMU_SOURCE_DIR ${CMAKE_CURRENT_LIST_DIR})
 set(MOEBLAS_EMU_LANGUAGE_FLAGS

@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(g++ cmake ninja-build ccache libcli11-dev)
 for argument in "$@"; do
   case "$argument" in
-    --tests) packages+=(libgtest-dev pkg-config) ;;
+    --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev) ;;
     --checks) packages+=(clang-format-19) ;;
     *) echo "setup.sh: unknown argument $argument" >&2; exit 2 ;;
   esac

@@ -52,7 +52,7 @@ TEST_P(Kernels, PrefixSum) {
   const unsigned groups = 3, threads = 1024;
   std::vector<std::uint32_t> x(groups * threads), y(x.size());
   std::mt19937 random(5);
-  for (auto& v : x) v = random() % 1000;
+  for (auto& v : x) v = static_cast<uint32_t>(random() % 1000);
   Command command("prefix_sum");
   command.bind(0, static_cast<const void*>(x.data()), bytes_of(x)).bind(1, y.data(), bytes_of(y));
   command.dispatch({groups, 1, 1}, {threads, 1, 1}, options());
@@ -69,7 +69,7 @@ TEST_P(Kernels, Histogram) {
   const unsigned n = 1000;
   std::vector<std::uint32_t> x(n), expected(16);
   std::mt19937 random(7);
-  for (auto& v : x) ++expected[(v = random()) & 15];
+  for (auto& v : x) ++expected[(v = static_cast<uint32_t>(random())) & 15];
   for (const unsigned os_threads : {1u, 3u}) {
     std::vector<std::uint32_t> counts(16);
     Command command("histogram");

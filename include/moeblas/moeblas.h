@@ -47,8 +47,7 @@
 extern "C" {
 #endif
 
-/* ---- Status and messages ----------------------------------------------------------------------
- */
+/* ---- Status and messages ------------------------------------------------------------------ */
 
 typedef enum moeblas_status {
   MOEBLAS_OK = 0,
@@ -69,8 +68,7 @@ MOEBLAS_API const char* moeblas_last_error(void);
 /* MOEBLAS_VERSION_STRING of the library that is loaded. */
 MOEBLAS_API const char* moeblas_version(void);
 
-/* ---- Tensors -----------------------------------------------------------------------------------
- */
+/* ---- Tensors ------------------------------------------------------------------------------ */
 
 #define MOEBLAS_MAX_NDIM 8
 
@@ -108,8 +106,7 @@ typedef struct moeblas_spec {
   int64_t shape[MOEBLAS_MAX_NDIM];
 } moeblas_spec;
 
-/* ---- Formats -----------------------------------------------------------------------------------
- */
+/* ---- Formats ------------------------------------------------------------------------------ */
 
 enum { MOEBLAS_SCALES_ROWS = 0, MOEBLAS_SCALES_SWIZZLED_128X4 = 1 };
 
@@ -125,13 +122,15 @@ enum { MOEBLAS_SCALES_ROWS = 0, MOEBLAS_SCALES_SWIZZLED_128X4 = 1 };
  *   bits [i*bits, (i+1)*bits) of the row's byte stream, least significant bit first. K*bits must be
  *   a multiple of 32 and K a multiple of group_size.
  * scales (and biases, affine only, of the same dtype): (..., K/group_size).
+ *
  * scale_layout: MOEBLAS_SCALES_ROWS as above, or MOEBLAS_SCALES_SWIZZLED_128X4, the layout of
- *   block-scaled matrix instructions (Blackwell): scales uint8 (..., rows padded to a multiple of
- * 128, K/group_size padded to a multiple of 4), each matrix in one piece, in tiles of 128 x 4 of
- * which scale (r, g) is byte (r % 32) * 16 + (r / 32 % 4) * 4 + g % 4; zeros in the padding.
- * Written by moeblas_quantize, read by moeblas_dequantize and the qqmm products. t: tensor_scale,
- * float32, one number or one per matrix of the stack (shape () or (E,)), on the tensors' device; or
- * a number on the host; or neither: 1. Only nvfp4 has it. */
+ *   block-scaled matrix instructions (Blackwell): uint8 (..., rows padded to a multiple of 128,
+ *   K/group_size padded to a multiple of 4), each matrix in one piece, in tiles of 128 x 4 of which
+ *   scale (r, g) is byte (r % 32) * 16 + (r / 32 % 4) * 4 + g % 4; zeros in the padding. Written by
+ *   moeblas_quantize, read by moeblas_dequantize and the qqmm products.
+ *
+ * t: tensor_scale, float32, one number or one per matrix of the stack (shape () or (E,)), on the
+ *   tensors' device; or a number on the host; or neither: 1. Only nvfp4 has it. */
 typedef struct moeblas_quantized {
   size_t struct_size; /* sizeof(moeblas_quantized) */
   int32_t mode;       /* enum moeblas_mode */
@@ -149,8 +148,7 @@ typedef struct moeblas_quantized {
   {sizeof(moeblas_quantized), MOEBLAS_AFFINE, 0, 0, NULL, NULL, NULL, NULL, NULL, \
    MOEBLAS_SCALES_ROWS}
 
-/* ---- Options -----------------------------------------------------------------------------------
- */
+/* ---- Options ------------------------------------------------------------------------------ */
 
 enum {
   MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class */
@@ -185,8 +183,7 @@ typedef struct moeblas_options {
 #define MOEBLAS_OPTIONS_INIT \
   {sizeof(moeblas_options), MOEBLAS_NATIVE, 0, 0, NULL, NULL, 0, NULL, NULL}
 
-/* ---- Quantization ------------------------------------------------------------------------------
- */
+/* ---- Quantization ------------------------------------------------------------------------- */
 
 /* out <- quantize(w): w (..., K) float32, float16 or bfloat16, ndim >= 1, quantized in groups along
  * the last axis. `out` names mode, bits and group_size and holds the tensors to write: codes,
@@ -232,8 +229,7 @@ MOEBLAS_API moeblas_status moeblas_from_fp8(const moeblas_tensor* x, const moebl
 MOEBLAS_API moeblas_status moeblas_infer_from_fp8(const moeblas_tensor* x, moeblas_dtype dtype,
                                                   moeblas_spec* out);
 
-/* ---- Products ----------------------------------------------------------------------------------
- */
+/* ---- Products ----------------------------------------------------------------------------- */
 /* x, a, b: float32, float16 or bfloat16; the output has x's dtype. Quantized w is (..., N, K) with
  * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. */
 
@@ -323,8 +319,7 @@ MOEBLAS_API moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x,
                                                      const moeblas_tensor* offsets,
                                                      int32_t transpose, moeblas_spec* out);
 
-/* ---- Block-quantized products -------------------------------------------------------------------
- */
+/* ---- Block-quantized products ------------------------------------------------------------- */
 /* Both operands are block-quantized in one format, mxfp4, mxfp8 or nvfp4: y = fq(x) @ fq(w)^T,
  * where fq is quantize followed by dequantize, in float32. x and w are each either packed (codes
  * and scales) or float: `codes` is then the float tensor and `scales` NULL, and the tensor is
@@ -375,8 +370,7 @@ MOEBLAS_API moeblas_status moeblas_infer_grouped_qqmm(const moeblas_quantized* x
                                                       const moeblas_dtype* dtype,
                                                       moeblas_spec* out);
 
-/* ---- Routing and the fused expert layer ---------------------------------------------------------
- */
+/* ---- Routing and the fused expert layer --------------------------------------------------- */
 
 enum { MOEBLAS_SOFTMAX = 0, MOEBLAS_SIGMOID = 1 };
 
@@ -493,8 +487,7 @@ MOEBLAS_API moeblas_status moeblas_infer_moe_ffn(const moeblas_tensor* x, const 
                                                  const moeblas_tensor* ids,
                                                  const moeblas_tensor* weights, moeblas_spec* out);
 
-/* ---- Kernels -----------------------------------------------------------------------------------
- */
+/* ---- Kernels ------------------------------------------------------------------------------ */
 
 /* One row of the dispatch table. The first row that takes a problem runs. All strings live as long
  * as the library. */
@@ -517,8 +510,7 @@ MOEBLAS_API moeblas_status moeblas_kernel_at(int32_t i, moeblas_kernel* out);
 /* What was found on this machine, one line per backend: whether it is usable, and why not. */
 MOEBLAS_API const char* moeblas_info(void);
 
-/* ---- Threads -----------------------------------------------------------------------------------
- */
+/* ---- Threads ------------------------------------------------------------------------------ */
 
 /* The number of threads that CPU kernels use, the caller's included. Default: the CPUs of the
  * process's affinity mask, or the environment variable MOEBLAS_NUM_THREADS. n < 1: back to the
@@ -534,8 +526,7 @@ typedef void (*moeblas_parallel_for)(void* context, int64_t tasks,
                                      void (*task)(void* argument, int64_t i), void* argument);
 MOEBLAS_API moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, void* context);
 
-/* ---- Memory ------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------- */
 
 /* Device memory for programs that have no allocator of their own; 64-byte aligned or better. */
 MOEBLAS_API moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out);

@@ -6,6 +6,7 @@
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "cuda/queue.h"
+#include "simt/products.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -20,10 +21,20 @@ void launch(const Problem& p, Workspace workspace) {
   plan(p, workspace, queue);
 }
 
+constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
+
+// clang-format off
+constexpr Row<MatmulProblem> kMatmul[] = {
+  {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
+   simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
+   Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},
+};
+// clang-format on
+
 constexpr Backend kBackend = {
     .name = "cuda",
     .device_type = MOEBLAS_CUDA,
-    .matmul = {},
+    .matmul = kMatmul,
     .quantize = {},
     .route = {},
     .permute = {},
