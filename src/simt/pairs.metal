@@ -4,11 +4,11 @@
 //   pairs_ends_simt        offsets form: ends clamped and made to ascend
 //   pairs_fill_simt        one Pair per result matrix, its key (position in w, or the number of
 //                          matrices where it has none) and the identity order
-//   pairs_count_simt       \
-//   pairs_scan_simt         > one digit of a stable radix sort of the order by key: 8 bits a pass,
-//   pairs_scatter_simt     /  as many passes as the number of matrices has bytes
-//   pairs_run_count_simt   \  runs of equal keys: runs[0] their number, runs[1 + r] where run r
-//   pairs_runs_simt        /  begins, runs[1 + runs[0]] the number of pairs
+//   pairs_count_simt       |
+//   pairs_scan_simt         | one digit of a stable radix sort of the order by key: 8 bits a pass,
+//   pairs_scatter_simt     |  as many passes as the number of matrices has bytes
+//   pairs_run_count_simt   |  runs of equal keys: runs[0] their number, runs[1 + r] where run r
+//   pairs_runs_simt        |  begins, runs[1 + runs[0]] the number of pairs
 //   pairs_tiles_simt       tiles[r]: the tiles of all runs before r, of tile_rows rows each
 //   pairs_small_simt       all of these in one launch, for up to kSmallPairs pairs
 //   pairs_bad_id_simt      the first index out of range, for callers that ask
