@@ -7,6 +7,7 @@
 #include "cuda/memory.h"
 #include "cuda/queue.h"
 #include "simt/products.h"
+#include "simt/quantize.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -21,6 +22,7 @@ void launch(const Problem& p, Workspace workspace) {
   plan(p, workspace, queue);
 }
 
+constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
 // clang-format off
@@ -29,13 +31,21 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
    Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},
 };
+
+constexpr Row<QuantizeProblem> kQuantize[] = {
+  {Name{"quantize_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
+   nullptr, nullptr, launch<QuantizeProblem, simt::simt_quantize>,
+   Summary{"quantize, quantize_dual and dequantize, a thread or more per group"}},
+  {Name{"fp8_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   nullptr, nullptr, launch<QuantizeProblem, simt::simt_fp8>, Summary{"to_fp8 and from_fp8, eight elements a thread"}},
+};
 // clang-format on
 
 constexpr Backend kBackend = {
     .name = "cuda",
     .device_type = MOEBLAS_CUDA,
     .matmul = kMatmul,
-    .quantize = {},
+    .quantize = kQuantize,
     .route = {},
     .permute = {},
     .ffn = {},

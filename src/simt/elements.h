@@ -2,6 +2,7 @@
 // is uniform over a launch, so the choice costs a branch that every lane takes alike.
 #pragma once
 
+#include "formats/float16.h"
 #include "simt/portable_kernel.h"
 #include "simt/shared.h"
 
@@ -15,12 +16,12 @@ MB_GPU_FN float load_float(MB_DEVICE const uchar* p, int dtype, int64_t i) {
   return ((MB_DEVICE const float*)p)[i];
 }
 
-// One rounding to the dtype.
+// One rounding to the dtype, by the CPU backend's definition: devices differ in the NaN they write.
 MB_GPU_FN void store_float(MB_DEVICE uchar* p, int dtype, int64_t i, float value) {
   if (dtype == kBf16) {
-    ((MB_DEVICE bfloat*)p)[i] = bfloat(value);
+    ((MB_DEVICE ushort*)p)[i] = formats::float_to_bfloat16(value);
   } else if (dtype == kF16) {
-    ((MB_DEVICE half*)p)[i] = half(value);
+    ((MB_DEVICE ushort*)p)[i] = formats::float_to_float16(value);
   } else {
     ((MB_DEVICE float*)p)[i] = value;
   }
