@@ -1,11 +1,12 @@
 // The check of the CUDA backend on a machine with a GPU; needs nothing but the library and CUDA.
 //
 //   gpu_check [--cases N] [--first SEED] [--threads N] [--op NAME] [--json FILE] [--commit ID]
-//             [--smallest] [--timings] [--no-checks]
+//             [--fact KEY=VALUE] [--smallest] [--timings] [--no-checks] [--cpu]
 //
 // Every operation over its generated cases, through the table's own choice and forced through every
 // row, against the CPU backend and float64, called and captured. --smallest: each kernel once or
-// twice, for compute-sanitizer. --timings: also how fast the products are.
+// twice, for compute-sanitizer. --timings: also how fast the products are. --cpu: the jobs judge
+// the CPU backend itself, on a machine without a GPU.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +29,8 @@ struct Arguments {
   uint64_t first = 0;
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   std::string op, json, commit;
-  bool smallest = false, timings = false, checks = true;
+  std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
+  bool smallest = false, timings = false, checks = true, cpu = false;
 };
 
 // An operation as a source of jobs, and the table that its rows stand in.
@@ -72,11 +74,17 @@ void run_source(const Source& source, const Arguments& arguments, Report& report
   const auto count = static_cast<uint64_t>(static_cast<double>(arguments.cases) * source.share);
   std::atomic<uint64_t> next{arguments.first};
   const auto work = [&] {
-    Lane lane(size_t{8} << 20);
+    std::unique_ptr<Lane> memory;
     for (;;) {
       const uint64_t seed = next.fetch_add(1);
       if (seed >= arguments.first + count) return;
       const Job job = source.make(seed);
+      if (arguments.cpu) {
+        report.add(job, nullptr, judge_cpu(job));
+        continue;
+      }
+      if (!memory) memory = std::make_unique<Lane>(size_t{8} << 20);
+      Lane& lane = *memory;
       const Outcome chosen = run_job(job, lane, nullptr, /*graph=*/true);
       report.add(job, nullptr, chosen);
       for (const std::string& row : rows) {
@@ -101,6 +109,7 @@ void describe_machine(Report& report, const Arguments& arguments) {
   report.fact("date", date);
   report.fact("commit", arguments.commit);
   report.fact("library", moeblas_info());
+  for (const auto& [key, value] : arguments.facts) report.fact(key, value);
 }
 
 bool parse(int argc, char** argv, Arguments& a) {
@@ -112,6 +121,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.timings = true;
     } else if (name == "--no-checks") {
       a.checks = false;
+    } else if (name == "--cpu") {
+      a.cpu = true;
     } else if (i + 1 == argc) {
       return false;
     } else if (const char* value = argv[++i]; name == "--cases") {
@@ -126,6 +137,9 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.json = value;
     } else if (name == "--commit") {
       a.commit = value;
+    } else if (name == "--fact" && std::strchr(value, '=') != nullptr) {
+      const char* equals = std::strchr(value, '=');
+      a.facts.emplace_back(std::string(value, equals), equals + 1);
     } else {
       return false;
     }
@@ -136,14 +150,16 @@ bool parse(int argc, char** argv, Arguments& a) {
 int run(const Arguments& arguments) {
   Report report;
   std::printf("%s", moeblas_info());
-  describe_machine(report, arguments);
+  if (!arguments.cpu) describe_machine(report, arguments);
   set_num_threads(1);  // the CPU backend's share of each of this program's threads
   if (arguments.smallest) {
     run_smallest(report);
   } else if (arguments.checks) {
-    check_queue(report);
-    check_memory(report);
-    check_calls(report);
+    if (!arguments.cpu) {
+      check_queue(report);
+      check_memory(report);
+      check_calls(report);
+    }
     for (const Source& source : sources()) {
       if (arguments.op.empty() || arguments.op == source.op) {
         run_source(source, arguments, report);
@@ -151,7 +167,7 @@ int run(const Arguments& arguments) {
     }
   }
   if (arguments.timings) run_timings(report);
-  report.kernels();
+  if (!arguments.cpu) report.kernels();
   report.print();
   if (!arguments.json.empty()) report.write(arguments.json);
   return report.failed() ? 1 : 0;

@@ -77,7 +77,9 @@ class Maker {
       values.set(i, static_cast<float>(scale * random.normal()));
     }
     const DType scale_dtype = random.pick({DType::f32, DType::f16, DType::bf16});
-    const QuantizedSpec out = infer_quantize(values, at.spec, scale_dtype);
+    const bool affine = at.spec.mode == Mode::affine;
+    const QuantizedSpec out =
+        infer_quantize(values, at.spec, affine ? std::optional(scale_dtype) : std::nullopt);
     at.codes = add(Role::input, out.codes.dtype, out.codes.shape);
     at.scales = add(Role::input, out.scales.dtype, out.scales.shape);
     if (out.biases) at.biases = add(Role::input, out.biases->dtype, out.biases->shape);

@@ -293,6 +293,7 @@ Job dual_job(uint64_t seed) {
   m.job.line += swizzled ? " swizzled" : "";
   m.job.call = [=](Views v, const Options& o) {
     Quantized a = rows.in(v), b = columns.in(v);
+    b.host_tensor_scale.reset();  // the one of rows serves both
     a.scale_layout = b.scale_layout = swizzled ? ScaleLayout::swizzled_128x4 : ScaleLayout::rows;
     quantize_dual(v[static_cast<size_t>(w)], a, b, o);
   };

@@ -152,4 +152,18 @@ Outcome run_job(const Job& job, Lane& lane, const char* kernel, bool graph) {
   return outcome;
 }
 
+Outcome judge_cpu(const Job& job) {
+  Outcome outcome;
+  try {
+    outcome.kernel = plan_on(job, {}, {}).kernel;
+    const std::vector<uint8_t> first = run_on_cpu(job), second = run_on_cpu(job);
+    outcome.same_as_cpu = first == second;
+    if (job.judge) outcome.judgement = job.judge(outcome.kernel, first, second);
+    outcome.failure = outcome.judgement.failure;
+  } catch (const std::exception& e) {
+    outcome.failure = std::string("unexpected error: ") + e.what();
+  }
+  return outcome;
+}
+
 }  // namespace moeblas::gpu

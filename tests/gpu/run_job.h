@@ -20,4 +20,7 @@ struct Outcome {
 // with the job's ids, with others, and with ids that select nothing, each equal to a call.
 Outcome run_job(const Job& job, Lane& lane, const char* kernel, bool graph);
 
+// The CPU backend's own result, judged: what a job and its bounds are worth, without a device.
+Outcome judge_cpu(const Job& job);
+
 }  // namespace moeblas::gpu
