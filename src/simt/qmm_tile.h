@@ -12,7 +12,8 @@ enum {
   kQmmK = 32,
   kQmmThreads = 128,
   kQmmRowsEach = 8,  // of a thread; its columns are four
-  kQmmTileFloats = (kQmmRows + kQmmCols) * kQmmK
+  kQmmTileFloats = (kQmmRows + kQmmCols) * kQmmK,
+  kQmmPlaces = 5 * kQmmRows
 };
 static_assert(int(kQmmTileFloats) >= int(kQmmRows) * int(kQmmCols),
               "the sums leave through the memory of both staged tiles");
@@ -279,6 +280,12 @@ MB_GPU_FN void qmm_tile(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, 
   }
 }
 
+MB_GPU_FN QmmRows rows_in(MB_TG int64_t* places) {
+  const QmmRows rows = {places, places + kQmmRows, places + 2 * kQmmRows, places + 3 * kQmmRows,
+                        places + 4 * kQmmRows};
+  return rows;
+}
+
 // Where a threadgroup stands in the grid.
 struct QmmPlace {
   uint row_tile, row_tiles;
@@ -315,14 +322,3 @@ MB_GPU_FN void qmm_tiles(MB_CONST ProductParams& p, ProductBuffers b, QmmRows ro
 
 }  // namespace simt
 }  // namespace moeblas
-
-// An entry function: threadgroup memory has to stand in its outermost scope.
-#define MB_QMM_BODY(F, T, block)                                                              \
-  MB_TG_ARRAY(moeblas::simt::Quad, memory, [moeblas::simt::kQmmTileFloats / 4]);              \
-  MB_TG_ARRAY(int64_t, places, [5][moeblas::simt::kQmmRows]);                                 \
-  const moeblas::simt::ProductBuffers buffers = MB_PRODUCT_BUFFERS;                           \
-  const moeblas::simt::QmmRows rows = {&places[0][0], &places[1][0], &places[2][0],           \
-                                       &places[3][0], &places[4][0]};                         \
-  const moeblas::simt::QmmPlace at = {mb_group.x, mb_groups.x, mb_group.y, mb_groups.y,       \
-                                      mb_thread.x};                                           \
-  moeblas::simt::qmm_tiles<F, T, block>(p, buffers, rows, at, &memory[0])
