@@ -104,7 +104,7 @@ MB_GPU_FN void stage_packed(MB_CONST WParams& p, MB_DEVICE const uchar* w, Scale
     }
     const formats::uint64 octet =
         load_octet<F::kBits>(w + row * p.n_stride, first / 8, p.align);
-    const int64_t group = first / p.group;
+    const int64_t group = first >> ctz(uint(p.group));
     GroupScale<F, IsAffine<F>::value> scale;
     load_scale<F>(p.scale, scales, scale_index(p.scale, row, group),
                   row * p.bias_row_stride + group, scale);
@@ -166,7 +166,7 @@ MB_GPU_FN void stage_packed_x(MB_CONST XParams& p, ProductBuffers b, QmmRows row
     if (exists) {
       codes = load_octet<F::kBits>(b.x + rows.x[row], k / 8, 1);
       const ScaleBuffers scales = {b.x_scales, b.x_scales, rows.x_scale[row], 0, tensor_scale};
-      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k / p.group), 0, scale);
+      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k >> ctz(uint(p.group))), 0, scale);
     }
     for (int j = 0; j < 8; ++j) {
       to[j * kQmmRows] = exists ? scale.value(formats::code_of<F::kBits>(codes, j)) : 0.0f;

@@ -394,9 +394,13 @@ void Product::know_inputs(EmulatorQueue& queue) const {
   queue.input(tensor_scale_w_.bytes().data(), tensor_scale_w_.bytes().size());
 }
 
-std::vector<uint8_t> Product::run_on(EmulatorQueue& queue) {
+std::vector<uint8_t> Product::run_on(EmulatorQueue& queue) const {
   Array out = make_out();
-  const MatmulProblem p = problem(out);
+  run_on(queue, out, problem(out));
+  return out.bytes();
+}
+
+void Product::run_on(EmulatorQueue& queue, Array& out, const MatmulProblem& p) const {
   know_inputs(queue);
   queue.output(out.bytes().data(), out.bytes().size());
   const bool qmv = c_.kernel == Kernel::qmv;
@@ -413,7 +417,6 @@ std::vector<uint8_t> Product::run_on(EmulatorQueue& queue) {
   } else {
     simt::simt_qmm(p, {aligned, bytes}, queue);
   }
-  return out.bytes();
 }
 
 namespace {
@@ -428,7 +431,7 @@ Array on_cpu(const Product& product) {
 }
 }  // namespace
 
-void Product::check() {
+void Product::check() const {
   const Array expected = on_cpu(*this);
   EmulatorQueue queue(c_.schedule);
   Array actual = make_out();

@@ -62,9 +62,10 @@ class Product {
   explicit Product(const ProductCase& c, uint64_t seed = 1);
 
   // Runs the case on both sides and compares them.
-  void check();
+  void check() const;
   // The same, through a queue that the caller prepared.
-  std::vector<uint8_t> run_on(EmulatorQueue& queue);
+  std::vector<uint8_t> run_on(EmulatorQueue& queue) const;
+  void run_on(EmulatorQueue& queue, Array& out, const dispatch::MatmulProblem& p) const;
   dispatch::MatmulProblem problem(Array& out) const;
   Array make_out() const;
   // Every number replaced by one that bounds its share of a sum from above.

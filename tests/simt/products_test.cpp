@@ -183,6 +183,60 @@ std::vector<ProductCase> schedules() {
   return cases;
 }
 
+std::vector<ProductCase> decode() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  size_t i = 0;
+  std::vector<QuantSpec> specs = {kMxfp4, kMxfp8, kNvfp4, affine(4, 16), affine(8, 128)};
+  for (int bits : {2, 3, 4, 5, 6, 8}) specs.push_back(affine(bits, bits % 2 == 0 ? 64 : 32));
+  const auto add = [&](ProductCase c) {
+    c.kernel = Kernel::qmv;
+    cases.push_back(c);
+  };
+  for (const QuantSpec& spec : specs) {
+    const int64_t ns[] = {5, 6, 7, 17, 67};
+    // Aligned rows; rows at odd addresses; several stretches of K with a tail.
+    for (int variant = 0; variant < 3; ++variant, ++i) {
+      ProductCase c{.spec = spec, .x_type = types[i % 3], .scale_type = types[i / 2 % 3]};
+      c.n = ns[i % 5];
+      c.k = variant == 2 ? 1152 : variant == 0 ? 128 : spec.group_size == 16 ? 48 : 384;
+      if (variant == 2) c.n = 6;
+      c.t = variant == 1 ? 9 : 3;
+      c.strided = variant == 1;
+      c.exact = variant != 2;
+      c.ids = variant == 0 ? Ids::random : Ids::bad;
+      add(c);
+    }
+  }
+  // ExecuTorch's shapes of gather_qmv; K of whole and of broken stretches.
+  add({.spec = affine(4, 32), .x_type = DType::bf16, .n = 32, .k = 64});
+  add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
+  add({.spec = affine(4, 32), .e = 2, .t = 2, .n = 7, .k = 544, .exact = false});
+  add({.spec = affine(4, 32), .n = 9, .k = 0});
+  for (int64_t m : {1, 3, 4, 5, 8})
+    add({.op = Op::quantized_matmul, .spec = affine(4, 64), .m = m, .n = 19, .k = 192});
+  for (Ids ids : {Ids::one, Ids::broadcast, Ids::both})
+    add({.spec = kMxfp4, .t = 4, .m = 2, .n = 17, .k = 96, .ids = ids});
+  add({.op = Op::batched, .spec = kNvfp4, .e = 3, .m = 2, .n = 5, .k = 80});
+  add({.op = Op::broadcast, .spec = affine(6, 16), .e = 3, .m = 3, .n = 5, .k = 80});
+  add({.op = Op::grouped, .spec = affine(5, 32), .e = 5, .t = 16, .n = 9, .k = 64});
+  add({.op = Op::gather, .spec = kMxfp8, .e = 300, .t = 260, .n = 2, .k = 32, .ids = Ids::bad,
+       .id_type = DType::i64});
+  ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
+  wide.out_type = DType::f32;
+  add(wide);
+  for (emu::Schedule schedule : {emu::Schedule::reverse, emu::Schedule::random,
+                                 emu::Schedule::greedy}) {
+    for (const QuantSpec& spec : {kNvfp4, affine(4, 64)}) {
+      ProductCase c{.spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152,
+                    .ids = Ids::bad};
+      c.schedule = schedule;
+      add(c);
+    }
+  }
+  return cases;
+}
+
 class SimtProduct : public testing::TestWithParam<ProductCase> {};
 
 TEST_P(SimtProduct, EqualsTheCpu) { Product(GetParam()).check(); }
@@ -196,24 +250,48 @@ std::string name_of(const testing::TestParamInfo<ProductCase>& info) {
 INSTANTIATE_TEST_SUITE_P(Formats, SimtProduct, testing::ValuesIn(formats()), name_of);
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtProduct, testing::ValuesIn(shapes()), name_of);
 INSTANTIATE_TEST_SUITE_P(Routing, SimtProduct, testing::ValuesIn(routing()), name_of);
+INSTANTIATE_TEST_SUITE_P(Decode, SimtProduct, testing::ValuesIn(decode()), name_of);
 INSTANTIATE_TEST_SUITE_P(Block, SimtProduct, testing::ValuesIn(block_products()), name_of);
 INSTANTIATE_TEST_SUITE_P(Schedules, SimtProduct, testing::ValuesIn(schedules()), name_of);
 
-// A row's sum does not depend on what other rows there are, nor on where it stands.
-TEST(SimtProducts, RowsDoNotDependOnEachOther) {
-  ProductCase c{.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 70, .n = 9, .k = 96,
-                .exact = false};
-  Product all(c);
+// A row's sum does not depend on what other rows there are, nor on where it stands: bit for bit.
+void expect_rows_alone(ProductCase c) {
+  c.exact = false;
+  const Product product(c);
+  Array out = product.make_out();
   EmulatorQueue queue;
-  const std::vector<uint8_t> many = all.run_on(queue);
-  c.m = 1;
-  Product one(c);
-  EmulatorQueue other;
-  const std::vector<uint8_t> single = one.run_on(other);
-  // The same numbers are drawn first: row 0 of x is the same, w is not; so compare with itself.
-  EXPECT_EQ(single.size(), size_t{9 * 4});
-  EmulatorQueue again;
-  EXPECT_EQ(all.run_on(again), many);
+  product.run_on(queue, out, product.problem(out));
+  for (int64_t row : {int64_t{0}, c.m / 2, c.m - 1}) {
+    Array alone = product.make_out();
+    dispatch::MatmulProblem p = product.problem(alone);
+    p.x.values.data = static_cast<char*>(p.x.values.data) +
+                      row * p.x.values.row_stride * static_cast<int64_t>(size_of(c.x_type));
+    p.m = p.x.values.rows = p.out.rows = 1;
+    EmulatorQueue other(emu::Schedule::greedy);
+    product.run_on(other, alone, p);
+    for (int64_t j = 0; j < c.n; ++j) EXPECT_EQ(alone.get(j), out.get(row * c.n + j)) << row;
+  }
+}
+
+TEST(SimtProducts, RowsDoNotDependOnEachOther) {
+  expect_rows_alone({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 70, .n = 9, .k = 96});
+  expect_rows_alone({.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = affine(4, 32),
+                     .m = 7, .n = 9, .k = 1152});
+  expect_rows_alone({.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7,
+                     .n = 9, .k = 96});
+}
+
+TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
+  const auto reason = [](const ProductCase& c) {
+    const Product product(c);
+    Array out = product.make_out();
+    return std::string(simt::simt_qmv_reject(product.problem(out)).text());
+  };
+  EXPECT_EQ(reason({.spec = kDense}), "w is not packed");
+  EXPECT_EQ(reason({.spec = affine(4, 32), .transpose = false}), "w is packed along N");
+  EXPECT_EQ(reason({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9}),
+            "9 rows of x per matrix of w, more than 8");
+  EXPECT_EQ(reason({.spec = affine(4, 32)}), "");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
