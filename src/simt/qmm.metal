@@ -19,7 +19,13 @@
 
 template <typename F, typename T>
 MB_KERNEL void qmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
-  MB_QMM_BODY(F, T, false);
+  MB_TG_ARRAY(moeblas::simt::Quad, memory, [moeblas::simt::kQmmTileFloats / 4]);
+  MB_TG_ARRAY(int64_t, places, [moeblas::simt::kQmmPlaces]);
+  const moeblas::simt::ProductBuffers buffers = MB_PRODUCT_BUFFERS;
+  const moeblas::simt::QmmPlace at = {mb_group.x, mb_groups.x, mb_group.y, mb_groups.y,
+                                      mb_thread.x};
+  moeblas::simt::qmm_tiles<F, T, false>(p, buffers, moeblas::simt::rows_in(&places[0]), at,
+                                        &memory[0]);
 }
 
 #define MB_QMM(name, ...)                                \

@@ -12,7 +12,8 @@ enum {
   kQmmK = 32,
   kQmmThreads = 128,
   kQmmRowsEach = 8,  // of a thread; its columns are four
-  kQmmTileFloats = (kQmmRows + kQmmCols) * kQmmK
+  kQmmTileFloats = (kQmmRows + kQmmCols) * kQmmK,
+  kQmmPlaces = 5 * kQmmRows
 };
 static_assert(int(kQmmTileFloats) >= int(kQmmRows) * int(kQmmCols),
               "the sums leave through the memory of both staged tiles");
@@ -103,7 +104,7 @@ MB_GPU_FN void stage_packed(MB_CONST WParams& p, MB_DEVICE const uchar* w, Scale
     }
     const formats::uint64 octet =
         load_octet<F::kBits>(w + row * p.n_stride, first / 8, p.align);
-    const int64_t group = first / p.group;
+    const int64_t group = first >> ctz(uint(p.group));
     GroupScale<F, IsAffine<F>::value> scale;
     load_scale<F>(p.scale, scales, scale_index(p.scale, row, group),
                   row * p.bias_row_stride + group, scale);
@@ -165,7 +166,7 @@ MB_GPU_FN void stage_packed_x(MB_CONST XParams& p, ProductBuffers b, QmmRows row
     if (exists) {
       codes = load_octet<F::kBits>(b.x + rows.x[row], k / 8, 1);
       const ScaleBuffers scales = {b.x_scales, b.x_scales, rows.x_scale[row], 0, tensor_scale};
-      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k / p.group), 0, scale);
+      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k >> ctz(uint(p.group))), 0, scale);
     }
     for (int j = 0; j < 8; ++j) {
       to[j * kQmmRows] = exists ? scale.value(formats::code_of<F::kBits>(codes, j)) : 0.0f;
@@ -279,6 +280,12 @@ MB_GPU_FN void qmm_tile(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, 
   }
 }
 
+MB_GPU_FN QmmRows rows_in(MB_TG int64_t* places) {
+  const QmmRows rows = {places, places + kQmmRows, places + 2 * kQmmRows, places + 3 * kQmmRows,
+                        places + 4 * kQmmRows};
+  return rows;
+}
+
 // Where a threadgroup stands in the grid.
 struct QmmPlace {
   uint row_tile, row_tiles;
@@ -315,14 +322,3 @@ MB_GPU_FN void qmm_tiles(MB_CONST ProductParams& p, ProductBuffers b, QmmRows ro
 
 }  // namespace simt
 }  // namespace moeblas
-
-// An entry function: threadgroup memory has to stand in its outermost scope.
-#define MB_QMM_BODY(F, T, block)                                                              \
-  MB_TG_ARRAY(moeblas::simt::Quad, memory, [moeblas::simt::kQmmTileFloats / 4]);              \
-  MB_TG_ARRAY(int64_t, places, [5][moeblas::simt::kQmmRows]);                                 \
-  const moeblas::simt::ProductBuffers buffers = MB_PRODUCT_BUFFERS;                           \
-  const moeblas::simt::QmmRows rows = {&places[0][0], &places[1][0], &places[2][0],           \
-                                       &places[3][0], &places[4][0]};                         \
-  const moeblas::simt::QmmPlace at = {mb_group.x, mb_groups.x, mb_group.y, mb_groups.y,       \
-                                      mb_thread.x};                                           \
-  moeblas::simt::qmm_tiles<F, T, block>(p, buffers, rows, at, &memory[0])
