@@ -64,7 +64,7 @@ void Report::add(const Job& job, const char* forced, const Outcome& o) {
   // A row may refuse when it is forced; when the table is free, some row must take the job.
   if (!o.failure.empty()) {
     fail(o.failure + "\n    kernel " + (o.kernel.empty() ? "-" : o.kernel) + ": " + job.line);
-  } else if (!o.unsupported.empty() && forced == nullptr) {
+  } else if (!o.unsupported.empty() && forced == nullptr && ops_[job.op].unsupported == 1) {
     fail(o.unsupported + "\n    " + job.line);
   }
 }
