@@ -6,8 +6,11 @@
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "cuda/queue.h"
+#include "simt/ffn.h"
+#include "simt/permute.h"
 #include "simt/products.h"
 #include "simt/quantize.h"
+#include "simt/route.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -22,12 +25,30 @@ void launch(const Problem& p, Workspace workspace) {
   plan(p, workspace, queue);
 }
 
+// The products of an expert layer, by the same preference as the rows below.
+constexpr simt::ProductRunner kProducts = {
+    .workspace =
+        [](const MatmulProblem& p) {
+          return simt::simt_qmv_reject(p) ? simt::simt_qmm_workspace(p)
+                                          : simt::simt_qmv_workspace(p);
+        },
+    .run =
+        [](const MatmulProblem& p, Workspace workspace, simt::Queue& queue) {
+          (simt::simt_qmv_reject(p) ? simt::simt_qmm : simt::simt_qmv)(p, workspace, queue);
+        },
+};
+
+size_t ffn_workspace(const FfnProblem& p) { return simt::simt_ffn_workspace(p, kProducts); }
+void ffn(const FfnProblem& p, Workspace workspace, simt::Queue& queue) {
+  simt::simt_ffn(p, workspace, queue, kProducts);
+}
+
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
-  {Name{"qmv_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras{}, RowRange{},
+  {Name{"qmv_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
    simt::simt_qmv_reject, simt::simt_qmv_workspace, launch<MatmulProblem, simt::simt_qmv>,
    Summary{"few rows per matrix; pairs sorted by matrix, a simdgroup per four outputs, codes used as they are"}},
   {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
@@ -42,6 +63,26 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
   {Name{"fp8_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
    nullptr, nullptr, launch<QuantizeProblem, simt::simt_fp8>, Summary{"to_fp8 and from_fp8, eight elements a thread"}},
 };
+
+constexpr Row<RouteProblem> kRoute[] = {
+  {Name{"route_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   nullptr, simt::simt_route_workspace, launch<RouteProblem, simt::simt_route>,
+   Summary{"moe_route, a threadgroup per token"}},
+};
+
+// The rows below leave ids alone that are out of range; `launch` has looked at them where the
+// options ask for it.
+constexpr Row<PermuteProblem> kPermute[] = {
+  {Name{"permute_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{0},
+   nullptr, simt::simt_permute_workspace, launch<PermuteProblem, simt::simt_permute>,
+   Summary{"moe_permute and moe_unpermute; pairs sorted by expert on the device"}},
+};
+
+constexpr Row<FfnProblem> kFfn[] = {
+  {Name{"ffn_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
+   nullptr, ffn_workspace, launch<FfnProblem, ffn>,
+   Summary{"moe_ffn as the composition of its parts"}},
+};
 // clang-format on
 
 constexpr Backend kBackend = {
@@ -49,9 +90,9 @@ constexpr Backend kBackend = {
     .device_type = MOEBLAS_CUDA,
     .matmul = kMatmul,
     .quantize = kQuantize,
-    .route = {},
-    .permute = {},
-    .ffn = {},
+    .route = kRoute,
+    .permute = kPermute,
+    .ffn = kFfn,
     .capability = capability,
     .allocate = allocate_workspace,
     .release = release_workspace,

@@ -26,7 +26,7 @@ struct Packed {
 };
 
 struct Case {
-  std::string name;
+  std::string name{};
   QuantSpec spec;
   DType dtype = DType::f32;
   DType scale_dtype = DType::f32;
