@@ -23,8 +23,7 @@ struct Gathered {
 
   Gathered(std::vector<int64_t> values, int64_t matrices, DType type = DType::i64, int64_t m = 1)
       : ids(type, {static_cast<int64_t>(values.size())}) {
-    for (size_t i = 0; i < values.size(); ++i)
-      ids.set_integer(static_cast<int64_t>(i), values[i]);
+    for (size_t i = 0; i < values.size(); ++i) ids.set_integer(static_cast<int64_t>(i), values[i]);
     const auto pairs = static_cast<int64_t>(values.size());
     p.op = "gather_mm";
     p.m = m, p.n = 1, p.k = 1;
@@ -52,8 +51,8 @@ Lists lists_of(const dispatch::MatmulProblem& p, EmulatorQueue& queue) {
   const simt::PairPlan plan(p, kTileRows);
   EXPECT_FALSE(plan.why_not());
   Lists lists{std::vector<int64_t>(plan.workspace() / 8 + 8, 0x5555555555555555), {}};
-  auto* base = reinterpret_cast<char*>(
-      (reinterpret_cast<uintptr_t>(lists.memory.data()) + 63) / 64 * 64);
+  auto* base =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(lists.memory.data()) + 63) / 64 * 64);
   queue.output(base, plan.workspace());
   lists.at = plan.run(base, queue);
   return lists;
@@ -121,20 +120,19 @@ TEST_P(PairGrouping, IsAStableSort) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, PairGrouping,
-    testing::Values(Grouping{2, 1}, Grouping{31, 4}, Grouping{256, 8}, Grouping{257, 300},
-                    Grouping{512, 64}, Grouping{513, 8}, Grouping{1000, 255}, Grouping{1000, 256},
-                    Grouping{3000, 70000}, Grouping{700, 17000000}, Grouping{700, 2147483647},
-                    Grouping{40000, 128}));
-INSTANTIATE_TEST_SUITE_P(
-    Schedules, PairGrouping,
-    testing::Values(Grouping{512, 60, emu::Schedule::reverse},
-                    Grouping{512, 60, emu::Schedule::random},
-                    Grouping{512, 60, emu::Schedule::greedy},
-                    Grouping{900, 300, emu::Schedule::reverse},
-                    Grouping{900, 300, emu::Schedule::random},
-                    Grouping{900, 300, emu::Schedule::greedy}));
+INSTANTIATE_TEST_SUITE_P(Sizes, PairGrouping,
+                         testing::Values(Grouping{2, 1}, Grouping{31, 4}, Grouping{256, 8},
+                                         Grouping{257, 300}, Grouping{512, 64}, Grouping{513, 8},
+                                         Grouping{1000, 255}, Grouping{1000, 256},
+                                         Grouping{3000, 70000}, Grouping{700, 17000000},
+                                         Grouping{700, 2147483647}, Grouping{40000, 128}));
+INSTANTIATE_TEST_SUITE_P(Schedules, PairGrouping,
+                         testing::Values(Grouping{512, 60, emu::Schedule::reverse},
+                                         Grouping{512, 60, emu::Schedule::random},
+                                         Grouping{512, 60, emu::Schedule::greedy},
+                                         Grouping{900, 300, emu::Schedule::reverse},
+                                         Grouping{900, 300, emu::Schedule::random},
+                                         Grouping{900, 300, emu::Schedule::greedy}));
 
 TEST(Pairs, OneExpertOrNone) {
   expect_grouped({std::vector<int64_t>(700, 3), 9}, 9, emu::Schedule::forward);
@@ -200,8 +198,7 @@ TEST(Pairs, TheFirstBadIdIsFound) {
     simt::require_good_ids(bad.p, found);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "[gather_mm] rhs_indices holds 8 at position 901, expected 0 to 7");
+    EXPECT_STREQ(error.what(), "[gather_mm] rhs_indices holds 8 at position 901, expected 0 to 7");
   }
 }
 
