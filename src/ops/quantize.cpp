@@ -9,8 +9,10 @@ namespace {
 
 constexpr OperandNames kNames{"w_q", "scales", "biases", "tensor_scale"};
 
+// `scales_have` begins the message about scale_dtype: the argument it comes from.
 QuantizedSpec analyse(const char* op, const TensorView& w, const QuantSpec& spec,
-                      std::optional<DType> scale_dtype, ScaleLayout layout) {
+                      std::optional<DType> scale_dtype, ScaleLayout layout,
+                      const char* scales_have) {
   require_float(op, {"w", w});
   require_ndim(op, {"w", w}, 1);
   const int64_t k = w.shape.back();
@@ -20,10 +22,10 @@ QuantizedSpec analyse(const char* op, const TensorView& w, const QuantSpec& spec
   }
   const bool affine = spec.mode == Mode::affine;
   if (scale_dtype && affine && !is_float(*scale_dtype)) {
-    fail(op, "scales has dtype ", name(*scale_dtype), ", expected float32, float16 or bfloat16");
+    fail(op, scales_have, name(*scale_dtype), ", expected float32, float16 or bfloat16");
   }
   if (scale_dtype && !affine && *scale_dtype != DType::u8) {
-    fail(op, "scales has dtype ", name(*scale_dtype), ", expected uint8 for ", name(spec.mode));
+    fail(op, scales_have, name(*scale_dtype), ", expected uint8 for ", name(spec.mode));
   }
   Shape codes = w.shape;
   codes[w.ndim() - 1] = k * spec.bits / 32;
@@ -38,7 +40,8 @@ dispatch::PackedRows packed_rows(const char* op, const TensorView& w, const Quan
                                  const Quantized& out) {
   require_scale_layout(op, out, spec, w.ndim());
   require_present(op, {kNames.scales, out.scales});
-  QuantizedSpec expected = analyse(op, w, spec, out.scales.dtype, out.scale_layout);
+  QuantizedSpec expected =
+      analyse(op, w, spec, out.scales.dtype, out.scale_layout, "scales has dtype ");
   require_present(op, {kNames.codes, out.codes});
   if (out.codes.dtype == DType::u8) {
     expected.codes.dtype = DType::u8;
@@ -79,7 +82,8 @@ QuantizeProblem problem(const char* op, const TensorView& w, const QuantSpec& sp
 
 QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
                              std::optional<DType> scale_dtype) {
-  return analyse("quantize", w, require_spec("quantize", spec), scale_dtype, ScaleLayout::rows);
+  return analyse("quantize", w, require_spec("quantize", spec), scale_dtype, ScaleLayout::rows,
+                 "scale_dtype is ");
 }
 
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options) {

@@ -86,8 +86,8 @@ MB_GPU_FN int64_t scale_index(MB_CONST ScaleParams& p, int64_t row, int64_t grou
 }
 
 template <typename F>
-MB_GPU_FN void load_scale(MB_CONST ScaleParams& p, ScaleBuffers b, int64_t index, int64_t bias_index,
-                          MB_THREAD GroupScale<F, true>& scale) {
+MB_GPU_FN void load_scale(MB_CONST ScaleParams& p, ScaleBuffers b, int64_t index,
+                          int64_t bias_index, MB_THREAD GroupScale<F, true>& scale) {
   scale.params.scale = load_float(b.scales, p.type, b.scale_at + index);
   scale.params.bias = load_float(b.biases, p.type, b.bias_at + bias_index);
 }

@@ -94,8 +94,7 @@ PairPlan::PairPlan(const MatmulProblem& p, uint32_t tile_rows)
     : p_(p), tile_rows_(tile_rows), source_(source_of(p)), pairs_(p.batch.numel()) {
   const int64_t matrices = p.w.values.count();
   runs_ = std::min(pairs_, matrices + 1);
-  ascending_ = p.grouping == Grouping::offsets ||
-               (p.grouping == Grouping::none && matrices == 1);
+  ascending_ = p.grouping == Grouping::offsets || (p.grouping == Grouping::none && matrices == 1);
   tiles_ = pairs_ * ceil_div(p.m, tile_rows);
   if (source_ == kOnePair) return;
   const auto take = [&](size_t bytes) {

@@ -38,9 +38,9 @@ struct PairParams {
   int64_t c_step[kMaxDims];
   int32_t x_index_type;  // an ElementType or kNoIndex
   int32_t w_index_type;
-  int32_t source;        // a PairSource
-  int32_t x_ndim;        // of x's batch
-  int64_t end_step;      // kBySegments: from a segment's start to its end; kByEnds: between ends
+  int32_t source;    // a PairSource
+  int32_t x_ndim;    // of x's batch
+  int64_t end_step;  // kBySegments: from a segment's start to its end; kByEnds: between ends
   int64_t x_count;
   int64_t w_count;
   int64_t k;

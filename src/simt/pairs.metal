@@ -13,8 +13,8 @@
 //   pairs_small_simt       all of these in one launch, for up to kSmallPairs pairs
 //   pairs_bad_id_simt      the first index out of range, for callers that ask
 //
-// The sort is shared by at most kGroupBlocks threadgroups, each with a contiguous range of pairs, so
-// that the table of counts has one size whatever the number of pairs and matrices:
+// The sort is shared by at most kGroupBlocks threadgroups, each with a contiguous range of pairs,
+// so that the table of counts has one size whatever the number of pairs and matrices:
 //
 //   order   | block 0 ............ | block 1 ............ | ...      counts[block][digit]
 //             256 pairs at a time, ranked among equal digits by ballots
@@ -372,15 +372,12 @@ MB_KERNEL void pairs_tiles_simt(MB_DEVICE const uint* runs MB_ARG(buffer(0)),
 MB_ENTRY(pairs_tiles_simt);
 
 // One threadgroup. The sort counts, for every pair, the pairs that come before it.
-MB_KERNEL void pairs_small_simt(MB_DEVICE const uchar* x_index MB_ARG(buffer(0)),
-                                MB_DEVICE const uchar* w_index MB_ARG(buffer(1)),
-                                MB_DEVICE uint* ends MB_ARG(buffer(2)),
-                                MB_DEVICE moeblas::simt::Pair* pairs MB_ARG(buffer(3)),
-                                MB_DEVICE uint* keys MB_ARG(buffer(4)),
-                                MB_DEVICE uint* order MB_ARG(buffer(5)),
-                                MB_DEVICE uint* runs MB_ARG(buffer(6)),
-                                MB_DEVICE uint* tiles MB_ARG(buffer(7)),
-                                MB_PARAMS(moeblas::simt::PairParams, p, 8) MB_GRID) {
+MB_KERNEL void pairs_small_simt(
+    MB_DEVICE const uchar* x_index MB_ARG(buffer(0)),
+    MB_DEVICE const uchar* w_index MB_ARG(buffer(1)), MB_DEVICE uint* ends MB_ARG(buffer(2)),
+    MB_DEVICE moeblas::simt::Pair* pairs MB_ARG(buffer(3)), MB_DEVICE uint* keys MB_ARG(buffer(4)),
+    MB_DEVICE uint* order MB_ARG(buffer(5)), MB_DEVICE uint* runs MB_ARG(buffer(6)),
+    MB_DEVICE uint* tiles MB_ARG(buffer(7)), MB_PARAMS(moeblas::simt::PairParams, p, 8) MB_GRID) {
   MB_TG_ARRAY(uint, scratch, [8]);
   MB_TG_ARRAY(uint, local, [512]);
   const moeblas::simt::Thread t = {mb_thread.x, mb_simdgroup, mb_lane};

@@ -1,4 +1,5 @@
-// The host's half of pairs.metal: room for the work list of a product, and the launches that make it.
+// The host's half of pairs.metal: room for the work list of a product, and the launches that make
+// it.
 #pragma once
 
 #include "simt/pairs.h"
@@ -35,8 +36,8 @@ class PairPlan {
 
  private:
   PairParams params() const;
-  void sort(Queue& queue, PairParams params, uint32_t* keys, uint32_t* counts,
-            PairLists& lists, uint32_t* spare) const;
+  void sort(Queue& queue, PairParams params, uint32_t* keys, uint32_t* counts, PairLists& lists,
+            uint32_t* spare) const;
 
   const dispatch::MatmulProblem& p_;
   uint32_t tile_rows_;

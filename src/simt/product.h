@@ -18,7 +18,7 @@ enum TileSource {
 
 struct ScaleParams {
   int64_t row_stride;
-  int64_t padded;  // scales a row, padding included, where they are swizzled; else 0
+  int64_t padded;             // scales a row, padding included, where they are swizzled; else 0
   int64_t tensor_scale_step;  // between matrices of w
   float tensor_scale;         // where it is a number of the host's
   int32_t on_device;          // where it is not
@@ -41,16 +41,16 @@ struct WParams {
   int64_t n_stride;  // packed: from row to row, whichever axis that is
   int64_t k_stride;
   int64_t bias_row_stride;
-  int64_t shape[kMaxDims];         // of the batch
-  int64_t stride[kMaxDims];        // values
+  int64_t shape[kMaxDims];   // of the batch
+  int64_t stride[kMaxDims];  // values
   int64_t scale_stride[kMaxDims];
   int64_t bias_stride[kMaxDims];   // of affine
   int64_t added_stride[kMaxDims];  // the epilogue's bias
   int32_t ndim;
   int32_t form;
-  int32_t type;   // dense or on the fly
+  int32_t type;  // dense or on the fly
   int32_t group;
-  int32_t align;      // bytes that divide where every packed row begins, up to 16
+  int32_t align;  // bytes that divide where every packed row begins, up to 16
   int32_t transpose;
 };
 
@@ -70,8 +70,8 @@ struct OutParams {
 struct ProductParams {
   int64_t m, n, k;
   uint32_t tile_rows;
-  uint32_t tiles;   // at most so many are in the lists
-  int32_t source;   // a TileSource
+  uint32_t tiles;  // at most so many are in the lists
+  int32_t source;  // a TileSource
   int32_t reserved;
   XParams x;
   WParams w;

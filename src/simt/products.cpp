@@ -28,17 +28,18 @@ constexpr int64_t kQmvRowsPerMatrix = 8;
 struct Names {
   const char* of[10][3];
 };
-#define MB_NAMES_OF(family, format)                                             \
-  {                                                                             \
-    family "_simt_" format "_f32", family "_simt_" format "_f16",               \
-        family "_simt_" format "_bf16"                                          \
+#define MB_NAMES_OF(family, format) \
+  {family "_simt_" format "_f32", family "_simt_" format "_f16", family "_simt_" format "_bf16"}
+#define MB_NAMES(family)                                                  \
+  {                                                                       \
+    {                                                                     \
+      MB_NAMES_OF(family, "affine2"), MB_NAMES_OF(family, "affine3"),     \
+          MB_NAMES_OF(family, "affine4"), MB_NAMES_OF(family, "affine5"), \
+          MB_NAMES_OF(family, "affine6"), MB_NAMES_OF(family, "affine8"), \
+          MB_NAMES_OF(family, "mxfp4"), MB_NAMES_OF(family, "mxfp8"),     \
+          MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")      \
+    }                                                                     \
   }
-#define MB_NAMES(family)                                                        \
-  {{MB_NAMES_OF(family, "affine2"), MB_NAMES_OF(family, "affine3"),             \
-    MB_NAMES_OF(family, "affine4"), MB_NAMES_OF(family, "affine5"),             \
-    MB_NAMES_OF(family, "affine6"), MB_NAMES_OF(family, "affine8"),             \
-    MB_NAMES_OF(family, "mxfp4"), MB_NAMES_OF(family, "mxfp8"),                 \
-    MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")}}
 constexpr Names kQmvNames = MB_NAMES("qmv");
 constexpr Names kQmmNames = MB_NAMES("qmm");
 constexpr Names kQqmmNames = MB_NAMES("qqmm");
@@ -51,10 +52,9 @@ size_t format_index(formats::FormatList<F...>, Mode mode, int bits) {
 }
 
 const char* kernel_of(const Names& names, const MatmulProblem& p) {
-  const size_t format =
-      p.w.form == Form::dense
-          ? 9
-          : format_index(formats::AllFormats{}, p.w.spec->mode, p.w.spec->bits);
+  const size_t format = p.w.form == Form::dense
+                            ? 9
+                            : format_index(formats::AllFormats{}, p.w.spec->mode, p.w.spec->bits);
   return names.of[format][static_cast<size_t>(p.dtype())];
 }
 
@@ -148,8 +148,7 @@ void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace wo
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
-  step.groups[1] =
-      static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
+  step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
   step.threads[0] = kThreads;
   for (const void* pointer :
        {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
@@ -215,10 +214,10 @@ void require_good_ids(const MatmulProblem& p, const BadId& bad) {
   if (bad.position < 0) return;
   constexpr const char* kArrays[] = {"lhs_indices", "rhs_indices", "segments (start)",
                                      "segments (end)"};
-  throw Error(MOEBLAS_INVALID_ARGUMENT,
-              std::string("[") + p.op + "] " + kArrays[bad.array] + " holds " +
-                  std::to_string(bad.value) + " at position " + std::to_string(bad.position) +
-                  ", expected 0 to " + std::to_string(bad.limit));
+  throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + p.op + "] " + kArrays[bad.array] +
+                                            " holds " + std::to_string(bad.value) +
+                                            " at position " + std::to_string(bad.position) +
+                                            ", expected 0 to " + std::to_string(bad.limit));
 }
 
 }  // namespace moeblas::simt

@@ -2,7 +2,8 @@
 // the format `dense` gather_mm, grouped_mm and segmented_mm; what no faster kernel takes runs here.
 //
 // A threadgroup of 128 threads makes 64 rows x 64 columns. Its rows are consecutive in the order by
-// matrix (pairs.metal), so all of them need one matrix of w, whose values are decoded once per tile:
+// matrix (pairs.metal), so all of them need one matrix of w, whose values are decoded once per
+// tile:
 //
 //             columns of w                a step is 32 of K:
 //            0 .. 63                        x_tile[32][64]   floats, converted from x
@@ -11,10 +12,11 @@
 //   0..63  |  in     |                      thread reads its 8 rows and 4 columns as three float4
 //          | registers                      and neighbouring threads store without conflicts
 //
-// Every sum is one chain of fused multiply-adds in ascending k, whatever M, the routing and the other
-// rows are. Rows, columns and k that do not exist are zero in the tiles and are read from nowhere.
-// Threads whose eight rows do not exist skip the products, so few rows cost mostly the decoding.
-// The time goes into the multiply-adds; for less than some 16 rows of a matrix into decoding.
+// Every sum is one chain of fused multiply-adds in ascending k, whatever M, the routing and the
+// other rows are. Rows, columns and k that do not exist are zero in the tiles and are read from
+// nowhere. Threads whose eight rows do not exist skip the products, so few rows cost mostly the
+// decoding. The time goes into the multiply-adds; for less than some 16 rows of a matrix into
+// decoding.
 #include "simt/qmm_tile.h"
 
 template <typename F, typename T>
@@ -28,7 +30,7 @@ MB_KERNEL void qmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
                                         &memory[0]);
 }
 
-#define MB_QMM(name, ...)                                \
+#define MB_QMM(name, ...)                                         \
   MB_INSTANTIATE(qmm_simt_##name##_f32, qmm<__VA_ARGS__, float>); \
   MB_INSTANTIATE(qmm_simt_##name##_f16, qmm<__VA_ARGS__, half>);  \
   MB_INSTANTIATE(qmm_simt_##name##_bf16, qmm<__VA_ARGS__, bfloat>)

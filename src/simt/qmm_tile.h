@@ -31,14 +31,15 @@ struct QmmRows {
 
 struct QmmStep {
   uint lid;   // the thread, within the threadgroup
-  uint rows;    // rows and columns of the tile that exist
+  uint rows;  // rows and columns of the tile that exist
   uint cols;
   int64_t n;  // first column
   int64_t k;  // this step's first k, and where the range ends
   int64_t k_end;
 };
 
-// x_tile[k][row] of floats. Rows that fill up a thread's eight are zero; no thread reads the others.
+// x_tile[k][row] of floats. Rows that fill up a thread's eight are zero; no thread reads the
+// others.
 template <typename T>
 MB_GPU_FN void stage_x(MB_CONST XParams& p, MB_DEVICE const T* x, QmmRows rows, QmmStep s,
                        MB_TG float* x_tile) {
@@ -93,17 +94,17 @@ MB_GPU_FN void stage_packed(MB_CONST WParams& p, MB_DEVICE const uchar* w, Scale
     const uint low = item % across, high = item / across;
     const int64_t row = p.transpose ? s.n + low : s.k + high;
     const int64_t first = p.transpose ? s.k + high * 8 : s.n + low * 8;
-    const bool exists = p.transpose ? low < s.cols && first < s.k_end
-                                    : low * 8 < s.cols && row < s.k_end;
-    MB_TG float* to = w_tile + (p.transpose ? high * 8 * kQmmCols + low : high * kQmmCols + low * 8);
+    const bool exists =
+        p.transpose ? low < s.cols && first < s.k_end : low * 8 < s.cols && row < s.k_end;
+    MB_TG float* to =
+        w_tile + (p.transpose ? high * 8 * kQmmCols + low : high * kQmmCols + low * 8);
     const uint step = p.transpose ? kQmmCols : 1;
     if (!exists) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) to[j * step] = 0.0f;
       continue;
     }
-    const formats::uint64 octet =
-        load_octet<F::kBits>(w + row * p.n_stride, first / 8, p.align);
+    const formats::uint64 octet = load_octet<F::kBits>(w + row * p.n_stride, first / 8, p.align);
     const int64_t group = first >> ctz(uint(p.group));
     GroupScale<F, IsAffine<F>::value> scale;
     load_scale<F>(p.scale, scales, scale_index(p.scale, row, group),
@@ -166,7 +167,8 @@ MB_GPU_FN void stage_packed_x(MB_CONST XParams& p, ProductBuffers b, QmmRows row
     if (exists) {
       codes = load_octet<F::kBits>(b.x + rows.x[row], k / 8, 1);
       const ScaleBuffers scales = {b.x_scales, b.x_scales, rows.x_scale[row], 0, tensor_scale};
-      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k >> ctz(uint(p.group))), 0, scale);
+      load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k >> ctz(uint(p.group))),
+                    0, scale);
     }
     for (int j = 0; j < 8; ++j) {
       to[j * kQmmRows] = exists ? scale.value(formats::code_of<F::kBits>(codes, j)) : 0.0f;

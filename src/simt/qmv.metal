@@ -2,17 +2,17 @@
 // packed along K; one device body for all of them, the work list tells them apart.
 //
 // A threadgroup of four simdgroups makes up to 4 rows of one matrix (consecutive in the order by
-// matrix, pairs.metal) x 16 columns. A simdgroup takes four columns, a lane 32 consecutive k of each
-// 1024, as Bits words per column, by 16 bytes where the rows' alignment allows:
+// matrix, pairs.metal) x 16 columns. A simdgroup takes four columns, a lane 32 consecutive k of
+// each 1024, as Bits words per column, by 16 bytes where the rows' alignment allows:
 //
 //            k: 0 ........ 31 | 32 ....... 63 | ...... 1023 | 1024 ...
 //   w row n     lane 0          lane 1          lane 31       lane 0 ...
 //   x           staged once for the four simdgroups, float32, x[row][quad of k][lane]
 //
 // Codes stay small integers (or what a code of a block format is worth): of every 16 values the
-// lane sums code * x and, for affine, x alone; scale and bias enter once per 16. The lanes' sums meet
-// in a butterfly at the end. The order of a sum depends on K and the format alone: rows that are
-// missing are zero, and one row is the same chain as four.
+// lane sums code * x and, for affine, x alone; scale and bias enter once per 16. The lanes' sums
+// meet in a butterfly at the end. The order of a sum depends on K and the format alone: rows that
+// are missing are zero, and one row is the same chain as four.
 //
 // The time goes into reading w: an expert's weights are read once for up to four rows, and tiles of
 // the same columns stand next to each other in the grid, so more rows meet in the cache.
@@ -106,16 +106,19 @@ struct QmvColumns {
   MB_DEVICE const uchar* codes[kQmvColsEach];  // from k = 0 on
   int64_t scale[kQmvColsEach];
   int64_t bias[kQmvColsEach];
+  ScaleBuffers scales;
+};
+
+// A lane's codes of one stretch of K.
+template <int Bits>
+struct QmvCodes {
+  uint of[kQmvColsEach][Bits];
 };
 
 template <typename F, int rows>
-MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, ScaleBuffers scales,
-                        MB_TG const Quad* x, int64_t k, MB_THREAD QmvSums<rows>& sums) {
-  uint words[kQmvColsEach][F::kBits];
-#pragma unroll
-  for (int c = 0; c < kQmvColsEach; ++c) {
-    load_codes<F::kBits>(columns.codes[c] + k / 8 * F::kBits, p.w.align, k + 16 < p.k, words[c]);
-  }
+MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns,
+                        MB_THREAD const QmvCodes<F::kBits>& codes, MB_TG const Quad* x, int64_t k,
+                        MB_THREAD QmvSums<rows>& sums) {
   const uint shift = ctz(uint(p.w.group));
 #pragma unroll
   for (int half_lane = 0; half_lane < 2; ++half_lane) {
@@ -135,7 +138,7 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, ScaleBuff
       }
 #pragma unroll
       for (int c = 0; c < kQmvColsEach; ++c) {
-        const formats::uint64 octet = octet_of<F::kBits>(words[c], quad / 2);
+        const formats::uint64 octet = octet_of<F::kBits>(codes.of[c], quad / 2);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float code = GroupScale<F, IsAffine<F>::value>::code_value(
@@ -151,7 +154,8 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, ScaleBuff
     for (int c = 0; c < kQmvColsEach; ++c) {
       const int64_t group = first >> shift;
       GroupScale<F, IsAffine<F>::value> scale;
-      load_scale<F>(p.w.scale, scales, columns.scale[c] + group, columns.bias[c] + group, scale);
+      load_scale<F>(p.w.scale, columns.scales, columns.scale[c] + group, columns.bias[c] + group,
+                    scale);
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
         sums.of[c][r] = fma(scale.factor(), products.of[c][r], sums.of[c][r]);
@@ -166,10 +170,11 @@ template <typename F, typename T, int rows>
 MB_GPU_FN void qmv_columns(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, QmvMemory memory,
                            QmvPlace at, uint col_tile) {
   const MatrixPlace matrix = matrix_at(p.w, tile.w);
-  const ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases,
-                               tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w)};
   const int64_t n = int64_t(col_tile) * kQmvCols + at.simdgroup * kQmvColsEach;
   QmvColumns columns;
+  const ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases,
+                               tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w)};
+  columns.scales = scales;
 #pragma unroll
   for (int c = 0; c < kQmvColsEach; ++c) {
     // Columns beyond the last repeat it, and are not stored.
@@ -181,10 +186,17 @@ MB_GPU_FN void qmv_columns(MB_CONST ProductParams& p, ProductBuffers b, Tile til
   QmvSums<rows> sums;
   sums.clear();
   for (int64_t k = 0; k < tile.k_end; k += kQmvK) {
+    // Before the barrier, so that the codes are on their way while x is staged.
+    QmvCodes<F::kBits> codes;
+    const int64_t mine = k + int64_t(at.lane) * kQmvLaneK;
+#pragma unroll
+    for (int c = 0; c < kQmvColsEach && mine < p.k; ++c) {
+      load_codes<F::kBits>(columns.codes[c] + mine / 8 * F::kBits, p.w.align, mine + 16 < p.k,
+                           codes.of[c]);
+    }
     stage_rows<T, rows>(p, (MB_DEVICE const T*)b.x, memory, tile.rows, k, at.lid);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // staged
-    const int64_t mine = k + int64_t(at.lane) * kQmvLaneK;
-    if (mine < p.k) add_lane<F, rows>(p, columns, scales, memory.x + at.lane, mine, sums);
+    if (mine < p.k) add_lane<F, rows>(p, columns, codes, memory.x + at.lane, mine, sums);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // used
   }
   float result = 0.0f;  // of lane column * rows + row
@@ -214,7 +226,7 @@ MB_KERNEL void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
   MB_TG_ARRAY(int64_t, places, [kQmvRows]);
   const ProductBuffers buffers = MB_PRODUCT_BUFFERS;
   const QmvMemory memory = {&staged[0], &places[0]};
-  const QmvPlace at = {mb_group.x, mb_groups.x, mb_group.y,   mb_groups.y,
+  const QmvPlace at = {mb_group.x,  mb_groups.x,  mb_group.y, mb_groups.y,
                        mb_thread.x, mb_simdgroup, mb_lane};
   const uint col_tiles = uint((p.n + kQmvCols - 1) / kQmvCols);
   for (uint index = at.row_tile; index < p.tiles; index += at.row_tiles) {

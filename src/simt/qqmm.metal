@@ -1,11 +1,11 @@
 // qqmm: products of two block-quantized operands, fq(x) @ fq(w)^T in float32, for qqmm, gather_qqmm
-// and grouped_qqmm. The tile is qmm's; what differs is how its operands are staged: x and w may each
-// be packed (scales in rows or swizzled) or floats that are quantized on the fly. A step of K holds
-// whole groups, so a thread quantizes one group from the floats it reads and writes the values that
-// its codes stand for; nothing is kept between tiles.
+// and grouped_qqmm. The tile is qmm's; what differs is how its operands are staged: x and w may
+// each be packed (scales in rows or swizzled) or floats that are quantized on the fly. A step of K
+// holds whole groups, so a thread quantizes one group from the floats it reads and writes the
+// values that its codes stand for; nothing is kept between tiles.
 //
-// The time goes into quantizing on the fly, which every tile of rows repeats for w and every tile of
-// columns for x: where both are packed, into the multiply-adds.
+// The time goes into quantizing on the fly, which every tile of rows repeats for w and every tile
+// of columns for x: where both are packed, into the multiply-adds.
 #include "simt/qmm_tile.h"
 
 template <typename F, typename T>
@@ -16,7 +16,7 @@ MB_KERNEL void qqmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
   const moeblas::simt::QmmPlace at = {mb_group.x, mb_groups.x, mb_group.y, mb_groups.y,
                                       mb_thread.x};
   moeblas::simt::qmm_tiles<F, T, true>(p, buffers, moeblas::simt::rows_in(&places[0]), at,
-                                        &memory[0]);
+                                       &memory[0]);
 }
 
 #define MB_QQMM(name, ...)                                          \

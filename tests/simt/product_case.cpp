@@ -178,7 +178,8 @@ void Product::make_ids() {
     // The last expert is never chosen.
     unselected_ = e > 1 ? e - 1 : -1;
     for (int64_t i = 0; i < 2 * t; ++i) {
-      int64_t id = static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(1, e - 1)));
+      int64_t id =
+          static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(1, e - 1)));
       if (c_.ids == Ids::one) id = 0;
       if (c_.ids == Ids::bad && i % 2 == 0) {
         const int64_t bad[] = {-1, e, int64_t{1} << 40, e + 100};
@@ -245,8 +246,8 @@ Product Product::magnitudes() const {
       byte = byte & (c_.spec.mode == Mode::mxfp8 ? 0x7f : 0x77);
   };
   other.rebind();
-  for (Input* in : {&other.x_, &other.w_, &other.w_scales_, &other.w_biases_, &other.added_,
-                    &other.c_in_}) {
+  for (Input* in :
+       {&other.x_, &other.w_, &other.w_scales_, &other.w_biases_, &other.added_, &other.c_in_}) {
     absolute(*in);
   }
   unsign(other.w_);
@@ -265,7 +266,8 @@ void Product::rebind() {
       const Shape& outer = in->memory.shape();
       first = dims > 1 ? (outer[dims - 2] - in->view.shape[dims - 2]) * last[dims - 2] + 1 : 1;
     }
-    in->view.data = in->memory.bytes().data() + first * static_cast<int64_t>(size_of(in->view.dtype));
+    in->view.data =
+        in->memory.bytes().data() + first * static_cast<int64_t>(size_of(in->view.dtype));
   }
 }
 
@@ -387,8 +389,8 @@ MatmulProblem Product::problem(Array& out) const {
 }
 
 void Product::know_inputs(EmulatorQueue& queue) const {
-  for (const Input* in : {&x_, &x_scales_, &w_, &w_scales_, &w_biases_, &lhs_, &rhs_, &added_,
-                          &c_in_}) {
+  for (const Input* in :
+       {&x_, &x_scales_, &w_, &w_scales_, &w_biases_, &lhs_, &rhs_, &added_, &c_in_}) {
     queue.input(in->memory.bytes().data(), in->memory.bytes().size());
   }
   queue.input(tensor_scale_w_.bytes().data(), tensor_scale_w_.bytes().size());

@@ -62,11 +62,25 @@ std::vector<ProductCase> shapes() {
   const auto add = [&](ProductCase c) { cases.push_back(c); };
   // Rows around the tile; one and several tiles of columns.
   for (int64_t m : {1, 7, 8, 9, 63, 64, 65, 130}) {
-    add({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = m, .n = m == 65 ? 129 : 5, .k = 32});
-    add({.op = Op::quantized_matmul, .spec = kDense, .x_type = DType::bf16, .m = m, .n = 6, .k = 33});
+    add({.op = Op::quantized_matmul,
+         .spec = affine(4, 32),
+         .m = m,
+         .n = m == 65 ? 129 : 5,
+         .k = 32});
+    add({.op = Op::quantized_matmul,
+         .spec = kDense,
+         .x_type = DType::bf16,
+         .m = m,
+         .n = 6,
+         .k = 33});
   }
   for (int64_t k : {0, 1, 31, 32, 33, 95, 544})
-    add({.op = Op::quantized_matmul, .x_type = DType::f16, .transpose = false, .m = 3, .n = 65, .k = k});
+    add({.op = Op::quantized_matmul,
+         .x_type = DType::f16,
+         .transpose = false,
+         .m = 3,
+         .n = 65,
+         .k = k});
   add({.op = Op::gather, .spec = affine(4, 64), .x_type = DType::bf16, .t = 2, .n = 67, .k = 576});
   add({.op = Op::gather, .spec = affine(4, 32), .n = 5, .k = 544, .exact = false});
   // Batches that broadcast, pair by pair and grouped.
@@ -82,14 +96,34 @@ std::vector<ProductCase> routing() {
   const auto add = [&](ProductCase c) { cases.push_back(c); };
   for (Ids ids : {Ids::random, Ids::bad, Ids::one, Ids::broadcast, Ids::both}) {
     add({.op = Op::gather, .spec = affine(4, 32), .t = 9, .n = 33, .k = 32, .ids = ids});
-    add({.op = Op::gather, .spec = kDense, .x_type = DType::bf16, .transpose = false, .t = 40,
-         .m = 3, .n = 5, .k = 34, .ids = ids});
-    add({.op = Op::gather, .spec = kMxfp4, .x_type = DType::f16, .e = 300, .t = 5, .n = 7, .k = 32,
-         .ids = ids, .id_type = DType::i64});
+    add({.op = Op::gather,
+         .spec = kDense,
+         .x_type = DType::bf16,
+         .transpose = false,
+         .t = 40,
+         .m = 3,
+         .n = 5,
+         .k = 34,
+         .ids = ids});
+    add({.op = Op::gather,
+         .spec = kMxfp4,
+         .x_type = DType::f16,
+         .e = 300,
+         .t = 5,
+         .n = 7,
+         .k = 32,
+         .ids = ids,
+         .id_type = DType::i64});
   }
-  for (DType type : {DType::i8, DType::u8, DType::i16, DType::u16, DType::u32, DType::i64,
-                     DType::u64}) {
-    add({.op = Op::gather, .spec = kDense, .e = 5, .t = 6, .n = 3, .k = 8, .ids = Ids::bad,
+  for (DType type :
+       {DType::i8, DType::u8, DType::i16, DType::u16, DType::u32, DType::i64, DType::u64}) {
+    add({.op = Op::gather,
+         .spec = kDense,
+         .e = 5,
+         .t = 6,
+         .n = 3,
+         .k = 8,
+         .ids = Ids::bad,
          .id_type = type});
   }
   // No tokens, one expert.
@@ -97,21 +131,48 @@ std::vector<ProductCase> routing() {
   add({.op = Op::gather, .spec = affine(4, 32), .e = 1, .t = 35, .n = 8, .k = 32});
   // More pairs than the one-launch sort takes; experts beyond one digit.
   add({.op = Op::gather, .spec = kDense, .e = 7, .t = 400, .n = 3, .k = 5, .ids = Ids::bad});
-  add({.op = Op::gather, .spec = kDense, .e = 300, .t = 300, .n = 2, .k = 3, .ids = Ids::bad,
+  add({.op = Op::gather,
+       .spec = kDense,
+       .e = 300,
+       .t = 300,
+       .n = 2,
+       .k = 3,
+       .ids = Ids::bad,
        .id_type = DType::i64});
   for (Ids ids : {Ids::random, Ids::bad}) {
     for (DType type : {DType::i32, DType::i64}) {
-      add({.op = Op::grouped, .spec = affine(8, 32), .e = 5, .t = 70, .n = 9, .k = 32, .ids = ids,
+      add({.op = Op::grouped,
+           .spec = affine(8, 32),
+           .e = 5,
+           .t = 70,
+           .n = 9,
+           .k = 32,
+           .ids = ids,
            .id_type = type});
-      add({.op = Op::grouped, .spec = kDense, .transpose = false, .e = 4, .t = 11, .n = 67, .k = 9,
-           .ids = ids, .id_type = type});
+      add({.op = Op::grouped,
+           .spec = kDense,
+           .transpose = false,
+           .e = 4,
+           .t = 11,
+           .n = 67,
+           .k = 9,
+           .ids = ids,
+           .id_type = type});
     }
   }
   add({.op = Op::grouped, .spec = kDense, .e = 3, .t = 1030, .n = 2, .k = 4});
   for (DType x : {DType::f32, DType::f16, DType::bf16}) {
     add({.op = Op::segmented, .x_type = x, .transpose = false, .t = 6, .m = 5, .n = 67, .k = 100});
-    add({.op = Op::segmented, .x_type = x, .transpose = true, .t = 8, .m = 66, .n = 6, .k = 70,
-         .id_type = DType::i64, .strided = true, .exact = false});
+    add({.op = Op::segmented,
+         .x_type = x,
+         .transpose = true,
+         .t = 8,
+         .m = 66,
+         .n = 6,
+         .k = 70,
+         .id_type = DType::i64,
+         .strided = true,
+         .exact = false});
   }
   return cases;
 }
@@ -162,14 +223,25 @@ std::vector<ProductCase> block_products() {
 
 std::vector<ProductCase> schedules() {
   std::vector<ProductCase> cases;
-  for (emu::Schedule schedule : {emu::Schedule::reverse, emu::Schedule::random,
-                                 emu::Schedule::greedy}) {
-    ProductCase c{.op = Op::gather, .spec = affine(4, 32), .x_type = DType::bf16, .t = 35,
-                  .n = 67, .k = 96, .ids = Ids::bad};
+  for (emu::Schedule schedule :
+       {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    ProductCase c{.op = Op::gather,
+                  .spec = affine(4, 32),
+                  .x_type = DType::bf16,
+                  .t = 35,
+                  .n = 67,
+                  .k = 96,
+                  .ids = Ids::bad};
     c.schedule = schedule;
     cases.push_back(c);
-    ProductCase d{.op = Op::gather, .spec = kDense, .e = 300, .t = 300, .n = 2, .k = 3,
-                  .ids = Ids::bad, .id_type = DType::i64};
+    ProductCase d{.op = Op::gather,
+                  .spec = kDense,
+                  .e = 300,
+                  .t = 300,
+                  .n = 2,
+                  .k = 3,
+                  .ids = Ids::bad,
+                  .id_type = DType::i64};
     d.schedule = schedule;
     cases.push_back(d);
     ProductCase g{.op = Op::grouped, .spec = kDense, .e = 3, .t = 600, .n = 2, .k = 4};
@@ -220,16 +292,22 @@ std::vector<ProductCase> decode() {
   add({.op = Op::batched, .spec = kNvfp4, .e = 3, .m = 2, .n = 5, .k = 80});
   add({.op = Op::broadcast, .spec = affine(6, 16), .e = 3, .m = 3, .n = 5, .k = 80});
   add({.op = Op::grouped, .spec = affine(5, 32), .e = 5, .t = 16, .n = 9, .k = 64});
-  add({.op = Op::gather, .spec = kMxfp8, .e = 300, .t = 260, .n = 2, .k = 32, .ids = Ids::bad,
+  add({.op = Op::gather,
+       .spec = kMxfp8,
+       .e = 300,
+       .t = 260,
+       .n = 2,
+       .k = 32,
+       .ids = Ids::bad,
        .id_type = DType::i64});
   ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
   wide.out_type = DType::f32;
   add(wide);
-  for (emu::Schedule schedule : {emu::Schedule::reverse, emu::Schedule::random,
-                                 emu::Schedule::greedy}) {
+  for (emu::Schedule schedule :
+       {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
     for (const QuantSpec& spec : {kNvfp4, affine(4, 64)}) {
-      ProductCase c{.spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152,
-                    .ids = Ids::bad};
+      ProductCase c{
+          .spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152, .ids = Ids::bad};
       c.schedule = schedule;
       add(c);
     }
@@ -275,10 +353,14 @@ void expect_rows_alone(ProductCase c) {
 
 TEST(SimtProducts, RowsDoNotDependOnEachOther) {
   expect_rows_alone({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 70, .n = 9, .k = 96});
-  expect_rows_alone({.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = affine(4, 32),
-                     .m = 7, .n = 9, .k = 1152});
-  expect_rows_alone({.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7,
-                     .n = 9, .k = 96});
+  expect_rows_alone({.op = Op::quantized_matmul,
+                     .kernel = Kernel::qmv,
+                     .spec = affine(4, 32),
+                     .m = 7,
+                     .n = 9,
+                     .k = 1152});
+  expect_rows_alone(
+      {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7, .n = 9, .k = 96});
 }
 
 TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {

@@ -9,8 +9,6 @@
 namespace moeblas::test {
 namespace {
 
-constexpr uint8_t kOtherPoison = 0x3c;
-
 // Groups that encoders trip over, one kind per group.
 void fill_group(Random& random, const Case& c, Operand& x, int64_t first, int64_t count) {
   const int64_t kind = random.below(16);

@@ -15,6 +15,8 @@ namespace moeblas::test {
 
 // Float, scale and code bytes that decode to NaN, and indices that are out of range.
 inline constexpr uint8_t kPoison = 0xff;
+// About 1.5e-2 in every float dtype: wrong, but no NaN.
+inline constexpr uint8_t kOtherPoison = 0x3c;
 
 struct Operand {
   GuardedMemory memory;
