@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
+#include "dispatch/ids.h"
 #include "dispatch/problem.h"
 #include "formats/float16.h"
 
@@ -66,31 +66,7 @@ inline void load_floats(const void* p, DType dtype, int64_t first, int64_t strid
   }
 }
 
-// Element i of an integer array; unsigned values beyond int64 become its largest value, which is
-// out of every range.
-inline int64_t load_integer(const void* p, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::i8:
-      return load_as<int8_t>(p, i);
-    case DType::i16:
-      return load_as<int16_t>(p, i);
-    case DType::i32:
-      return load_as<int32_t>(p, i);
-    case DType::u8:
-      return load_as<uint8_t>(p, i);
-    case DType::u16:
-      return load_as<uint16_t>(p, i);
-    case DType::u32:
-      return load_as<uint32_t>(p, i);
-    case DType::u64: {
-      const auto u = load_as<uint64_t>(p, i);
-      constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-      return static_cast<int64_t>(u < most ? u : most);
-    }
-    default:
-      return load_as<int64_t>(p, i);
-  }
-}
+using dispatch::load_integer;
 
 inline float load_tensor_scale(const dispatch::TensorScale& scale, int64_t matrix) {
   return scale.data != nullptr ? load_as<float>(scale.data, matrix * scale.stride) : scale.host;
