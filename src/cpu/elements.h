@@ -45,10 +45,25 @@ inline void store_float(void* p, DType dtype, int64_t i, float value) {
   }
 }
 
-// count elements from `first`, `stride` apart, as float32.
+// count elements from `first`, `stride` apart, as float32. The dtype is decided outside the loop,
+// and rows without gaps have a loop of their own: both let it be vectorized.
 inline void load_floats(const void* p, DType dtype, int64_t first, int64_t stride, int64_t count,
                         float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = load_float(p, dtype, first + i * stride);
+  const auto load = [&](auto element) {
+    if (stride == 1) {
+      for (int64_t i = 0; i < count; ++i) out[i] = element(first + i);
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = element(first + i * stride);
+    }
+  };
+  switch (dtype) {
+    case DType::f16:
+      return load([&](int64_t i) { return formats::float16_to_float(load_as<uint16_t>(p, i)); });
+    case DType::bf16:
+      return load([&](int64_t i) { return formats::bfloat16_to_float(load_as<uint16_t>(p, i)); });
+    default:
+      return load([&](int64_t i) { return load_as<float>(p, i); });
+  }
 }
 
 // Element i of an integer array; unsigned values beyond int64 become its largest value, which is

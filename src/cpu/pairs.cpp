@@ -60,8 +60,8 @@ void fill_by_position(const MatmulProblem& p, std::span<Pair> pairs) {
     const bool x_in = x >= 0 && x < x_count, w_in = w >= 0 && w < w_count;
     if (p.options.check_ids) {
       const auto at = static_cast<int64_t>(i);
-      if (!x_in) fail_id(p, "lhs_indices", at, x, x_count - 1);
-      if (!w_in) fail_id(p, "rhs_indices", at, w, w_count - 1);
+      if (!x_in) fail_id(p, p.x_position.name, at, x, x_count - 1);
+      if (!w_in) fail_id(p, p.w_position.name, at, w, w_count - 1);
     }
     const bool in = x_in && w_in;
     pairs[i] = {in ? w : kNoMatrix, in ? x : 0, walk.offset(2), walk.offset(3), 0, p.k};

@@ -2,6 +2,7 @@
 // of each table takes anything.
 #include "cpu/table.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -53,6 +54,8 @@ constexpr Row<FfnProblem> kFfn[] = {
 // clang-format on
 
 void* allocate(int32_t, size_t bytes, void*) {
+  // Sizes that rounding up would wrap around are beyond any machine.
+  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
   void* p = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   if (p == nullptr) throw std::bad_alloc();
   return p;

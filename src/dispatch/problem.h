@@ -79,6 +79,7 @@ struct Positions {
   const void* index = nullptr;
   DType dtype = DType::i64;
   Shape stride;
+  const char* name = "";  // the operation's word for the index array
 };
 
 // What happens to a sum before it is rounded into the output, in float32:

@@ -24,5 +24,18 @@ MB_FN unsigned int e8m0_encode_up(float r) {
   return mantissa == 0u ? exponent : exponent + 1u;
 }
 
+// The rules that the mx formats share. The scale byte of a group from its largest magnitude (NaN if
+// the group holds one), `top` being the largest magnitude of a code: rounded up, so that nothing
+// saturates.
+MB_FN unsigned int mx_encode_scale(float amax, float top) {
+  return is_finite(amax) ? e8m0_encode_up(amax / top) : 255u;
+}
+
+// What every value is multiplied by before it is encoded. NaN: every code of the group is 0.
+MB_FN float mx_encode_multiplier(float amax, unsigned int byte) {
+  if (byte == 255u) return quiet_nan();
+  return amax == 0.0f ? 0.0f : 1.0f / e8m0_decode(byte);
+}
+
 }  // namespace formats
 }  // namespace moeblas

@@ -15,14 +15,9 @@ struct Mxfp4 {
   static MB_FN float decode_code(unsigned int code) { return e2m1_decode(code); }
   static MB_FN unsigned int encode_code(float scaled) { return e2m1_encode(scaled); }
 
-  // The scale byte of a group from its largest magnitude (NaN if the group holds one).
-  static MB_FN unsigned int encode_scale(float amax, float) {
-    return is_finite(amax) ? e8m0_encode_up(amax / 6.0f) : 255u;
-  }
-  // What every value is multiplied by before encode_code. NaN: every code of the group is 0.
+  static MB_FN unsigned int encode_scale(float amax, float) { return mx_encode_scale(amax, 6.0f); }
   static MB_FN float encode_multiplier(float amax, unsigned int byte, float) {
-    if (byte == 255u) return quiet_nan();
-    return amax == 0.0f ? 0.0f : 1.0f / e8m0_decode(byte);
+    return mx_encode_multiplier(amax, byte);
   }
 };
 

@@ -15,14 +15,11 @@ struct Mxfp8 {
   static MB_FN float decode_code(unsigned int code) { return e4m3_decode(code); }
   static MB_FN unsigned int encode_code(float scaled) { return e4m3_encode(scaled); }
 
-  // The scale byte of a group from its largest magnitude (NaN if the group holds one).
   static MB_FN unsigned int encode_scale(float amax, float) {
-    return is_finite(amax) ? e8m0_encode_up(amax / 448.0f) : 255u;
+    return mx_encode_scale(amax, 448.0f);
   }
-  // What every value is multiplied by before encode_code. NaN: every code of the group is 0.
   static MB_FN float encode_multiplier(float amax, unsigned int byte, float) {
-    if (byte == 255u) return quiet_nan();
-    return amax == 0.0f ? 0.0f : 1.0f / e8m0_decode(byte);
+    return mx_encode_multiplier(amax, byte);
   }
 };
 

@@ -17,6 +17,8 @@ Product gathered(const char* op, Argument x_argument, const dispatch::Operand& x
   dispatch::MatmulProblem& p = result.problem;
   p.x_position = lhs ? index_positions(lhs, batch) : count_positions(x_batch, batch);
   p.w_position = rhs ? index_positions(rhs, batch) : count_positions(w_batch, batch);
+  p.x_position.name = "lhs_indices";
+  p.w_position.name = "rhs_indices";
   p.grouping = lhs || rhs ? dispatch::Grouping::gather : dispatch::Grouping::none;
   return result;
 }

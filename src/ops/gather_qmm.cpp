@@ -28,6 +28,7 @@ Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& i
   rows.strides = {x.strides[0], 0, x.strides[1]};
   Product result = gathered(kQmv, {"x", x}, dense_operand(rows), {"w", w.codes},
                             packed_operand(kQmv, {}, w, "K"), true, {}, ids);
+  result.problem.w_position.name = "expert_indices";
   result.squeeze_m = true;
   result.out.shape = {x.shape[0], result.problem.n};
   return result;

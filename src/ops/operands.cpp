@@ -24,14 +24,16 @@ void fold_rows(MatmulProblem& p) {
   int64_t rows = p.m;
   int64_t x_stride = p.x.values.row_stride;
   int64_t out_stride = p.out.row_stride;
+  // w may have more batch dimensions than x; they are of one matrix each.
+  const int missing = p.batch.ndim() - p.x.values.batch.ndim();
   for (int i = p.batch.ndim() - 1; i >= 0; --i) {
     const int64_t size = p.batch[i];
     if (size == 1) continue;
+    const int64_t x_batch_stride = p.x.values.batch_stride[i - missing];
     if (rows == 1) {
-      x_stride = p.x.values.batch_stride[i];
+      x_stride = x_batch_stride;
       out_stride = p.out.batch_stride[i];
-    } else if (p.x.values.batch_stride[i] != rows * x_stride ||
-               p.out.batch_stride[i] != rows * out_stride) {
+    } else if (x_batch_stride != rows * x_stride || p.out.batch_stride[i] != rows * out_stride) {
       return;
     }
     rows *= size;

@@ -183,13 +183,16 @@ int num_threads() {
 }
 
 void set_num_threads(int n) {
-  State& s = state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
-  s.threads = n > 0 ? n : default_threads();
-  if (s.pool && s.pool->threads() != s.threads) {
-    s.pool->stop();
-    s.pool.reset();
+  std::shared_ptr<Pool> old;
+  {
+    State& s = state();
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    s.threads = n > 0 ? n : default_threads();
+    if (s.pool && s.pool->threads() != s.threads) old.swap(s.pool);
   }
+  // Without the lock: stopping waits for the job under way, whose tasks may ask for loops of their
+  // own and so for the lock.
+  if (old) old->stop();
 }
 
 void set_parallel_for(moeblas_parallel_for hook, void* context) {

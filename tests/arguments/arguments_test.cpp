@@ -1,0 +1,174 @@
+// Every argument of every operation made wrong in every way its signature allows: the status and
+// the message are right, nothing is written, and the next valid call works.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "arguments/defects.h"
+
+namespace moeblas::test {
+namespace {
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = valid_cases();
+  return all;
+}
+
+using Memory = std::vector<std::vector<uint8_t>>;
+Memory memory_of(const Case& c) {
+  Memory m;
+  for (const Tensor& t : c.tensors) m.push_back(*t.memory);
+  return m;
+}
+
+class BadArguments : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    poison_outputs(valid());
+    ASSERT_EQ(valid().call(), MOEBLAS_OK) << moeblas_last_error();
+    result_ = memory_of(valid());
+    poison_outputs(valid());
+    before_ = memory_of(valid());
+    ASSERT_NE(result_, before_) << "the valid call writes something";
+  }
+  const Case& valid() const { return cases()[GetParam()]; }
+
+  void expect_message(const Defect& d, moeblas_status status) const {
+    const std::string message = moeblas_last_error();
+    EXPECT_EQ(status, d.expected) << message;
+    const std::string prefix = std::string("[") + valid().operation->name + "] ";
+    EXPECT_EQ(message.rfind(prefix, 0), 0u) << message;
+    bool named = false;
+    for (const std::string& name : d.names) {
+      named = named || names_argument(message.substr(prefix.size()), name);
+    }
+    EXPECT_TRUE(named) << "'" << message << "' does not name " << testing::PrintToString(d.names);
+  }
+
+  Memory before_;  // every tensor, outputs poisoned
+  Memory result_;  // every tensor after the valid call
+};
+
+TEST_P(BadArguments, AreRefused) {
+  for (const Defect& d : defects_of(valid())) {
+    if (!d.in_call) continue;
+    SCOPED_TRACE(valid().label + " with " + d.label);
+    expect_message(d, d.bad.call());
+    ASSERT_TRUE(memory_of(valid()) == before_) << "something was written";
+    ASSERT_EQ(valid().call(), MOEBLAS_OK) << "the next valid call: " << moeblas_last_error();
+    ASSERT_TRUE(memory_of(valid()) == result_) << "the next valid call has another result";
+    poison_outputs(valid());
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(BadArguments, AreRefusedByInfer) {
+  moeblas_spec expected[3]{}, poisoned[3];
+  ASSERT_EQ(valid().infer(expected), MOEBLAS_OK) << moeblas_last_error();
+  std::memset(static_cast<void*>(poisoned), kPoison, sizeof poisoned);
+  for (const Defect& d : defects_of(valid())) {
+    if (!d.in_infer) continue;
+    SCOPED_TRACE(valid().label + " (infer) with " + d.label);
+    moeblas_spec out[3];
+    std::memcpy(static_cast<void*>(out), poisoned, sizeof out);
+    expect_message(d, d.bad.infer(out));
+    EXPECT_EQ(std::memcmp(out, poisoned, sizeof out), 0) << "something was written";
+    moeblas_spec again[3]{};
+    ASSERT_EQ(valid().infer(again), MOEBLAS_OK) << "the next valid call: " << moeblas_last_error();
+    EXPECT_EQ(std::memcmp(again, expected, sizeof again), 0);
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(valid().infer(nullptr), MOEBLAS_INVALID_ARGUMENT);
+  EXPECT_TRUE(names_argument(moeblas_last_error(), "out")) << moeblas_last_error();
+}
+
+// What infer says is what the outputs of the valid call have.
+TEST_P(BadArguments, InferNamesTheOutputs) {
+  moeblas_spec specs[3]{};
+  ASSERT_EQ(valid().infer(specs), MOEBLAS_OK) << moeblas_last_error();
+  const std::vector<const Tensor*> outputs = valid().outputs();
+  ASSERT_LE(outputs.size(), 3u);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_EQ(from_dlpack(specs[i].dtype), outputs[i]->dtype) << valid().label;
+    ASSERT_EQ(specs[i].ndim, static_cast<int32_t>(outputs[i]->shape.size()));
+    for (size_t d = 0; d < outputs[i]->shape.size(); ++d) {
+      EXPECT_EQ(specs[i].shape[d], outputs[i]->shape[d]) << valid().label;
+    }
+  }
+}
+
+// A query checks the same, except for memory, which it never looks at.
+TEST_P(BadArguments, AreRefusedByAQuery) {
+  for (const Defect& d : defects_of(valid())) {
+    // What infer refuses is about shapes, dtypes and formats alone.
+    if (!d.in_call || !d.in_infer) continue;
+    SCOPED_TRACE(valid().label + " (query) with " + d.label);
+    Case bad = d.bad;
+    moeblas_query query{sizeof query, "before", 3, nullptr, 0};
+    bad.options.query = &query;
+    expect_message(d, bad.call());
+    EXPECT_STREQ(query.kernel, "before");
+    if (HasFailure()) return;
+  }
+  ASSERT_TRUE(memory_of(valid()) == before_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, BadArguments, testing::Range<size_t>(0, cases().size()),
+                         [](const auto& i) { return cases()[i.param].label; });
+
+// Parameters of infer that are not tensors.
+TEST(BadInferArguments, DTypes) {
+  for (const Case& valid : cases()) {
+    const std::string op = valid.operation->name;
+    if (op != "quantize" && op != "dequantize" && op != "from_fp8") continue;
+    const bool block = op == "quantize" && valid.mode != MOEBLAS_AFFINE;
+    // Of quantize, the dtype of the scales.
+    const std::string name = op == "quantize" ? "scales" : "dtype";
+    for (int i = 0; i <= static_cast<int>(DType::other) + 1; ++i) {
+      const auto dtype = static_cast<DType>(std::min(i, static_cast<int>(DType::other)));
+      if (block ? dtype == DType::u8 : is_float(dtype)) continue;
+      Case bad = valid;
+      bad.dtype = i > static_cast<int>(DType::other) ? moeblas_dtype{MOEBLAS_FLOAT, 32, 4}
+                                                     : to_dlpack(dtype);
+      moeblas_spec out[3];
+      EXPECT_EQ(bad.infer(out), MOEBLAS_INVALID_ARGUMENT) << valid.label << " " << i;
+      EXPECT_TRUE(names_argument(moeblas_last_error(), name)) << moeblas_last_error();
+    }
+  }
+}
+
+// All tensors on a device that this build does not have: valid, and unsupported.
+TEST(OtherDevices, AreUnsupported) {
+  for (const Case& valid : cases()) {
+    Case other = valid;
+    for (Tensor& t : other.tensors) t.device = {77, 0};
+    EXPECT_EQ(other.call(), MOEBLAS_UNSUPPORTED) << valid.label;
+    EXPECT_EQ(std::string(moeblas_last_error()).rfind("[", 0), 0u) << moeblas_last_error();
+  }
+}
+
+TEST(BadArgumentsCount, MoreThanAThousandDistinctCalls) {
+  std::set<std::string> calls, infers;
+  std::set<std::string> operations;
+  for (const Case& valid : cases()) {
+    operations.insert(valid.operation->name);
+    for (const Defect& d : defects_of(valid)) {
+      if (d.in_call) {
+        EXPECT_TRUE(calls.insert(valid.label + " / " + d.label).second)
+            << valid.label << " / " << d.label << " twice";
+      }
+      if (d.in_infer) infers.insert(valid.label + " / " + d.label);
+    }
+  }
+  RecordProperty("calls", static_cast<int>(calls.size()));
+  RecordProperty("infers", static_cast<int>(infers.size()));
+  std::printf("%zu bad calls and %zu bad infer calls of %zu operations\n", calls.size(),
+              infers.size(), operations.size());
+  EXPECT_GE(calls.size(), 1000u);
+  EXPECT_GE(infers.size(), 1000u);
+  EXPECT_GE(operations.size(), 11u);
+}
+
+}  // namespace
+}  // namespace moeblas::test

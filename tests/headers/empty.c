@@ -1,0 +1,2 @@
+/* Public headers are compiled in front of this. */
+struct empty_translation_unit;

@@ -1,0 +1,294 @@
+// The words of moeblas.h, sentence by sentence, on examples small enough to work out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "support/cases.h"
+#include "support/codec.h"
+
+namespace moeblas::test {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+Operand floats(DType dtype, const Shape& shape, std::initializer_list<double> values) {
+  Operand t(plain(dtype, shape), Side::right, kPoison);
+  int64_t i = 0;
+  for (double v : values) t.set(i++, v);
+  return t;
+}
+Operand integers(DType dtype, const Shape& shape, std::initializer_list<int64_t> values) {
+  Operand t(plain(dtype, shape), Side::right, kPoison);
+  int64_t i = 0;
+  for (int64_t v : values) store_index(t.view.data, dtype, i++, v);
+  return t;
+}
+std::vector<double> all(const Operand& t) {
+  std::vector<double> list;
+  for (int64_t i = 0; i < t.numel(); ++i) list.push_back(t.get(i));
+  return list;
+}
+using List = std::vector<double>;
+
+// ---- offsets: "row r times the matrix of the first expert e with offsets[e] > r"
+// -----------------
+
+List experts_of_rows(DType dtype, std::initializer_list<int64_t> ends) {
+  // w[e] = e + 1, x = 1: the result names the expert, 0 names none.
+  const auto experts = static_cast<int64_t>(ends.size());
+  Operand w(plain(DType::f32, {experts, 1, 1}), Side::left, kPoison);
+  for (int64_t e = 0; e < experts; ++e) w.set(e, static_cast<double>(e + 1));
+  const Operand x = floats(DType::f32, {6, 1}, {1, 1, 1, 1, 1, 1});
+  const Operand offsets = integers(dtype, {experts}, ends);
+  const Operand out(plain(DType::f32, {6, 1}), Side::left, kPoison);
+  grouped_mm(x.view, w.view, offsets.view, out.view);
+  return all(out);
+}
+
+TEST(Offsets, AreTheEndsOfEachExpertsRows) {
+  for (DType dtype : {DType::i32, DType::i64}) {
+    EXPECT_EQ(experts_of_rows(dtype, {2, 3, 6}), (List{1, 1, 2, 3, 3, 3}));
+    EXPECT_EQ(experts_of_rows(dtype, {6}), (List{1, 1, 1, 1, 1, 1}));
+  }
+}
+TEST(Offsets, AnEndNotAboveItsPredecessorsIsAnEmptyExpert) {
+  EXPECT_EQ(experts_of_rows(DType::i32, {2, 2, 2, 6}), (List{1, 1, 4, 4, 4, 4}));
+  EXPECT_EQ(experts_of_rows(DType::i32, {4, 1, 3, 5, 6}), (List{1, 1, 1, 1, 4, 5}));
+}
+TEST(Offsets, AreClampedToTheRows) {
+  EXPECT_EQ(experts_of_rows(DType::i32, {-5, 3, 9, 4}), (List{2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(experts_of_rows(DType::i64, {int64_t{1} << 40, 3}), (List{1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(experts_of_rows(DType::i64, {std::numeric_limits<int64_t>::min(), 6}),
+            (List{2, 2, 2, 2, 2, 2}));
+}
+TEST(Offsets, RowsPastTheLastEndAreZero) {
+  EXPECT_EQ(experts_of_rows(DType::i32, {1, 3}), (List{1, 2, 2, 0, 0, 0}));
+  EXPECT_EQ(experts_of_rows(DType::i32, {0, 0}), (List{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(experts_of_rows(DType::i32, {}), (List{0, 0, 0, 0, 0, 0}));
+}
+
+// ---- segments
+// ------------------------------------------------------------------------------------
+
+List segment_sums(std::initializer_list<int64_t> ends, DType dtype = DType::i32) {
+  // a = powers of two, b = 1: the result is a bit mask of the elements that entered it.
+  const Operand a = floats(DType::f32, {1, 6}, {1, 2, 4, 8, 16, 32});
+  const Operand b = floats(DType::f32, {6, 1}, {1, 1, 1, 1, 1, 1});
+  const auto count = static_cast<int64_t>(ends.size() / 2);
+  const Operand segments = integers(dtype, {count, 2}, ends);
+  const Operand out(plain(DType::f32, {count, 1, 1}), Side::left, kPoison);
+  segmented_mm(a.view, b.view, segments.view, out.view);
+  return all(out);
+}
+
+TEST(Segments, MayOverlapSkipAndStartAnywhere) {
+  EXPECT_EQ(segment_sums({0, 6, 1, 4, 3, 4, 4, 6}), (List{63, 14, 8, 48}));
+  EXPECT_EQ(segment_sums({5, 6, 0, 1}), (List{32, 1}));
+}
+TEST(Segments, AreClamped) {
+  EXPECT_EQ(segment_sums({-3, 2, 4, 99, -9, 99, 7, 9, -4, -1}), (List{3, 48, 63, 0, 0}));
+  EXPECT_EQ(
+      segment_sums({std::numeric_limits<int64_t>::min(), 2, 4, std::numeric_limits<int64_t>::max()},
+                   DType::i64),
+      (List{3, 48}));
+  // 2^64 - 1 is an end beyond K, not -1.
+  EXPECT_EQ(segment_sums({2, -1, -1, 4}, DType::u64), (List{60, 0}));
+}
+TEST(Segments, AnEndNotAboveItsStartGivesZero) {
+  EXPECT_EQ(segment_sums({2, 2, 4, 1, 6, 6, 0, 0}), (List{0, 0, 0, 0}));
+}
+TEST(Segments, NaNOutsideNeverEnters) {
+  const Operand a = floats(DType::f32, {2, 5}, {kNaN, 1, 2, kNaN, 3, kNaN, 1, 2, 3, kNaN});
+  const Operand b = floats(DType::f32, {5, 1}, {kNaN, 1, 1, kNaN, 1});
+  const Operand segments = integers(DType::i16, {4, 2}, {1, 3, 0, 3, 4, 5, 3, 3});
+  const Operand out(plain(DType::f32, {4, 2, 1}), Side::left, kPoison);
+  segmented_mm(a.view, b.view, segments.view, out.view);
+  EXPECT_EQ(out.get(0), 3);
+  EXPECT_EQ(out.get(1), 3);
+  EXPECT_TRUE(std::isnan(out.get(2)) && std::isnan(out.get(3)));
+  EXPECT_EQ(out.get(4), 3);
+  EXPECT_TRUE(std::isnan(out.get(5)));
+  EXPECT_EQ(out.get(6), 0);
+  EXPECT_EQ(out.get(7), 0);
+}
+
+// ---- ids out of range ---------------------------------------------------------------------------
+
+// The call must fail, say all of `words`, and leave the output alone.
+void expect_refused(const Case& c, const Operands& o, std::initializer_list<const char*> words,
+                    Options options) {
+  try {
+    call(c, o, options);
+    ADD_FAILURE() << name(c.op) << " took an index out of range";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), MOEBLAS_INVALID_ARGUMENT);
+    for (const char* word : words) {
+      EXPECT_NE(std::string(e.what()).find(word), std::string::npos)
+          << "no '" << word << "' in: " << e.what();
+    }
+  }
+  for (uint8_t byte : o.out.memory.pages()) ASSERT_EQ(byte, kPoison) << "the output was touched";
+}
+
+Options checking() {
+  Options options;
+  options.check_ids = true;
+  return options;
+}
+
+TEST(CheckIds, NamesArrayPositionAndValue) {
+  Case c = expert_case(kAffine4, DType::f32, 3, 2, 4, 20, 64);
+  Operands o = build(c, Side::left, kPoison);
+  EXPECT_NO_THROW(call(c, o, checking()));
+  for (int64_t bad : {-1, 4, 1'000'000'000}) {
+    o = build(c, Side::left, kPoison);
+    store_index(o.rhs.view.data, DType::i32, 5, bad);
+    expect_refused(c, o, {"[gather_qmm]", "rhs_indices", "position 5", std::to_string(bad).c_str()},
+                   checking());
+  }
+}
+
+TEST(CheckIds, OfGatherMmOnEitherSide) {
+  Case c = dense_case(Op::gather_mm, DType::f32, 4, {2, 5, 7}, 3);
+  c.lhs = plain(DType::i64, {4});
+  Operands o = build(c, Side::left, kPoison);
+  store_index(o.lhs.view.data, DType::i64, 2, 4);
+  expect_refused(c, o, {"[gather_mm]", "lhs_indices", "position 2", " 4"}, checking());
+  o = build(c, Side::left, kPoison);
+  store_index(o.rhs.view.data, DType::i64, 3, -7);
+  expect_refused(c, o, {"[gather_mm]", "rhs_indices", "position 3", "-7"}, checking());
+}
+
+TEST(CheckIds, OfGatherQmvNamesItsOwnArgument) {
+  Case c;
+  c.op = Op::gather_qmv;
+  c.x = plain(DType::f32, {3, 64});
+  set_weights(c, kAffine4, {4, 20, 64});
+  c.rhs = plain(DType::u8, {3});
+  c.out = plain(DType::f32, {3, 20});
+  const Operands o = build(c, Side::left, kPoison);
+  store_index(o.rhs.view.data, DType::u8, 1, 200);
+  expect_refused(c, o, {"[gather_qmv]", "expert_indices", "position 1", "200"}, checking());
+}
+
+TEST(CheckIds, OfSegments) {
+  Case c = dense_case(Op::segmented_mm, DType::f32, 3, {2, 5, 7}, 0);
+  Operands o = build(c, Side::left, kPoison);
+  EXPECT_NO_THROW(call(c, o, checking()));
+  o = build(c, Side::left, kPoison);
+  store_index(o.ranges.view.data, DType::i32, 3, 8);
+  expect_refused(c, o, {"[segmented_mm]", "segments", "position 1", " 8"}, checking());
+  o = build(c, Side::left, kPoison);
+  store_index(o.ranges.view.data, DType::i32, 4, -2);
+  expect_refused(c, o, {"[segmented_mm]", "segments", "position 2", "-2"}, checking());
+}
+
+TEST(CheckIds, ByTheEnvironment) {
+  Case c = expert_case(kAffine4, DType::f32, 3, 2, 4, 20, 64);
+  const Operands o = build(c, Side::left, kPoison);
+  store_index(o.rhs.view.data, DType::i32, 0, 4);
+  setenv("MOEBLAS_CHECK_IDS", "1", 1);
+  expect_refused(c, o, {"position 0", " 4"}, {});
+  setenv("MOEBLAS_CHECK_IDS", "0", 1);
+  EXPECT_NO_THROW(call(c, o, {}));
+  unsetenv("MOEBLAS_CHECK_IDS");
+}
+
+// ---- workspace ----------------------------------------------------------------------------------
+
+TEST(Workspace, ExactlyTheBytesOfTheQuerySufficeAndOneFewerIsAnError) {
+  bool any = false;
+  for (int i = 0; i < kOps; ++i) {
+    for (uint64_t seed : {11, 12, 13, 14}) {
+      const Case c = make_case(static_cast<Op>(i), seed);
+      const Operands o = build(c, Side::left, kPoison);
+      const Plan asked = plan([&](const Options& q) { call(c, o, q); });
+      GuardedMemory workspace(asked.workspace_bytes, Side::right, kPoison, 64);
+      Options options;
+      options.workspace = workspace.data();
+      options.workspace_bytes = asked.workspace_bytes;
+      EXPECT_NO_THROW(call(c, o, options)) << describe(c);
+      if (asked.workspace_bytes == 0 || !is_product(c.op)) continue;
+      any = true;
+      const Operands untouched = build(c, Side::left, kPoison);
+      options.workspace_bytes -= 1;
+      expect_refused(c, untouched, {"workspace", std::to_string(asked.workspace_bytes).c_str()},
+                     options);
+      options.workspace_bytes += 1;
+      options.workspace = workspace.data() + 1;
+      expect_refused(c, untouched, {"workspace", "aligned"}, options);
+    }
+  }
+  EXPECT_TRUE(any) << "no kernel asked for a workspace";
+}
+
+TEST(Workspace, OfTheLibraryGivesTheSameResult) {
+  const Case c = expert_case(kNvfp4, DType::bf16, 9, 2, 4, 50, 96);
+  const Operands one = build(c, Side::left, kPoison), other = build(c, Side::left, 0);
+  const Plan asked = plan([&](const Options& q) { call(c, one, q); });
+  GuardedMemory workspace(asked.workspace_bytes, Side::right, kPoison, 64);
+  Options options;
+  options.workspace = workspace.data();
+  options.workspace_bytes = asked.workspace_bytes;
+  call(c, one, options);
+  call(c, other, {});
+  EXPECT_EQ(element_bytes(one.out), element_bytes(other.out));
+}
+
+TEST(Query, ReadsNoDataAndRunsNothing) {
+  const Case c = expert_case(kAffine4, DType::f32, 3, 2, 4, 20, 64);
+  Operands o = build(c, Side::left, kPoison);
+  for (Operand* t : {&o.x, &o.codes, &o.scales, &o.biases, &o.rhs, &o.out}) t->view.data = nullptr;
+  const Plan asked = plan([&](const Options& q) { call(c, o, q); });
+  EXPECT_FALSE(asked.kernel.empty());
+  EXPECT_NE(asked.explanation.find(asked.kernel), std::string::npos);
+}
+
+// ---- tensor_scale -------------------------------------------------------------------------------
+
+TEST(TensorScale, AsANumberAScalarOrPerExpert) {
+  Case c = expert_case(kNvfp4, DType::f32, 5, 2, 3, 20, 64);
+  const auto run = [&](auto&& set) {
+    Operands o = build(c, Side::left, kPoison);
+    set(o);
+    call(c, o, {});
+    return all(o.out);
+  };
+  const List plain_result = run([](Operands&) {});
+  const List number = run([](Operands& o) { o.host_tensor_scale = 0.3f; });
+  EXPECT_NE(number, plain_result);
+  EXPECT_EQ(run([](Operands& o) {
+              o.tensor_scale = Operand(plain(DType::f32, {}), Side::right, kPoison);
+              o.tensor_scale.set(0, 0.3f);
+            }),
+            number);
+  EXPECT_EQ(run([](Operands& o) {
+              o.tensor_scale = Operand(plain(DType::f32, {3}), Side::right, kPoison);
+              for (int64_t e = 0; e < 3; ++e) o.tensor_scale.set(e, 0.3f);
+            }),
+            number);
+  // A scale per expert scales that expert's rows alone; powers of two do so exactly.
+  const Operands o = build(c, Side::left, kPoison);
+  const std::vector<int64_t> ids = indices_of(o.rhs.view);
+  const List scaled = run([](Operands& t) {
+    t.tensor_scale = Operand(plain(DType::f32, {3}), Side::right, kPoison);
+    for (int64_t e = 0; e < 3; ++e) t.tensor_scale.set(e, e == 1 ? 4 : 1);
+  });
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    EXPECT_EQ(scaled[i], plain_result[i] * (ids[i / 20] == 1 ? 4 : 1));
+  }
+}
+
+TEST(TensorScale, BelongsToNvfp4Alone) {
+  for (const QuantSpec& format : {kAffine4, kMxfp4, kMxfp8}) {
+    Case c = matmul_case(format, DType::f32, {2, 20, 64});
+    Operands o = build(c, Side::left, kPoison);
+    o.host_tensor_scale = 1.0f;
+    expect_refused(c, o, {"tensor_scale", name(format.mode)}, {});
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test

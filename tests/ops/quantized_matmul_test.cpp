@@ -1,0 +1,11 @@
+#include <gtest/gtest.h>
+
+#include "support/execute.h"
+
+namespace moeblas::test {
+namespace {
+
+TEST(QuantizedMatmul, Generated) { run_generated(Op::quantized_matmul, 432); }
+
+}  // namespace
+}  // namespace moeblas::test

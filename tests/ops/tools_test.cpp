@@ -1,0 +1,179 @@
+// The tools of these tests must themselves catch what they are there to catch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "support/cases.h"
+#include "support/codec.h"
+
+namespace moeblas::test {
+namespace {
+
+TEST(GuardDeathTest, OneByteTooFarOnEitherSideIsAFault) {
+  const GuardedMemory left(100, Side::left, 0), right(100, Side::right, 0);
+  volatile uint8_t sink = 0;
+  EXPECT_DEATH({ sink = left.data()[-1]; }, "");
+  EXPECT_DEATH({ sink = right.data()[100]; }, "");
+  EXPECT_DEATH(
+      {
+        const CrashLine line("the case that crashed");
+        right.data()[100] = sink;
+      },
+      "the case that crashed");
+}
+
+TEST(Guard, WritesBetweenElementsAreFound) {
+  Operand t({DType::f32, {3, 2}, {5, 1}, true}, Side::right, kPoison);
+  for (int64_t i = 0; i < 6; ++i) t.set(i, 1);
+  EXPECT_EQ(stray_write(t, kPoison), "");
+  t.byte(1)[4] = 0;
+  EXPECT_NE(stray_write(t, kPoison), "");
+}
+
+// What a kernel of a given defect would give for this case must not pass.
+struct Defective {
+  std::vector<Expected> expected;
+  std::vector<double> right, wrong;
+};
+
+template <class Sum>
+Defective with_defect(DType dtype, int64_t n, int64_t k, Sum&& sum) {
+  Case c = matmul_case(kAffine4, dtype, {8, n, k});
+  c.seed = 5;
+  const Operands o = build(c, Side::left, kPoison);
+  const Product p = product_of(c, o);
+  Defective d{evaluate(p, Path::decoded, dtype), {}, {}};
+  const Matrix& x = p.x.matrix(0);
+  const Matrix& w = p.w.matrix(0);
+  for (const Expected& e : d.expected) d.right.push_back(round_to(float_format(dtype), e.single));
+  for (int64_t i = 0; i < 8 * n; ++i) {
+    d.wrong.push_back(round_to(float_format(dtype), sum(&x.value[static_cast<size_t>(i / n * k)],
+                                                        &w.value[static_cast<size_t>(i % n * k)])));
+  }
+  return d;
+}
+
+void expect_caught(const Defective& d, DType dtype) {
+  EXPECT_EQ(compare(d.expected, d.right, dtype, false), "");
+  EXPECT_NE(compare(d.expected, d.wrong, dtype, false), "");
+}
+
+TEST(Tolerance, CatchesSumsIn16Bits) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const FloatFormat format = float_format(dtype == DType::f16 ? DType::f16 : DType::bf16);
+    expect_caught(with_defect(dtype, 32, 512,
+                              [&](const double* x, const double* w) {
+                                double s = 0;
+                                for (int k = 0; k < 512; ++k) s = round_to(format, s + x[k] * w[k]);
+                                return s;
+                              }),
+                  dtype);
+  }
+}
+
+TEST(Tolerance, CatchesWeightsRoundedTo16Bits) {
+  // At this K the elementwise bound alone would let float16 weights pass.
+  expect_caught(with_defect(DType::f32, 32, 8192,
+                            [&](const double* x, const double* w) {
+                              double s = 0;
+                              for (int k = 0; k < 8192; ++k) s += x[k] * round_to(kFloat16, w[k]);
+                              return s;
+                            }),
+                DType::f32);
+}
+
+TEST(Tolerance, CatchesADroppedTail) {
+  expect_caught(with_defect(DType::bf16, 32, 192,
+                            [&](const double* x, const double* w) {
+                              double s = 0;
+                              for (int k = 0; k < 184; ++k) s += x[k] * w[k];
+                              return s;
+                            }),
+                DType::bf16);
+}
+
+TEST(Tolerance, CatchesNaNAndInfinity) {
+  Defective d = with_defect(DType::f32, 8, 64, [](const double*, const double*) { return 0.0; });
+  d.wrong = d.right;
+  d.wrong[3] = std::numeric_limits<double>::quiet_NaN();
+  expect_caught(d, DType::f32);
+  d.wrong[3] = std::numeric_limits<double>::infinity();
+  expect_caught(d, DType::f32);
+}
+
+TEST(Tolerance, KnowsThePathOfEveryProductKernel) {
+  for (const moeblas_kernel& row : kernels()) {
+    if (std::string(row.problem) != "matmul") continue;
+    EXPECT_NO_THROW(path_of(row.name)) << row.name;
+  }
+}
+
+TEST(Codec, RoundsAsTheMachineDoes) {
+  Random random(7);
+  for (int i = 0; i < 100'000; ++i) {
+    const double v = std::ldexp(random.normal(), static_cast<int>(random.between(-160, 140)));
+    ASSERT_EQ(round_to(kFloat32, v), static_cast<double>(static_cast<float>(v)));
+  }
+  for (uint32_t code = 0; code < 65536; ++code) {
+    for (const FloatFormat& format : {kFloat16, kBfloat16}) {
+      const double v = decode(format, code);
+      if (std::isnan(v)) continue;
+      ASSERT_EQ(encode(format, v), code);
+    }
+  }
+}
+
+// What the default run of generated cases has in it.
+TEST(Generator, ReachesWhatItPromises) {
+  std::set<std::string> seen;
+  int64_t count = 0, empty = 0;
+  for (int i = 0; i < kOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    for (uint64_t seed = 0; seed < combinations(op) + 200; ++seed, ++count) {
+      const Case c = make_case(op, seed);
+      ASSERT_EQ(describe(c), describe(make_case(op, seed))) << "a seed must give one case";
+      const std::string prefix = name(op);
+      seen.insert(prefix + name(c.x.dtype));
+      if (c.format) {
+        seen.insert(prefix + name(c.format->mode) + std::to_string(c.format->bits) + "/" +
+                    std::to_string(c.format->group_size) + (c.transpose ? "t" : "n") +
+                    name(c.x.dtype));
+      }
+      for (const Layout* t : {&c.lhs, &c.rhs, &c.ranges}) {
+        if (t->present) seen.insert(prefix + " index " + name(t->dtype));
+      }
+      for (const Layout* t : {&c.x, &c.codes, &c.w, &c.rhs, &c.out}) {
+        for (int d = 0; t->present && d < t->shape.ndim(); ++d) {
+          if (t->shape[d] <= 1) continue;
+          if (t->strides[d] == 0) seen.insert("broadcast");
+          if (t->strides[d] < 0) seen.insert("reversed");
+        }
+      }
+      empty += is_product(op) && c.out.shape.numel() == 0;
+    }
+  }
+  for (const char* op : {"quantized_matmul", "gather_qmm", "grouped_qmm"}) {
+    for (const char* way : {"t", "n"}) {
+      for (const char* dtype : {"float32", "float16", "bfloat16"}) {
+        for (const char* format : {"affine2/16", "affine3/128", "affine5/32", "affine6/64",
+                                   "affine8/16", "mxfp44/32", "mxfp88/32", "nvfp44/16"}) {
+          EXPECT_TRUE(seen.count(std::string(op) + format + way + dtype)) << op << format << way;
+        }
+      }
+    }
+  }
+  for (const char* op : {"gather_mm", "gather_qmm", "gather_qmv", "segmented_mm"}) {
+    for (const char* dtype :
+         {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}) {
+      EXPECT_TRUE(seen.count(std::string(op) + " index " + dtype)) << op << dtype;
+    }
+  }
+  EXPECT_TRUE(seen.count("broadcast") && seen.count("reversed"));
+  EXPECT_GT(empty, 0);
+  EXPECT_LT(empty * 5, count) << "too many cases compute nothing";
+}
+
+}  // namespace
+}  // namespace moeblas::test

@@ -1,0 +1,47 @@
+// Runs cases through the library on the CPU and says what is wrong with the results.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "moeblas/kernels.h"
+#include "support/case.h"
+#include "support/operands.h"
+#include "support/tolerance.h"
+
+namespace moeblas::test {
+
+struct Outcome {
+  std::string failure;  // "" if everything held
+  std::string refusal;  // the message, if the forced kernel does not take the case
+  std::string kernel;   // what ran; "" for an empty output
+  Agreement agreement;
+
+  bool ok() const { return failure.empty(); }
+};
+
+// The C++ call of a case.
+void call(const Case& c, const Operands& o, const Options& options);
+
+// A case from end to end: infer, query, then two runs that must agree bit for bit - memory at the
+// left and at the right of its guard pages, outputs and workspace poisoned differently, a workspace
+// of exactly the bytes that the query names, one thread and the case's threads - and that must
+// leave every input and every byte between outputs as it was. Products are held to tolerance.h,
+// conversions to codec.h bit for bit. `kernel`: force this row.
+Outcome run_case(const Case& c, const char* kernel = nullptr);
+
+// Conversions; run_case calls it.
+Outcome run_conversion(const Case& c, const char* kernel);
+
+// Runs body(threads) with the library set to that number of threads.
+void with_threads(int threads, const std::function<void()>& body);
+
+// The generated cases of one operation: MOEBLAS_TEST_CASES of them (default `cases`) from seed
+// MOEBLAS_TEST_FIRST, or MOEBLAS_TEST_SEED alone. Reports through GoogleTest; every failure prints
+// the line that runs that case again.
+void run_generated(Op op, int64_t cases, const char* kernel = nullptr);
+
+// That line, for the test that is running.
+std::string replay_line(uint64_t seed);
+
+}  // namespace moeblas::test

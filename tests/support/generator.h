@@ -1,0 +1,34 @@
+// The seeded case generator. Seeds 0, 1, 2, ... walk through every format, activation dtype and
+// orientation of an operation in turn; everything else is drawn from the seed. Shapes stand at the
+// edges of tiles, groups and words; layouts are sliced, padded, transposed, reversed and broadcast.
+#pragma once
+
+#include <span>
+
+#include "support/case.h"
+#include "support/random.h"
+
+namespace moeblas::test {
+
+// Every legal format.
+std::span<const QuantSpec> all_formats();
+
+// How many consecutive seeds cover every combination of format, dtype and orientation.
+uint64_t combinations(Op op);
+
+Case make_case(Op op, uint64_t seed);
+
+// ---- For those who make cases by hand --------------------------------------------------------
+
+// The least number of values that fill whole groups and whole words.
+int64_t packed_unit(const QuantSpec& spec);
+
+// Row-major, without gaps.
+Layout plain(DType dtype, const Shape& shape);
+// Drawn. unit_last: the last dimension has unit stride. input: strides of 0 are allowed.
+Layout drawn(Random& random, DType dtype, const Shape& shape, bool unit_last, bool input);
+
+// Codes, scales, biases and a tensor_scale for weights of this logical shape.
+void add_weights(Random& random, Case& c, const Shape& logical, DType scale_dtype);
+
+}  // namespace moeblas::test

@@ -1,0 +1,144 @@
+#include "support/tolerance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <stdexcept>
+
+#include "support/codec.h"
+
+namespace moeblas::test {
+namespace {
+
+// The error bound of n roundings in a row.
+double gamma(int64_t n, double unit) {
+  const double nu = static_cast<double>(n) * unit;
+  return nu / (1 - nu);
+}
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+std::string element_text(size_t i, double got, double low, double high, const Expected& e) {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "element %zu is %.9g, expected %.9g (between %.9g and %.9g; magnitude %.3g)", i,
+                got, e.exact, low, high, e.magnitude);
+  return text;
+}
+
+}  // namespace
+
+Path path_of(std::string_view kernel) {
+  if (kernel == "matmul_portable") return Path::decoded;
+  throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
+                              " forms its sums");
+}
+
+void Accumulator::add(double x, double weight, double unrounded, double spread) {
+  const double target = path_ == Path::decoded ? weight : unrounded;
+  double used = weight;
+  if (path_ == Path::rounded_weight) {
+    used = round_to(x_dtype_ == DType::f16 ? kFloat16 : kBfloat16, weight);
+  }
+  ++terms_;
+  exact_ += x * target;
+  magnitude_ += std::fabs(x * target);
+  spread_ += std::fabs(x) * spread;
+  const float product = static_cast<float>(x) * static_cast<float>(used);
+  single_ += product;
+  const double p = product, s = single_;
+  scatter_ += p * p + (terms_ > 1 ? s * s : 0);
+}
+
+Expected Accumulator::result() const {
+  const double u = kFloat32.unit();
+  Expected e;
+  e.exact = exact_;
+  e.single = single_;
+  e.scatter = scatter_ * u * u / 3;
+  e.magnitude = magnitude_;
+  switch (path_) {
+    case Path::decoded:
+      e.slack = gamma(terms_, u) * magnitude_;
+      break;
+    case Path::factored:
+      e.magnitude = spread_;
+      e.slack = gamma(terms_ + 2 * (terms_ / 16 + 1) + 4, u) * spread_;
+      break;
+    case Path::rounded_weight: {
+      const double u16 = (x_dtype_ == DType::f16 ? kFloat16 : kBfloat16).unit();
+      e.slack = ((1 + gamma(terms_ + 2, u)) * (1 + u16) - 1) * magnitude_ + gamma(2, u) * spread_;
+      break;
+    }
+  }
+  // Underflow of each product, and the rounding of this sum in double.
+  const auto terms = static_cast<double>(terms_);
+  e.slack += terms * std::numeric_limits<float>::denorm_min();
+  e.slack += gamma(2 * terms_, 0x1p-53) * magnitude_;
+  return e;
+}
+
+std::string compare(std::span<const Expected> expected, std::span<const double> got, DType out,
+                    bool exact, Agreement* agreement) {
+  if (expected.size() != got.size()) return "the result has the wrong number of elements";
+  const FloatFormat format = float_format(out);
+  Agreement found;
+  double error = 0, reference = 0, model = 0, model_squared = 0;
+  std::vector<double> distinct;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Expected& e = expected[i];
+    if (std::isfinite(e.magnitude) && e.magnitude * 2 > kFloat32.largest()) {
+      return "element " + std::to_string(i) + " of this case may overflow float32";
+    }
+    if (!std::isfinite(e.exact)) {
+      if (!same(got[i], e.exact)) return element_text(i, got[i], e.exact, e.exact, e);
+      continue;
+    }
+    if (exact && e.single != e.exact) {
+      return "element " + std::to_string(i) + " of this case is not exact in float32";
+    }
+    const double slack = exact ? 0 : e.slack;
+    const double low = round_to(format, e.exact - slack), high = round_to(format, e.exact + slack);
+    // A negation, so that NaN fails.
+    if (!(got[i] >= low && got[i] <= high)) return element_text(i, got[i], low, high, e);
+    const double rounded = round_to(format, e.single);
+    if (!std::isfinite(rounded) || !std::isfinite(got[i])) continue;
+    const double off = got[i] - e.exact, unit = format.unit() * e.exact;
+    if (out == DType::f32 && off != 0) {
+      const double bound = off > 0 ? high - e.exact : e.exact - low;
+      found.worst = std::max(found.worst, std::fabs(off) / bound);
+    }
+    error += off * off;
+    reference += (rounded - e.exact) * (rounded - e.exact);
+    // The least step of the dtype: subnormals lose as much as they lose.
+    const double step = std::ldexp(1.0, 1 - format.bias() - format.mantissa_bits);
+    const double variance = e.scatter + (out == DType::f32 ? 0 : (unit * unit + step * step) / 3);
+    model += variance;
+    model_squared += variance * variance;
+    distinct.push_back(e.exact);
+  }
+  if (error > 0) {
+    // The mean of n squares scatters by about sqrt(2/n) of itself; n counts results that differ and
+    // matter, which are few where rows are broadcast or magnitudes unequal.
+    std::sort(distinct.begin(), distinct.end());
+    const auto n =
+        static_cast<double>(std::unique(distinct.begin(), distinct.end()) - distinct.begin());
+    const double counted = std::min(n, model > 0 ? model * model / model_squared : 1);
+    const double stand_in = model * (1 + 4 * std::sqrt(2 / counted));
+    const double allowed = 4 * std::max(reference, stand_in);
+    found.rms = std::sqrt(4 * error / allowed);
+    if (!(error <= allowed)) {
+      char text[256];
+      std::snprintf(text, sizeof text,
+                    "RMS error is %.3g times that of a float32 sum (%.3g times the model's), "
+                    "expected at most 2",
+                    std::sqrt(error / reference), std::sqrt(error / model));
+      return text;
+    }
+  }
+  if (agreement != nullptr) *agreement = found;
+  return "";
+}
+
+}  // namespace moeblas::test

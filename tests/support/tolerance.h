@@ -1,0 +1,79 @@
+// How far a result may lie from the exact one. Every bound follows from the number of roundings,
+// the magnitudes that were added and the output's dtype; none is chosen by hand.
+//
+// The elementwise bound: a kernel forms a float32 sum s with |s - y*| <= A and rounds it once to
+// the output's dtype, so y lies between round(y* - A) and round(y* + A). A counts the roundings on
+// the longest way from a product to the sum, in any order of summation:
+//   decoded         the weight is the float32 number that dequantize gives, W = fl(fl(q s) + b),
+//   and
+//                   y* is the exact product with it. One rounding per product and K - 1 additions:
+//                   A = gamma(K) sum |x||W|.
+//   factored        q stays an integer; each group's sum is scaled in float32, the bias enters by
+//                   the group sum of x. y* is exact with s q + b unrounded. Within a group G
+//                   roundings, one for the scale (or bias), one per group and part after that:
+//                   A = gamma(K + 2 K/16 + 4) sum |x|(|s|q + |b|).
+//   rounded_weight  s q + b is rounded to 16 bits (u16), then as decoded, y* exact and unrounded:
+//                   A = ((1 + gamma(K + 2)) (1 + u16) - 1) sum |x||s q + b| (+ the float32 rounding
+//                   of q s before b is added: gamma(2) sum |x|(|s|q + |b|)).
+// Products that underflow float32 add at most half of its least subnormal each.
+//
+// The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
+// error must be at most twice that of a float32 sum, one product after the other. Where that sum
+// happens to be exact, or the case is too small for its error to mean anything, the error that
+// independent roundings of the same partial sums have on average (u/sqrt(3) of each) stands in,
+// with four standard deviations of what so few numbers scatter by.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "moeblas/tensor.h"
+
+namespace moeblas::test {
+
+enum class Path { decoded, factored, rounded_weight };
+
+// The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
+// one decides here what it is held to.
+Path path_of(std::string_view kernel);
+
+// One element of a result.
+struct Expected {
+  double exact = 0;
+  double slack = 0;    // A above
+  double single = 0;   // summed in float32, one product after the other
+  double scatter = 0;  // variance of that sum's error by the model of independent roundings
+  double magnitude = 0;
+};
+
+// Adds up one element.
+class Accumulator {
+ public:
+  Accumulator(Path path, DType x_dtype) : path_(path), x_dtype_(x_dtype) {}
+  void add(double x, double weight, double unrounded, double spread);
+  Expected result() const;
+
+ private:
+  Path path_;
+  DType x_dtype_;
+  int64_t terms_ = 0;
+  double exact_ = 0, magnitude_ = 0, spread_ = 0, scatter_ = 0;
+  float single_ = 0;
+};
+
+// The error of a case against what it may be; the largest of each is worth publishing.
+struct Agreement {
+  double worst = 0;  // largest |error| / bound of any float32 element
+  double rms = 0;    // RMS error / that of the float32 sum; at most 2
+};
+
+// An empty string if `got` (row-major, of dtype `out`) is right, else the first element that is
+// not, or how the RMS rule is broken. exact: the sums are exact in float32 by construction, and
+// results must equal the rounded exact ones bit for bit.
+std::string compare(std::span<const Expected> expected, std::span<const double> got, DType out,
+                    bool exact, Agreement* agreement = nullptr);
+
+}  // namespace moeblas::test
