@@ -136,6 +136,7 @@ std::vector<RouteWeight> route_weights(const Router& router, const std::vector<d
     }
     const double roundings = static_cast<double>(ids.size()) + 2;
     for (Number& s : scores) {
+      if (sum == 0) continue;
       s.slack = (s.slack + s.value / sum * slack + roundings * kUnit * s.value) / sum;
       s.value /= sum;
     }
