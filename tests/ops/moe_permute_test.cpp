@@ -96,8 +96,9 @@ std::string check_permutation(const PermuteCase& c, const PermuteOperands& o,
     if (experts[static_cast<size_t>(p)] >= 0) order.push_back(p);
   }
   const auto expert_of = [&](int64_t p) { return experts[static_cast<size_t>(p)]; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return expert_of(a) < expert_of(b); });
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return expert_of(a) != expert_of(b) ? expert_of(a) < expert_of(b) : a < b;
+  });
   std::vector<int64_t> ends(static_cast<size_t>(c.experts)), inverse(experts.size(), -1);
   for (size_t e = 0; e < ends.size(); ++e) {
     ends[e] = std::count_if(order.begin(), order.end(),

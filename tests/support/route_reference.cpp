@@ -55,9 +55,10 @@ std::vector<int64_t> best(const std::vector<Number>& values, const std::vector<b
     if (open[i]) order.push_back(static_cast<int64_t>(i));
   }
   const auto at = [&](int64_t i) -> const Number& { return values[static_cast<size_t>(i)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     const double va = at(a).value, vb = at(b).value;
-    return std::isnan(va) || std::isnan(vb) ? !std::isnan(va) && std::isnan(vb) : va > vb;
+    if (std::isnan(va) != std::isnan(vb)) return std::isnan(vb);
+    return va > vb || (!(vb > va) && a < b);
   });
   const auto kept = std::min(order.size(), static_cast<size_t>(count));
   for (size_t i = 0; i < kept; ++i) {
