@@ -383,8 +383,8 @@ enum { MOEBLAS_SOFTMAX = 0, MOEBLAS_SIGMOID = 1 };
  * The top_k experts of largest score + bias are chosen, largest first; ties go to the lower expert,
  * NaN comes last. With n_group > 1 the experts form n_group groups of equal size, a group's worth
  * is the sum of its two best values, and only the topk_group best groups are considered. A weight
- * is the score without the bias, with `normalize` divided by the sum of the chosen scores, times
- * scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
+ * is the score without the bias, with `normalize` divided by the sum of the chosen scores (0 where
+ * that is 0), times scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
  * sigmoid, normalize, bias, groups, scaling_factor. (Softmax with normalize is the softmax of the
  * chosen logits.) */
 typedef struct moeblas_router {
