@@ -65,8 +65,7 @@ Outcome run_exact(const Job& job, const char* kernel) {
 
 // Row-major operands of a product: m rows for each of the pairs.
 Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bool transpose,
-                  int64_t m, int64_t n, int64_t k, test::Ids ids) {
-  constexpr int64_t kExperts = 3;
+                  int64_t m, int64_t n, int64_t k, test::Ids ids, int64_t experts = 3) {
   Case c;
   c.op = op;
   c.seed = static_cast<uint64_t>(m * 1000 + n + k);
@@ -80,7 +79,7 @@ Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bo
                            : matmul || segments ? Shape{m, k}
                                                 : Shape{pairs, m, k});
   test::Random random(c.seed);
-  Shape w = matmul || segments ? Shape{} : Shape{kExperts};
+  Shape w = matmul || segments ? Shape{} : Shape{experts};
   w.push_back(transpose ? n : k);
   w.push_back(transpose ? k : n);
   if (format) {
@@ -99,7 +98,7 @@ Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bo
   }
   if (op == Op::gather_mm || op == Op::gather_qmm) c.rhs = test::plain(DType::i32, {pairs});
   if (op == Op::gather_qmv) c.rhs = test::plain(DType::i32, {m});
-  if (op == Op::grouped_mm || op == Op::grouped_qmm) c.ranges = test::plain(DType::i32, {kExperts});
+  if (op == Op::grouped_mm || op == Op::grouped_qmm) c.ranges = test::plain(DType::i32, {experts});
   if (segments) c.ranges = test::plain(DType::i32, {pairs, 2});
   c.out = test::plain(dtype, rows_only || matmul ? Shape{m, n} : Shape{pairs, m, n});
   return c;
@@ -147,6 +146,11 @@ void run_smallest(Report& report) {
         }
       }
     }
+  }
+  // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
+  for (Op op : {Op::gather_qmv, Op::grouped_qmm}) {
+    run_rows(product_case(op, QuantSpec{Mode::affine, 4, 32}, DType::f16, true, 700, 17, 32,
+                          test::Ids::mixed, 300));
   }
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {
