@@ -1,11 +1,15 @@
 #include "cuda/check_ids.h"
 
-#include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cuda/device.h"
+#include "cuda/memory.h"
+#include "cuda/queue.h"
 #include "dispatch/ids.h"
+#include "simt/products.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -55,27 +59,6 @@ cudaStream_t stream_to_wait_for(const Problem& p) {
   return stream;
 }
 
-void check_positions(const dispatch::MatmulProblem& p, const dispatch::Positions& positions,
-                     int64_t count, cudaStream_t stream) {
-  if (positions.index == nullptr) return;
-  const HostIntegers index(p.op, positions.index, positions.dtype, p.batch, positions.stride,
-                           stream);
-  for (int64_t b = 0; b < p.batch.numel(); ++b) {
-    const int64_t at = dispatch::strided_offset(b, p.batch, positions.stride);
-    require_in_range(p.op, positions.name, b, index.at(at), 0, count - 1);
-  }
-}
-
-void check_segments(const dispatch::MatmulProblem& p, cudaStream_t stream) {
-  const TensorView& s = p.segments;
-  const HostIntegers ends(p.op, s.data, s.dtype, s.shape, s.strides, stream);
-  for (int64_t b = 0; b < p.batch.numel(); ++b) {
-    const int64_t at = dispatch::strided_offset(b, p.batch, s.strides.first(p.batch.ndim()));
-    require_in_range(p.op, "segments (start)", b, ends.at(at), 0, p.k);
-    require_in_range(p.op, "segments (end)", b, ends.at(at + s.strides.back()), 0, p.k);
-  }
-}
-
 // -1 is how an engine leaves a pair to somebody else.
 template <class Problem>
 void check_expert_ids(const Problem& p) {
@@ -93,15 +76,23 @@ void check_expert_ids(const Problem& p) {
 }  // namespace
 
 void check_ids(const dispatch::MatmulProblem& p) {
-  if (!p.options.check_ids) return;
+  using dispatch::Grouping;
+  // Offsets are clamped by definition: none is out of range.
+  const bool has_ids = p.grouping == Grouping::gather || p.grouping == Grouping::segments;
+  if (!p.options.check_ids || !has_ids) return;
   const CurrentDevice current(p.device.id, p.op);
-  // Offsets need none: their ends are clamped by definition.
-  const bool segments = p.grouping == dispatch::Grouping::segments;
-  if (!segments && p.x_position.index == nullptr && p.w_position.index == nullptr) return;
   const cudaStream_t stream = stream_to_wait_for(p);
-  if (segments) return check_segments(p, stream);
-  check_positions(p, p.x_position, p.x.values.count(), stream);
-  check_positions(p, p.w_position, p.w.values.count(), stream);
+  const auto release = [&](void* p_bad) { release_workspace(p.device.id, p_bad, stream); };
+  const std::unique_ptr<void, decltype(release)> found(
+      allocate_workspace(p.device.id, sizeof(simt::BadId), stream), release);
+  const std::optional<simt::Step> step = simt::bad_id_step(p, found.get());
+  if (!step) return;
+  Queue(p.op, p.device.id, stream).run(*step);
+  simt::BadId bad;
+  check(cudaMemcpyAsync(&bad, found.get(), sizeof bad, cudaMemcpyDefault, stream), p.op,
+        "reading back what check_ids found");
+  check(cudaStreamSynchronize(stream), p.op, "waiting for what check_ids finds");
+  simt::require_good_ids(p, bad);
 }
 
 void check_ids(const dispatch::PermuteProblem& p) {

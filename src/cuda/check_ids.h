@@ -1,4 +1,4 @@
-// options.check_ids on a device: the indices are read back, and the call waits for them.
+// options.check_ids on a device: what its indices are is read back, and the call waits for it.
 #pragma once
 
 #include "dispatch/problem.h"

@@ -58,11 +58,6 @@ void simt_glu(const FfnProblem& p, const float* gate_up, const int32_t* experts,
   queue.run(step);
 }
 
-dispatch::Reason simt_ffn_reject(const FfnProblem& p) {
-  return p.options.check_ids ? dispatch::Reason::of("does not report ids out of range (check_ids)")
-                             : dispatch::Reason();
-}
-
 size_t simt_ffn_workspace(const FfnProblem& p, const ProductRunner& products) {
   return dispatch::FfnLayout(p, products.workspace).total;
 }

@@ -12,8 +12,7 @@ struct ProductRunner {
   void (*run)(const dispatch::MatmulProblem&, dispatch::Workspace, Queue&);
 };
 
-// Ids out of range are left out; whether there are any is not told (check_ids).
-dispatch::Reason simt_ffn_reject(const dispatch::FfnProblem& p);
+// Ids out of range are left out; a backend that offers check_ids looks at them before.
 size_t simt_ffn_workspace(const dispatch::FfnProblem& p, const ProductRunner& products);
 void simt_ffn(const dispatch::FfnProblem& p, dispatch::Workspace workspace, Queue& queue,
               const ProductRunner& products);

@@ -140,12 +140,6 @@ void combine(const Combination& c, Queue& queue) {
   queue.run(step);
 }
 
-dispatch::Reason simt_permute_reject(const PermuteProblem& p) {
-  return p.options.check_ids && p.permutation == dispatch::Permutation::permute
-             ? dispatch::Reason::of("does not report ids out of range (check_ids)")
-             : dispatch::Reason();
-}
-
 size_t simt_permute_workspace(const PermuteProblem& p) {
   return p.permutation == dispatch::Permutation::permute ? Layout(p).total : 0;
 }

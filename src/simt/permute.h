@@ -6,8 +6,7 @@
 
 namespace moeblas::simt {
 
-// Ids out of range are dropped; whether there are any is not told (check_ids).
-dispatch::Reason simt_permute_reject(const dispatch::PermuteProblem& p);
+// Ids out of range are dropped; a backend that offers check_ids looks at them before.
 size_t simt_permute_workspace(const dispatch::PermuteProblem& p);
 void simt_permute(const dispatch::PermuteProblem& p, dispatch::Workspace workspace, Queue& queue);
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "dispatch/ids.h"
 #include "formats/formats.h"
-#include "moeblas/error.h"
 #include "simt/pairs_plan.h"
 
 namespace moeblas::simt {
@@ -212,12 +212,9 @@ std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {
 
 void require_good_ids(const MatmulProblem& p, const BadId& bad) {
   if (bad.position < 0) return;
-  constexpr const char* kArrays[] = {"lhs_indices", "rhs_indices", "segments (start)",
-                                     "segments (end)"};
-  throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + p.op + "] " + kArrays[bad.array] +
-                                            " holds " + std::to_string(bad.value) +
-                                            " at position " + std::to_string(bad.position) +
-                                            ", expected 0 to " + std::to_string(bad.limit));
+  const char* const arrays[] = {p.x_position.name, p.w_position.name, "segments (start)",
+                                "segments (end)"};
+  dispatch::require_in_range(p.op, arrays[bad.array], bad.position, bad.value, 0, bad.limit);
 }
 
 }  // namespace moeblas::simt

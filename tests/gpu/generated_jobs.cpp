@@ -84,6 +84,57 @@ Job job_of(const Case& c) {
   return job;
 }
 
+Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bool transpose,
+                  int64_t m, int64_t n, int64_t k, test::Ids ids, int64_t experts) {
+  Case c;
+  c.op = op;
+  c.seed = static_cast<uint64_t>(m * 1000 + n + k);
+  c.transpose = transpose;
+  c.ids = ids;
+  const bool matmul = op == Op::quantized_matmul;
+  const bool rows_only = op == Op::gather_qmv || op == Op::grouped_mm || op == Op::grouped_qmm;
+  const bool segments = op == Op::segmented_mm;
+  const int64_t pairs = rows_only ? m : 2;
+  c.x = test::plain(dtype, rows_only            ? Shape{m, k}
+                           : matmul || segments ? Shape{m, k}
+                                                : Shape{pairs, m, k});
+  test::Random random(c.seed);
+  Shape w = matmul || segments ? Shape{} : Shape{experts};
+  w.push_back(transpose ? n : k);
+  w.push_back(transpose ? k : n);
+  if (format) {
+    c.format = format;
+    const QuantSpec spec = format->resolved();
+    const int last = w.ndim() - 1;
+    Shape codes = w, groups = w;
+    codes[last] = w[last] * spec.bits / 32;
+    groups[last] = w[last] / spec.group_size;
+    const DType scale = spec.mode == Mode::affine ? dtype : DType::u8;
+    c.codes = test::plain(DType::u32, codes);
+    c.scales = test::plain(scale, groups);
+    if (spec.mode == Mode::affine) c.biases = test::plain(scale, groups);
+  } else {
+    c.w = test::plain(dtype, w);
+  }
+  if (op == Op::gather_mm || op == Op::gather_qmm) c.rhs = test::plain(DType::i32, {pairs});
+  if (op == Op::gather_qmv) c.rhs = test::plain(DType::i32, {m});
+  if (op == Op::grouped_mm || op == Op::grouped_qmm) c.ranges = test::plain(DType::i32, {experts});
+  if (segments) c.ranges = test::plain(DType::i32, {pairs, 2});
+  c.out = test::plain(dtype, rows_only || matmul ? Shape{m, n} : Shape{pairs, m, n});
+  return c;
+}
+
+Case many_pairs_case(uint64_t seed) {
+  constexpr Op kOps[] = {Op::gather_qmv, Op::grouped_qmm};
+  test::Random random(seed);
+  Case c = product_case(kOps[seed % 2], QuantSpec{Mode::affine, 4, 32}, DType::f16, true,
+                        random.pick({513, 700, 1500}), 17, 32,
+                        seed % 4 < 2 ? test::Ids::mixed : test::Ids::uniform,
+                        random.pick({5, 255, 256, 300}));
+  c.seed = seed;
+  return c;
+}
+
 Job generated_job(Op op, uint64_t seed) { return job_of(test::make_case(op, seed)); }
 
 }  // namespace moeblas::gpu

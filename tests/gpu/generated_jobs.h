@@ -10,4 +10,11 @@ namespace moeblas::gpu {
 Job generated_job(test::Op op, uint64_t seed);
 Job job_of(const test::Case& c);
 
+// Row-major operands of a product, m rows for each of its pairs.
+test::Case product_case(test::Op op, const std::optional<QuantSpec>& format, DType dtype,
+                        bool transpose, int64_t m, int64_t n, int64_t k, test::Ids ids,
+                        int64_t experts = 3);
+// More pairs than one threadgroup groups by itself, of more matrices than one digit counts.
+test::Case many_pairs_case(uint64_t seed);
+
 }  // namespace moeblas::gpu

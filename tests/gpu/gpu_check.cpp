@@ -49,6 +49,8 @@ std::vector<Source> sources() {
                     [op](uint64_t seed) { return generated_job(op, seed); },
                     test::is_quantized(op) ? 1 : 0.5});
   }
+  list.push_back(
+      {"many pairs", "matmul", [](uint64_t seed) { return job_of(many_pairs_case(seed)); }, 0.1});
   list.push_back({"qqmm", "matmul", qqmm_job});
   list.push_back({"quantize_dual", "quantize", dual_job, 0.5});
   list.push_back({"moe_route", "route", route_job, 0.5});

@@ -7,7 +7,6 @@
 namespace moeblas::gpu {
 namespace {
 
-using test::Case;
 using test::Op;
 
 Outcome run_exact(const Job& job, const char* kernel) {
@@ -63,48 +62,6 @@ Outcome run_exact(const Job& job, const char* kernel) {
   return outcome;
 }
 
-// Row-major operands of a product: m rows for each of the pairs.
-Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bool transpose,
-                  int64_t m, int64_t n, int64_t k, test::Ids ids) {
-  constexpr int64_t kExperts = 3;
-  Case c;
-  c.op = op;
-  c.seed = static_cast<uint64_t>(m * 1000 + n + k);
-  c.transpose = transpose;
-  c.ids = ids;
-  const bool matmul = op == Op::quantized_matmul;
-  const bool rows_only = op == Op::gather_qmv || op == Op::grouped_mm || op == Op::grouped_qmm;
-  const bool segments = op == Op::segmented_mm;
-  const int64_t pairs = rows_only ? m : 2;
-  c.x = test::plain(dtype, rows_only            ? Shape{m, k}
-                           : matmul || segments ? Shape{m, k}
-                                                : Shape{pairs, m, k});
-  test::Random random(c.seed);
-  Shape w = matmul || segments ? Shape{} : Shape{kExperts};
-  w.push_back(transpose ? n : k);
-  w.push_back(transpose ? k : n);
-  if (format) {
-    c.format = format;
-    const QuantSpec spec = format->resolved();
-    const int last = w.ndim() - 1;
-    Shape codes = w, groups = w;
-    codes[last] = w[last] * spec.bits / 32;
-    groups[last] = w[last] / spec.group_size;
-    const DType scale = spec.mode == Mode::affine ? dtype : DType::u8;
-    c.codes = test::plain(DType::u32, codes);
-    c.scales = test::plain(scale, groups);
-    if (spec.mode == Mode::affine) c.biases = test::plain(scale, groups);
-  } else {
-    c.w = test::plain(dtype, w);
-  }
-  if (op == Op::gather_mm || op == Op::gather_qmm) c.rhs = test::plain(DType::i32, {pairs});
-  if (op == Op::gather_qmv) c.rhs = test::plain(DType::i32, {m});
-  if (op == Op::grouped_mm || op == Op::grouped_qmm) c.ranges = test::plain(DType::i32, {kExperts});
-  if (segments) c.ranges = test::plain(DType::i32, {pairs, 2});
-  c.out = test::plain(dtype, rows_only || matmul ? Shape{m, n} : Shape{pairs, m, n});
-  return c;
-}
-
 }  // namespace
 
 void run_smallest(Report& report) {
@@ -116,7 +73,7 @@ void run_smallest(Report& report) {
   }
   const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
   // Forced through every row, since the first that takes a product hides the others.
-  const auto run_rows = [&](const Case& c) {
+  const auto run_rows = [&](const test::Case& c) {
     const Job job = job_of(c);
     for (const std::string& row : rows) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
@@ -148,6 +105,8 @@ void run_smallest(Report& report) {
       }
     }
   }
+  // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
+  for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {
     run(generated_job(Op::quantize, seed));
