@@ -10,5 +10,6 @@ namespace moeblas::cli {
 void add_info(CLI::App& app);
 void add_kernels(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_bench(CLI::App& app);
 
 }  // namespace moeblas::cli

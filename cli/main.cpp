@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   moeblas::cli::add_info(app);
   moeblas::cli::add_kernels(app);
   moeblas::cli::add_explain(app);
+  moeblas::cli::add_bench(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -5,7 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
-cmake --preset release -DMOEBLAS_TESTS=OFF -B build/demo >/dev/null
+cuda=(-DMOEBLAS_CUDA=OFF)
+nvidia-smi -L >/dev/null 2>&1 && cuda=(-DMOEBLAS_CUDA=AUTO -DMOEBLAS_CUDA_ARCHITECTURES=native)
+cmake --preset release -DMOEBLAS_TESTS=OFF "${cuda[@]}" -B build/demo >/dev/null
 cmake --build build/demo
 build/demo/cli/moeblas info
 build/demo/examples/example_gather_qmm "$@"

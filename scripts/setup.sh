@@ -5,7 +5,7 @@
 #     --checks  also what the format check needs
 set -euo pipefail
 
-packages=(g++ cmake ninja-build ccache libcli11-dev)
+packages=(g++ cmake ninja-build ccache libcli11-dev nlohmann-json3-dev)
 for argument in "$@"; do
   case "$argument" in
     --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev) ;;

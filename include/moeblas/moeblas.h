@@ -72,7 +72,11 @@ MOEBLAS_API const char* moeblas_version(void);
 
 #define MOEBLAS_MAX_NDIM 8
 
-/* DLPack's numbers (DLDeviceType, DLDataTypeCode), so that a DLTensor can be passed as it is. */
+/* DLPack's numbers (DLDeviceType, DLDataTypeCode), so that a DLTensor can be passed as it is.
+ * MOEBLAS_CUDA: any address that the device itself may use, pinned host memory and managed memory
+ * included, if it is named by this type and the device that is to work on it; DLPack's own types of
+ * those two (3, 13) are refused, since they do not say which device that is. A call uses the device
+ * of its tensors, whichever is current, and leaves that one current. */
 enum { MOEBLAS_CPU = 1, MOEBLAS_CUDA = 2, MOEBLAS_METAL = 8 };
 enum { MOEBLAS_INT = 0, MOEBLAS_UINT = 1, MOEBLAS_FLOAT = 2, MOEBLAS_BFLOAT = 4, MOEBLAS_BOOL = 6 };
 
@@ -171,7 +175,8 @@ typedef struct moeblas_options {
   int32_t precision;     /* MOEBLAS_NATIVE, ... */
   int32_t deterministic; /* 1: the order in which a row is summed depends on K, N and format only */
   int32_t check_ids;     /* 1: ids and segments out of range are an error (also: environment
-                            variable MOEBLAS_CHECK_IDS=1) */
+                            variable MOEBLAS_CHECK_IDS=1); on a device the call then waits for the
+                            stream, which must not be under capture */
   const char* kernel;    /* force this row of the table (also: MOEBLAS_KERNEL); NULL: choose */
   void* workspace;       /* caller's memory on the tensors' device, aligned to 64; NULL: the library
                             allocates */
@@ -378,8 +383,8 @@ enum { MOEBLAS_SOFTMAX = 0, MOEBLAS_SIGMOID = 1 };
  * The top_k experts of largest score + bias are chosen, largest first; ties go to the lower expert,
  * NaN comes last. With n_group > 1 the experts form n_group groups of equal size, a group's worth
  * is the sum of its two best values, and only the topk_group best groups are considered. A weight
- * is the score without the bias, with `normalize` divided by the sum of the chosen scores, times
- * scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
+ * is the score without the bias, with `normalize` divided by the sum of the chosen scores (0 where
+ * that is 0), times scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
  * sigmoid, normalize, bias, groups, scaling_factor. (Softmax with normalize is the softmax of the
  * chosen logits.) */
 typedef struct moeblas_router {
@@ -531,7 +536,8 @@ MOEBLAS_API moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, v
 /* Device memory for programs that have no allocator of their own; 64-byte aligned or better. */
 MOEBLAS_API moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out);
 MOEBLAS_API moeblas_status moeblas_buffer_free(moeblas_device device, void* buffer);
-/* Synchronous copy; the ranges must not overlap. */
+/* Synchronous copy, after all work that the devices of both ends were given before; the ranges must
+ * not overlap. */
 MOEBLAS_API moeblas_status moeblas_buffer_copy(moeblas_device to_device, void* to,
                                                moeblas_device from_device, const void* from,
                                                size_t bytes);

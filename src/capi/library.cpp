@@ -132,14 +132,23 @@ moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, void* context
 moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out) {
   return guarded([&] {
     if (out == nullptr) ops::fail("buffer_alloc", "out is missing");
-    *out = bytes == 0 ? nullptr
-                      : backend_of("buffer_alloc", device).allocate(device.id, bytes, nullptr);
+    *out = nullptr;
+    if (bytes == 0) return;
+    const dispatch::Backend& backend = backend_of("buffer_alloc", device);
+    *out = backend.allocate_buffer != nullptr ? backend.allocate_buffer(device.id, bytes)
+                                              : backend.allocate(device.id, bytes, nullptr);
   });
 }
 
 moeblas_status moeblas_buffer_free(moeblas_device device, void* buffer) {
   return guarded([&] {
-    if (buffer != nullptr) backend_of("buffer_free", device).release(device.id, buffer, nullptr);
+    if (buffer == nullptr) return;
+    const dispatch::Backend& backend = backend_of("buffer_free", device);
+    if (backend.release_buffer != nullptr) {
+      backend.release_buffer(device.id, buffer);
+    } else {
+      backend.release(device.id, buffer, nullptr);
+    }
   });
 }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
+#include "dispatch/ids.h"
 #include "dispatch/problem.h"
 #include "formats/float16.h"
 
@@ -45,37 +45,28 @@ inline void store_float(void* p, DType dtype, int64_t i, float value) {
   }
 }
 
-// count elements from `first`, `stride` apart, as float32.
+// count elements from `first`, `stride` apart, as float32. The dtype is decided outside the loop,
+// and rows without gaps have a loop of their own: both let it be vectorized.
 inline void load_floats(const void* p, DType dtype, int64_t first, int64_t stride, int64_t count,
                         float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = load_float(p, dtype, first + i * stride);
-}
-
-// Element i of an integer array; unsigned values beyond int64 become its largest value, which is
-// out of every range.
-inline int64_t load_integer(const void* p, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::i8:
-      return load_as<int8_t>(p, i);
-    case DType::i16:
-      return load_as<int16_t>(p, i);
-    case DType::i32:
-      return load_as<int32_t>(p, i);
-    case DType::u8:
-      return load_as<uint8_t>(p, i);
-    case DType::u16:
-      return load_as<uint16_t>(p, i);
-    case DType::u32:
-      return load_as<uint32_t>(p, i);
-    case DType::u64: {
-      const auto u = load_as<uint64_t>(p, i);
-      constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-      return static_cast<int64_t>(u < most ? u : most);
+  const auto load = [&](auto element) {
+    if (stride == 1) {
+      for (int64_t i = 0; i < count; ++i) out[i] = element(first + i);
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = element(first + i * stride);
     }
+  };
+  switch (dtype) {
+    case DType::f16:
+      return load([&](int64_t i) { return formats::float16_to_float(load_as<uint16_t>(p, i)); });
+    case DType::bf16:
+      return load([&](int64_t i) { return formats::bfloat16_to_float(load_as<uint16_t>(p, i)); });
     default:
-      return load_as<int64_t>(p, i);
+      return load([&](int64_t i) { return load_as<float>(p, i); });
   }
 }
+
+using dispatch::load_integer;
 
 inline float load_tensor_scale(const dispatch::TensorScale& scale, int64_t matrix) {
   return scale.data != nullptr ? load_as<float>(scale.data, matrix * scale.stride) : scale.host;

@@ -1,10 +1,7 @@
 // Which expert a routed pair belongs to.
 #pragma once
 
-#include <string>
-
 #include "cpu/elements.h"
-#include "moeblas/error.h"
 
 namespace moeblas::cpu {
 
@@ -16,11 +13,8 @@ inline int64_t local_expert(const char* op, const TensorView& ids, const TensorV
   const int64_t id = load_integer(ids.data, ids.dtype, token * ids.strides[0] + j * ids.strides[1]);
   const int64_t known = expert_map ? expert_map.shape[0] : experts;
   if (id < 0 || id >= known) {
-    if (check_ids && id != -1) {
-      throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + op + "] ids holds " +
-                                                std::to_string(id) + " at position " +
-                                                std::to_string(token * ids.shape[1] + j) +
-                                                ", expected -1 to " + std::to_string(known - 1));
+    if (check_ids) {
+      dispatch::require_in_range(op, "ids", token * ids.shape[1] + j, id, -1, known - 1);
     }
     return -1;
   }

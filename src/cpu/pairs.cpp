@@ -12,14 +12,7 @@ namespace {
 
 using dispatch::MatmulProblem;
 using dispatch::Positions;
-
-[[noreturn]] void fail_id(const MatmulProblem& p, const char* array, int64_t position,
-                          int64_t value, int64_t limit) {
-  throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + p.op + "] " + array + " holds " +
-                                            std::to_string(value) + " at position " +
-                                            std::to_string(position) + ", expected 0 to " +
-                                            std::to_string(limit));
-}
+using dispatch::require_in_range;
 
 int64_t position_at(const Positions& positions, int64_t at) {
   return positions.index != nullptr ? load_integer(positions.index, positions.dtype, at) : at;
@@ -60,8 +53,8 @@ void fill_by_position(const MatmulProblem& p, std::span<Pair> pairs) {
     const bool x_in = x >= 0 && x < x_count, w_in = w >= 0 && w < w_count;
     if (p.options.check_ids) {
       const auto at = static_cast<int64_t>(i);
-      if (!x_in) fail_id(p, p.x_position.name, at, x, x_count - 1);
-      if (!w_in) fail_id(p, p.w_position.name, at, w, w_count - 1);
+      require_in_range(p.op, p.x_position.name, at, x, 0, x_count - 1);
+      require_in_range(p.op, p.w_position.name, at, w, 0, w_count - 1);
     }
     const bool in = x_in && w_in;
     pairs[i] = {in ? w : kNoMatrix, in ? x : 0, walk.offset(2), walk.offset(3), 0, p.k};
@@ -95,8 +88,8 @@ void fill_by_segments(const MatmulProblem& p, std::span<Pair> pairs) {
         load_integer(p.segments.data, p.segments.dtype, at + p.segments.strides[batch]);
     if (p.options.check_ids) {
       const auto position = static_cast<int64_t>(i);
-      if (start < 0 || start > p.k) fail_id(p, "segments (start)", position, start, p.k);
-      if (end < 0 || end > p.k) fail_id(p, "segments (end)", position, end, p.k);
+      require_in_range(p.op, "segments (start)", position, start, 0, p.k);
+      require_in_range(p.op, "segments (end)", position, end, 0, p.k);
     }
     const int64_t k_begin = std::clamp<int64_t>(start, 0, p.k);
     const int64_t k_end = std::clamp<int64_t>(end, 0, p.k);

@@ -50,6 +50,7 @@ void permute(const PermuteProblem& p, dispatch::Workspace workspace) {
   for (int64_t e = 0; e < p.experts; ++e)
     store_as(p.offsets.data, e, static_cast<int32_t>(ends[e]));
   std::fill(source + used, source + pairs, -1);
+  if (p.hidden == 0) return;  // rows without memory
   const auto size = static_cast<int64_t>(size_of(p.x.dtype));
   threads::for_each_item(pairs, threads::num_threads(), [&](int64_t row, int) {
     if (source[row] < 0) {

@@ -12,9 +12,6 @@ namespace {
 
 using dispatch::RouteProblem;
 
-// Keeps 0 / 0 away where every chosen sigmoid underflows; too small to change any other sum.
-constexpr float kTiny = 1e-20f;
-
 // NaN is worse than every number.
 bool better(float a, float b) { return !std::isnan(a) && (std::isnan(b) || a > b); }
 
@@ -118,7 +115,8 @@ void route_token(const RouteProblem& p, int64_t t, const Scratch& s) {
   if (chosen_logits) softmax(s.weights, r.top_k);
   for (int j = 0; j < r.top_k; ++j) {
     float weight = s.weights[j];
-    if (r.normalize && !chosen_logits) weight /= sum + kTiny;
+    // Where every chosen sigmoid underflows the weights stay 0.
+    if (r.normalize && !chosen_logits && sum != 0.0f) weight /= sum;
     store_as(p.weights.data, t * p.weights.strides[0] + j, weight * r.scaling_factor);
   }
 }

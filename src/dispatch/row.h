@@ -142,10 +142,14 @@ struct Backend {
   std::span<const Row<FfnProblem>> ffn;
   // The capability of a device, or a sentence that says why it cannot be used.
   int (*capability)(int32_t device_id, Reason& why_not);
+  // Workspaces, in the order of the stream's work.
   void* (*allocate)(int32_t device_id, size_t bytes, void* stream);
   void (*release)(int32_t device_id, void* buffer, void* stream) noexcept;
   void (*copy)(void* to, const void* from, size_t bytes);  // either end may be host memory
   void (*describe)(char* text, size_t bytes);              // a line: what was found
+  // Memory for any stream; where there are no streams, the two above serve.
+  void* (*allocate_buffer)(int32_t device_id, size_t bytes) = nullptr;
+  void (*release_buffer)(int32_t device_id, void* buffer) noexcept = nullptr;
 };
 
 // Calls f("kind", table) for the table of every kind of problem.

@@ -2,12 +2,18 @@
 #include "registry/registry.h"
 
 #include "cpu/table.h"
+#ifdef MOEBLAS_HAS_CUDA
+#include "cuda/table.h"
+#endif
 
 namespace moeblas {
 
 std::span<const dispatch::Backend* const> backends() {
   static const dispatch::Backend* const all[] = {
       &cpu::backend(),
+#ifdef MOEBLAS_HAS_CUDA
+      &cuda::backend(),
+#endif
   };
   return all;
 }

@@ -25,3 +25,10 @@ struct CudaKernel {
 
 }  // namespace simt
 }  // namespace moeblas
+
+// The build's name for this file of kernels: what a list refers to, so that a linker which takes
+// only what is asked for takes the rows above.
+#ifdef MB_CUDA_FILE
+extern const int MB_CUDA_FILE;
+const int MB_CUDA_FILE = 1;
+#endif

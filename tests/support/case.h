@@ -90,7 +90,8 @@ struct Case {
   int threads = 1;
 };
 
-// One line.
+// One line; " label=dtype(shape)/(strides)", strides where there are gaps, "" if absent.
 std::string describe(const Case& c);
+std::string text(const char* label, const Layout& t);
 
 }  // namespace moeblas::test

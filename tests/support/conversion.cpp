@@ -70,37 +70,6 @@ float tensor_scale_of(const Case& c, const Operands& o, int64_t row) {
   return static_cast<float>(o.tensor_scale.get(c.tensor_scale.shape.ndim() == 0 ? 0 : row / rows));
 }
 
-void fill(const Case& c, Operands& o) {
-  Random random(c.seed ^ 0x1234567deadbeefu);
-  const int64_t numel = o.x.numel();
-  switch (c.op) {
-    case Op::quantize:
-      for (int64_t i = 0; i < numel; i += o.spec.group_size) {
-        fill_group(random, c, o.x, i, o.spec.group_size);
-      }
-      break;
-    case Op::dequantize: {
-      if (c.codes.shape.numel() == 0) break;
-      Case any = c;
-      if (any.values == Values::specials) any.values = Values::normal;
-      const int64_t rows = c.x.shape.first(c.x.shape.ndim() - 1).numel();
-      fill_quantized(random, any, o, 0, rows, 0);
-      break;
-    }
-    case Op::to_fp8:
-      for (int64_t i = 0; i < numel; ++i) fill_group(random, c, o.x, i, 1);
-      for (int64_t i = 0; i < numel; i += 3)
-        o.x.set(i, decode(kE4M3, static_cast<uint32_t>(random.below(256))));
-      break;
-    default:
-      for (int64_t i = 0; i < numel; ++i) *o.w.byte(i) = static_cast<uint8_t>(random.below(256));
-      break;
-  }
-  for (int64_t i = 0; c.tensor_scale.present && i < o.tensor_scale.numel(); ++i) {
-    o.tensor_scale.set(i, 0.01 + random.uniform());
-  }
-}
-
 bool same_float(const Operand& t, int64_t i, double expected) {
   const double rounded = round_to(float_format(t.view.dtype), expected), got = t.get(i);
   if (std::isnan(rounded)) return std::isnan(got);
@@ -189,7 +158,7 @@ std::string check_fp8(const Case& c, const Operands& o) {
 std::string run_once(const Case& c, Side side, uint8_t poison, int threads, const Options& options,
                      std::vector<uint8_t>& result) {
   Operands o = build(c, side, poison);
-  fill(c, o);
+  fill_conversion(c, o);
   const bool encode = c.op == Op::quantize || c.op == Op::to_fp8;
   const Operand* packed[] = {&o.w, &o.codes, &o.scales, &o.biases};
   const auto hash = [&] {
@@ -252,6 +221,37 @@ std::string check_infer(const Case& c, const Operands& o) {
 }
 
 }  // namespace
+
+void fill_conversion(const Case& c, Operands& o) {
+  Random random(c.seed ^ 0x1234567deadbeefu);
+  const int64_t numel = o.x.numel();
+  switch (c.op) {
+    case Op::quantize:
+      for (int64_t i = 0; i < numel; i += o.spec.group_size) {
+        fill_group(random, c, o.x, i, o.spec.group_size);
+      }
+      break;
+    case Op::dequantize: {
+      if (c.codes.shape.numel() == 0) break;
+      Case any = c;
+      if (any.values == Values::specials) any.values = Values::normal;
+      const int64_t rows = c.x.shape.first(c.x.shape.ndim() - 1).numel();
+      fill_quantized(random, any, o, 0, rows, 0);
+      break;
+    }
+    case Op::to_fp8:
+      for (int64_t i = 0; i < numel; ++i) fill_group(random, c, o.x, i, 1);
+      for (int64_t i = 0; i < numel; i += 3)
+        o.x.set(i, decode(kE4M3, static_cast<uint32_t>(random.below(256))));
+      break;
+    default:
+      for (int64_t i = 0; i < numel; ++i) *o.w.byte(i) = static_cast<uint8_t>(random.below(256));
+      break;
+  }
+  for (int64_t i = 0; c.tensor_scale.present && i < o.tensor_scale.numel(); ++i) {
+    o.tensor_scale.set(i, 0.01 + random.uniform());
+  }
+}
 
 Outcome run_conversion(const Case& c, const char* kernel) {
   Outcome outcome;

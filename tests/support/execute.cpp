@@ -69,14 +69,14 @@ std::string text(const Shape& shape) {
   return s.str();
 }
 
+}  // namespace
+
 std::string text(const char* label, const Layout& t) {
   if (!t.present) return "";
   std::string s = std::string(" ") + label + "=" + name(t.dtype) + text(t.shape);
   if (!(t.strides == contiguous_strides(t.shape))) s.append("/").append(text(t.strides));
   return s;
 }
-
-}  // namespace
 
 std::string describe(const Case& c) {
   std::ostringstream s;

@@ -30,6 +30,9 @@ void call(const Case& c, const Operands& o, const Options& options);
 // conversions to codec.h bit for bit. `kernel`: force this row.
 Outcome run_case(const Case& c, const char* kernel = nullptr);
 
+// Fills what a conversion reads, with groups that encoders trip over.
+void fill_conversion(const Case& c, Operands& o);
+
 // Conversions; run_case calls it.
 Outcome run_conversion(const Case& c, const char* kernel);
 

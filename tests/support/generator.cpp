@@ -48,19 +48,6 @@ int64_t draw_count(Random& random) {
   return random.one_in(40) ? 0 : random.pick<int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 13});
 }
 
-DType draw_integer(Random& random) { return kIntegers[random.below(std::size(kIntegers))]; }
-DType draw_float(Random& random) { return kFloats[random.below(std::size(kFloats))]; }
-
-// A shape that broadcasts to `result`: some dimensions 1, some leading ones missing.
-Shape draw_broadcast(Random& random, const Shape& result) {
-  const int drop = random.one_in(3) ? static_cast<int>(random.between(0, result.ndim())) : 0;
-  Shape shape;
-  for (int i = drop; i < result.ndim(); ++i) {
-    shape.push_back(random.one_in(4) ? 1 : result[i]);
-  }
-  return shape;
-}
-
 Shape joined(Shape shape, std::initializer_list<int64_t> more) {
   for (int64_t size : more) shape.push_back(size);
   return shape;
@@ -249,6 +236,18 @@ void limit_exponents(Case& c) {
 }
 
 }  // namespace
+
+DType draw_integer(Random& random) { return kIntegers[random.below(std::size(kIntegers))]; }
+DType draw_float(Random& random) { return kFloats[random.below(std::size(kFloats))]; }
+
+Shape draw_broadcast(Random& random, const Shape& result) {
+  const int drop = random.one_in(3) ? static_cast<int>(random.between(0, result.ndim())) : 0;
+  Shape shape;
+  for (int i = drop; i < result.ndim(); ++i) {
+    shape.push_back(random.one_in(4) ? 1 : result[i]);
+  }
+  return shape;
+}
 
 std::span<const QuantSpec> all_formats() {
   static const std::vector<QuantSpec> formats = [] {

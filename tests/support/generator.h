@@ -23,10 +23,18 @@ Case make_case(Op op, uint64_t seed);
 // The least number of values that fill whole groups and whole words.
 int64_t packed_unit(const QuantSpec& spec);
 
+DType draw_integer(Random& random);
+DType draw_float(Random& random);
+// A shape that broadcasts to `result`: some dimensions 1, some leading ones missing.
+Shape draw_broadcast(Random& random, const Shape& result);
+
 // Row-major, without gaps.
 Layout plain(DType dtype, const Shape& shape);
 // Drawn. unit_last: the last dimension has unit stride. input: strides of 0 are allowed.
 Layout drawn(Random& random, DType dtype, const Shape& shape, bool unit_last, bool input);
+
+// The strides by which a view of this layout is read as one of the larger `shape`.
+Shape broadcast_strides(const Layout& t, const Shape& shape);
 
 // Codes, scales, biases and a tensor_scale for weights of this logical shape.
 void add_weights(Random& random, Case& c, const Shape& logical, DType scale_dtype);

@@ -63,6 +63,15 @@ Layout drawn(Random& random, DType dtype, const Shape& shape, bool unit_last, bo
   return layout;
 }
 
+Shape broadcast_strides(const Layout& t, const Shape& shape) {
+  const int missing = shape.ndim() - t.shape.ndim();
+  Shape strides;
+  for (int i = 0; i < shape.ndim(); ++i) {
+    strides.push_back(i < missing || t.shape[i - missing] == 1 ? 0 : t.strides[i - missing]);
+  }
+  return strides;
+}
+
 void add_weights(Random& random, Case& c, const Shape& logical, DType scale_dtype) {
   const QuantSpec spec = c.format->resolved();
   const int last = logical.ndim() - 1;

@@ -86,19 +86,6 @@ int64_t out_of_range(Random& random, int64_t count) {
        std::numeric_limits<int64_t>::max(), int64_t{1} << 31, int64_t{1} << 32});
 }
 
-// Indices into `count` matrices.
-void fill_ids(Random& random, Ids kind, Operand& t, int64_t count) {
-  const int64_t one = count > 0 ? random.below(count) : 0;
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    int64_t id = count == 0 || kind == Ids::none || (kind == Ids::mixed && random.one_in(3))
-                     ? out_of_range(random, count)
-                 : kind == Ids::one    ? one
-                 : kind == Ids::sorted ? i * count / t.numel()
-                                       : random.below(count);
-    store_index(t.view.data, t.view.dtype, t.offset(i), id);
-  }
-}
-
 void fill_segments(Random& random, Ids kind, Operand& t, int64_t k) {
   const int64_t parts = t.numel() / 2;
   for (int64_t i = 0; i < parts; ++i) {
@@ -127,22 +114,6 @@ void fill_segments(Random& random, Ids kind, Operand& t, int64_t k) {
     }
     store_index(t.view.data, t.view.dtype, t.offset(2 * i), start);
     store_index(t.view.data, t.view.dtype, t.offset(2 * i + 1), end);
-  }
-}
-
-void fill_offsets(Random& random, Ids kind, Operand& t, int64_t rows) {
-  const int64_t experts = t.numel();
-  std::vector<int64_t> ends;
-  for (int64_t e = 0; e < experts; ++e) ends.push_back(random.between(0, rows));
-  const int64_t one = experts > 0 ? random.below(experts) : 0;
-  if (kind != Ids::mixed) std::sort(ends.begin(), ends.end());
-  for (int64_t e = 0; e < experts; ++e) {
-    int64_t end = ends[static_cast<size_t>(e)];
-    if (kind == Ids::sorted) end = (e + 1) * rows / experts;
-    if (kind == Ids::one) end = e < one ? 0 : rows;
-    if (kind == Ids::none) end = -random.between(0, 3);
-    if (kind == Ids::mixed && random.one_in(5)) end = out_of_range(random, rows);
-    store_index(t.view.data, t.view.dtype, t.offset(e), end);
   }
 }
 
@@ -201,6 +172,34 @@ void fill_product(Random& random, const Case& c, Operands& o) {
 }
 
 }  // namespace
+
+void fill_ids(Random& random, Ids kind, Operand& t, int64_t count) {
+  const int64_t one = count > 0 ? random.below(count) : 0;
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    int64_t id = count == 0 || kind == Ids::none || (kind == Ids::mixed && random.one_in(3))
+                     ? out_of_range(random, count)
+                 : kind == Ids::one    ? one
+                 : kind == Ids::sorted ? i * count / t.numel()
+                                       : random.below(count);
+    store_index(t.view.data, t.view.dtype, t.offset(i), id);
+  }
+}
+
+void fill_offsets(Random& random, Ids kind, Operand& t, int64_t rows) {
+  const int64_t experts = t.numel();
+  std::vector<int64_t> ends;
+  for (int64_t e = 0; e < experts; ++e) ends.push_back(random.between(0, rows));
+  const int64_t one = experts > 0 ? random.below(experts) : 0;
+  if (kind != Ids::mixed) std::sort(ends.begin(), ends.end());
+  for (int64_t e = 0; e < experts; ++e) {
+    int64_t end = ends[static_cast<size_t>(e)];
+    if (kind == Ids::sorted) end = (e + 1) * rows / experts;
+    if (kind == Ids::one) end = e < one ? 0 : rows;
+    if (kind == Ids::none) end = -random.between(0, 3);
+    if (kind == Ids::mixed && random.one_in(5)) end = out_of_range(random, rows);
+    store_index(t.view.data, t.view.dtype, t.offset(e), end);
+  }
+}
 
 Operand::Operand(const Layout& layout, Side side, uint8_t fill) {
   if (!layout.present) return;

@@ -53,6 +53,10 @@ void fill_floats(Random& random, const Case& c, Operand& t, int64_t first, int64
 void fill_quantized(Random& random, const Case& c, Operands& o, int64_t first_row, int64_t rows,
                     int64_t matrix);
 
+// Indices into `count` matrices; the ends of each expert's rows.
+void fill_ids(Random& random, Ids kind, Operand& t, int64_t count);
+void fill_offsets(Random& random, Ids kind, Operand& t, int64_t rows);
+
 // The first byte that is neither an element of `t` nor still `fill`, in words; "" if there is none.
 std::string stray_write(const Operand& t, uint8_t fill);
 // The elements' bytes in row-major order.

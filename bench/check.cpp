@@ -1,0 +1,72 @@
+#include "bench/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "bench/data.h"
+
+namespace moeblas::bench {
+
+void Verdict::fail(std::string why) {
+  if (right) message = std::move(why);
+  right = false;
+}
+
+void Verdict::add(double got, double expected, double limit,
+                  const std::function<std::string()>& where) {
+  ++samples;
+  const double error = std::abs(got - expected);
+  // Written so that NaN is wrong.
+  if (error <= limit) {
+    if (limit > 0) worst = std::max(worst, error / limit);
+    return;
+  }
+  worst = std::max(worst, limit > 0 && std::isfinite(error) ? error / limit : HUGE_VAL);
+  char text[160];
+  std::snprintf(text, sizeof text, " is %.9g, expected %.9g, off by %.3g where %.3g is allowed",
+                got, expected, error, limit);
+  fail(where() + text);
+}
+
+void Sum::add(double x, double w, double m) {
+  y += x * w;
+  magnitude += std::abs(x) * m;
+  magnitude_square += x * m * (x * m);
+  weight_square += x * w * (x * w);
+}
+
+double unit_roundoff(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
+
+double error_limit(const Sum& sum, const Precise& p) {
+  constexpr double u32 = 0x1p-24, kSigmas = 6;
+  // int8 activations in blocks of 32 are off by about 1 % (0.5 % to 1.2 % was measured).
+  constexpr double kFast = 0x1p-6;
+  const bool rounds_weights = p.spec && p.spec->mode == Mode::affine && p.dtype != DType::f32 &&
+                              p.precision != Precision::exact;
+  const double uw = rounds_weights ? unit_roundoff(p.dtype) : 0;
+  const double ux = p.precision == Precision::fast ? kFast : 0;
+  // A few roundings come on top of the K additions: decoding, scaling, the fold of partial sums.
+  const double additions = static_cast<double>(p.k) + 8;
+  const double certain = (additions * u32 + uw + ux) * sum.magnitude;
+  const double likely = kSigmas * std::sqrt(additions * u32 * u32 * sum.magnitude_square +
+                                            (uw * uw + ux * ux) * sum.weight_square);
+  // The smallest subnormal step of the output, for sums next to zero.
+  const double step = p.dtype == DType::f16 ? 0x1p-24 : 0x1p-133;
+  return std::min(certain, likely) + unit_roundoff(p.dtype) * std::abs(sum.y) * 1.0625 + step;
+}
+
+void require_finite(std::span<const uint8_t> bytes, DType dtype, Verdict& verdict) {
+  const auto count = static_cast<int64_t>(bytes.size() / size_of(dtype));
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = load_float(bytes.data(), dtype, i);
+    if (std::isfinite(value)) continue;
+    verdict.fail("output " + std::to_string(i) + " is " + std::to_string(value) +
+                 ": not written, or not finite");
+    return;
+  }
+}
+
+}  // namespace moeblas::bench

@@ -1,0 +1,100 @@
+#include "bench/cpu_ceilings.h"
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "bench/pages.h"
+
+namespace moeblas::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPasses = 7;
+constexpr double kComputeSeconds = 0.004;  // of one pass
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Runs work(thread) on all threads at once, kPasses times; the shortest time from the common start
+// to the last thread's end. A ceiling is what the machine can do, so the best pass counts.
+double best_pass(int threads, const std::function<void(int)>& work) {
+  std::barrier gate(threads);
+  double best = 0;
+  const auto run = [&](int thread) {
+    for (int pass = 0; pass <= kPasses; ++pass) {
+      gate.arrive_and_wait();
+      const auto start = Clock::now();
+      work(thread);
+      gate.arrive_and_wait();
+      const double seconds = seconds_since(start);
+      // Pass 0 touches the pages and wakes the units.
+      if (thread == 0 && pass > 0) best = best == 0 ? seconds : std::min(best, seconds);
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+  run(0);
+  return best;
+}
+
+// FLOP/s of all threads together.
+double arithmetic(int threads, double (*loop)(int64_t)) {
+  if (loop == nullptr) return 0;
+  int64_t steps = 1024;
+  for (;; steps *= 2) {
+    const auto start = Clock::now();
+    loop(steps);
+    if (seconds_since(start) >= kComputeSeconds) break;
+  }
+  std::vector<double> flop(static_cast<size_t>(threads), 0.0);
+  const double seconds =
+      best_pass(threads, [&](int thread) { flop[static_cast<size_t>(thread)] = loop(steps); });
+  double total = 0;
+  for (double f : flop) total += f;
+  return total / seconds;
+}
+
+}  // namespace
+
+Ceilings measure_cpu_ceilings(int threads, int64_t bytes) {
+  const cpu_loops::Loops loops = cpu_loops::best();
+  Ceilings c;
+  c.isa = loops.isa;
+  c.f32 = arithmetic(threads, loops.f32);
+  c.bf16_dot = arithmetic(threads, loops.bf16_dot);
+
+  // One stream per thread, each in pages of its own. Written first: pages that were never written
+  // may all be one page of zeros.
+  const int64_t part = (bytes / threads + (2 << 20) - 1) >> 21 << 21;
+  const auto count = part / static_cast<int64_t>(sizeof(float));
+  const Memory memory = allocate_pages(part * threads);
+  const auto stream = [&](int thread) {
+    return static_cast<float*>(memory.get()) + thread * count;
+  };
+  std::vector<float> sums(static_cast<size_t>(threads) * 16);  // a cache line each
+  {
+    std::vector<std::jthread> writers;
+    for (int thread = 0; thread < threads; ++thread) {
+      writers.emplace_back(
+          [&, thread] { std::memset(stream(thread), 0, static_cast<size_t>(part)); });
+    }
+  }
+  const double read = best_pass(threads, [&](int thread) {
+    sums[static_cast<size_t>(thread) * 16] += loops.read(stream(thread), count);
+  });
+  c.read = static_cast<double>(part * threads) / read;
+  // The first half of a stream to its second half.
+  const double copy = best_pass(threads, [&](int thread) {
+    loops.copy(stream(thread) + count / 2, stream(thread), count / 2);
+  });
+  c.copy = static_cast<double>(part * threads) / copy;
+  return c;
+}
+
+}  // namespace moeblas::bench

@@ -1,0 +1,38 @@
+// The operations that the bench knows: one row each. A new one is a row here and a file in ops/.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "bench/case.h"
+
+namespace moeblas::bench {
+
+constexpr unsigned kind_bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
+
+struct Operation {
+  const char* name;
+  unsigned kinds;  // of shapes that it takes, as bits
+  // Which of a case's choices mean something to it; the others are not varied.
+  bool takes_format;
+  bool takes_tokens;
+  bool takes_routing;
+  std::unique_ptr<Case> (*make)(Device& device, const CaseSpec& spec);
+};
+
+std::span<const Operation> operations();
+// Throws std::invalid_argument with the list.
+const Operation& find_operation(std::string_view name);
+
+std::unique_ptr<Case> make_quantized_matmul(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_gather_qmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_gather_qmv(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_gather_mm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_grouped_mm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_grouped_qmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_segmented_mm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_quantize(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_dequantize(Device& device, const CaseSpec& spec);
+
+}  // namespace moeblas::bench

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Draws a roofline from the JSON files that `moeblas bench --json` writes.
+
+    bench/plot.py run.json [more.json ...] -o roofline.svg
+
+Arithmetic intensity (FLOP per necessary byte) against GFLOP/s, both logarithmic. The roofs are the
+run's own: the read bandwidth and the float32 and bfloat16 ceilings that were measured around each
+group (the highest of the run). Every (case, kernel) is a numbered point, with its name in the list
+beside the plot. Runs on different devices or numbers of threads have roofs of their own. Conversions
+do no counted arithmetic and are left out.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+
+def roofs_of(runs):
+    """{(device, threads): {ceiling: the highest over groups, before and after}}"""
+    values = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for result in run["results"]:
+            group = run["groups"][result["group"]]
+            roof = values[(run["device"]["model"], result["threads"])]
+            for when in ("ceilings_before", "ceilings_after"):
+                for name in ("read_bytes_per_s", "f32_flop_per_s", "bf16_dot_flop_per_s"):
+                    roof[name].append(group[when][name])
+    return {key: {name: max(v) for name, v in roof.items()} for key, roof in values.items()}
+
+
+def draw_roof(axes, roof, intensities, name, style):
+    read = roof["read_bytes_per_s"]
+    low, high = min(intensities) / 2, max(intensities) * 2
+    for unit, peak in (("f32", roof["f32_flop_per_s"]), ("bf16 dot", roof["bf16_dot_flop_per_s"])):
+        if peak <= 0:
+            continue
+        ridge = peak / read
+        end = max(high, 2 * ridge)
+        xs = [min(low, ridge / 2), ridge, end]
+        ys = [min(x * read, peak) / 1e9 for x in xs]
+        axes.plot(xs, ys, style, color="0.35", linewidth=1)
+        axes.annotate(f"{unit} {peak / 1e9:.0f} GFLOP/s", (end, peak / 1e9), fontsize=7,
+                      ha="right", va="bottom")
+    x = min(low, roof["f32_flop_per_s"] / read / 2)
+    axes.annotate(f"{name}: read {read / 1e9:.1f} GB/s", (x, x * read / 1e9), fontsize=7,
+                  rotation=35, rotation_mode="anchor", va="bottom")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", help="JSON of moeblas bench")
+    parser.add_argument("-o", "--output", default="roofline.png", help=".png or .svg")
+    args = parser.parse_args()
+
+    runs = []
+    for name in args.files:
+        with open(name, encoding="utf-8") as file:
+            run = json.load(file)
+        if run.get("schema") != 1:
+            parser.error(f"{name}: schema {run.get('schema')}, expected 1")
+        runs.append(run)
+
+    points = defaultdict(list)  # by kernel: (number, intensity, GFLOP/s)
+    names = []
+    for run in runs:
+        for result in run["results"]:
+            work = result["work"]
+            if work["flop"] == 0:
+                continue
+            intensity = work["flop"] / (work["read_bytes"] + work["write_bytes"])
+            share = 100 * result["floor"]["share"]
+            names.append(f"{result['name']} {result['threads']}T: {share:.3g} %")
+            points[result["kernel"]].append((len(names), intensity, result["flop_per_s"] / 1e9))
+    if not points:
+        parser.error("no products in these files")
+
+    figure, axes = plt.subplots(figsize=(14, 7))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    intensities = [p[1] for ps in points.values() for p in ps]
+    styles = ["-", "--", ":", "-."]
+    for i, ((device, threads), roof) in enumerate(sorted(roofs_of(runs).items())):
+        draw_roof(axes, roof, intensities, f"{device}, {threads} threads", styles[i % len(styles)])
+    markers = "osD^v<>Pp*"
+    for i, (kernel, ps) in enumerate(sorted(points.items())):
+        axes.plot([p[1] for p in ps], [p[2] for p in ps], markers[i % len(markers)], markersize=5,
+                  label=kernel)
+        for number, x, y in ps:
+            axes.annotate(str(number), (x, y), fontsize=7, xytext=(4, 2),
+                          textcoords="offset points")
+    listing = "\n".join(f"{i:3} {name}" for i, name in enumerate(names, 1))
+    axes.text(1.02, 1.0, "share of the floor\n" + listing, transform=axes.transAxes, va="top",
+              family="monospace", fontsize=min(7, 500 / (len(names) + 2)))
+    axes.set_xlabel("FLOP per necessary byte")
+    axes.set_ylabel("GFLOP/s")
+    commits = sorted({run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "")
+                      for run in runs})
+    dates = sorted({run["date"][:10] for run in runs})
+    axes.set_title(f"moeblas {', '.join(commits)}, {', '.join(dates)}", fontsize=10)
+    axes.grid(True, which="both", linewidth=0.3, alpha=0.6)
+    axes.legend(loc="upper left", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(args.output, dpi=160, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()

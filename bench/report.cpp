@@ -1,0 +1,177 @@
+#include "bench/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "bench/build_info.h"
+#include "bench/operations.h"
+
+namespace moeblas::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+double load_average() {
+  double load[1] = {0};
+  return getloadavg(load, 1) == 1 ? load[0] : 0;
+}
+
+Json to_json(const Ceilings& c) {
+  return {{"read_bytes_per_s", c.read},
+          {"copy_bytes_per_s", c.copy},
+          {"f32_flop_per_s", c.f32},
+          {"bf16_dot_flop_per_s", c.bf16_dot},
+          {"isa", c.isa}};
+}
+
+// What means nothing to the operation is null.
+Json case_json(const Record& r) {
+  const Operation& op = find_operation(r.spec.op);
+  const auto if_taken = [](bool taken, Json value) { return taken ? std::move(value) : Json(); };
+  const bool affine = op.takes_format && r.spec.format.mode == Mode::affine;
+  Json j{{"name", describe(r.spec)},
+         {"op", r.spec.op},
+         {"shape", r.spec.shape.name},
+         {"projection", if_taken(r.spec.shape.kind == Kind::moe, r.spec.projection)},
+         {"tokens", if_taken(op.takes_tokens, r.spec.tokens)},
+         {"format", if_taken(op.takes_format, format_name(r.spec.format))},
+         {"dtype", name(r.spec.dtype)},
+         {"scale_dtype", if_taken(affine, name(r.spec.scale_dtype))},
+         {"routing", if_taken(op.takes_routing, name(r.spec.routing))},
+         {"seed", r.spec.seed}};
+  for (const auto& [key, value] : r.sizes) j["sizes"][key] = value;
+  j["kernel"] = r.kernel;
+  j["threads"] = r.threads;
+  return j;
+}
+
+Json record_json(const Record& r, const Group& g) {
+  Json j = case_json(r);
+  const Floor floor = floor_of(r, g);
+  const double median = r.samples.median();
+  j["group"] = r.group;
+  j["buffer_sets"] = r.sets;
+  j["rotated_bytes"] = r.sets * r.work.bytes();
+  j["workspace_bytes"] = r.workspace_bytes;
+  j["work"] = {{"read_bytes", r.work.read_bytes},
+               {"write_bytes", r.work.write_bytes},
+               {"flop", r.work.flop}};
+  j["check"] = {{"samples", r.verdict.samples}, {"worst_error_over_limit", r.verdict.worst}};
+  j["seconds"] = {{"median", median},
+                  {"min", r.samples.quantile(0)},
+                  {"max", r.samples.quantile(1)},
+                  {"q1", r.samples.quantile(0.25)},
+                  {"q3", r.samples.quantile(0.75)},
+                  {"calls_per_sample", r.samples.calls},
+                  {"samples", r.samples.seconds}};
+  j["bytes_per_s"] = static_cast<double>(r.work.bytes()) / median;
+  j["flop_per_s"] = static_cast<double>(r.work.flop) / median;
+  j["floor"] = {
+      {"seconds", floor.seconds}, {"bound", floor.bound}, {"share", floor.seconds / median}};
+  return j;
+}
+
+}  // namespace
+
+void print_header(const Run& run) {
+  std::printf("%s: %s, last-level cache %.0f MiB; moeblas %s, %s%s, %s, %s\n",
+              run.device_kind.c_str(), run.device_model.c_str(),
+              static_cast<double>(run.cache_bytes) / (1 << 20), moeblas_version(), kBuild.commit,
+              kBuild.dirty ? " (dirty)" : "", kBuild.compiler, utc_now().c_str());
+}
+
+void print_group(const Run& run, size_t group) {
+  const Group& g = run.groups[group];
+  int threads = 0;
+  size_t width = 4, kernel_width = 6;
+  for (const Record& r : run.records) {
+    if (r.group != group) continue;
+    threads = r.threads;
+    width = std::max(width, describe(r.spec).size());
+    kernel_width = std::max(kernel_width, r.kernel.size());
+  }
+  if (threads == 0) return;
+  const auto pair = [](double a, double b) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%.1f/%.1f", a * 1e-9, b * 1e-9);
+    return std::string(text);
+  };
+  std::printf(
+      "\n%d threads; ceilings before/after: read %s GB/s, copy %s GB/s, f32 %s GFLOP/s, "
+      "bf16 dot %s GFLOP/s (%s)%s\n",
+      threads, pair(g.before.read, g.after.read).c_str(), pair(g.before.copy, g.after.copy).c_str(),
+      pair(g.before.f32, g.after.f32).c_str(), pair(g.before.bf16_dot, g.after.bf16_dot).c_str(),
+      g.before.isa.c_str(),
+      g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %s\n", static_cast<int>(width), "case",
+              static_cast<int>(kernel_width), "kernel", "us", "IQR", "GB/s", "GFLOP/s", "floor us",
+              "share", "bound");
+  for (const Record& r : run.records) {
+    if (r.group != group) continue;
+    const Floor floor = floor_of(r, g);
+    const double median = r.samples.median();
+    const double iqr = (r.samples.quantile(0.75) - r.samples.quantile(0.25)) / median;
+    std::printf("%-*s  %-*s %12.1f %5.1f%% %9.2f %9.2f %12.1f %6.1f%% %s\n",
+                static_cast<int>(width), describe(r.spec).c_str(), static_cast<int>(kernel_width),
+                r.kernel.c_str(), median * 1e6, 100 * iqr,
+                static_cast<double>(r.work.bytes()) / median * 1e-9,
+                static_cast<double>(r.work.flop) / median * 1e-9, floor.seconds * 1e6,
+                100 * floor.seconds / median, floor.bound);
+  }
+  std::fflush(stdout);
+}
+
+std::string to_json(const Run& run) {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  Json j{{"schema", 1},
+         {"date", utc_now()},
+         {"host", host},
+         {"device",
+          {{"kind", run.device_kind},
+           {"model", run.device_model},
+           {"cache_bytes", run.cache_bytes},
+           {"load_average", load_average()}}},
+         {"library",
+          {{"version", moeblas_version()},
+           {"commit", kBuild.commit},
+           {"dirty", kBuild.dirty},
+           {"compiler", kBuild.compiler},
+           {"build_type", kBuild.type}}},
+         {"precision", run.precision},
+         {"deterministic", run.deterministic}};
+  j["groups"] = Json::array();
+  for (const Group& g : run.groups) {
+    j["groups"].push_back({{"ceilings_before", to_json(g.before)},
+                           {"ceilings_after", to_json(g.after)},
+                           {"change", g.gap}});
+  }
+  j["results"] = Json::array();
+  for (const Record& r : run.records) {
+    j["results"].push_back(record_json(r, run.groups[r.group]));
+  }
+  j["wrong"] = Json::array();
+  for (const Record& r : run.wrong) {
+    Json w = case_json(r);
+    w["message"] = r.verdict.message;
+    j["wrong"].push_back(std::move(w));
+  }
+  j["skipped"] = Json::array();
+  for (const Skip& s : run.skipped) j["skipped"].push_back({{"name", s.what}, {"why", s.why}});
+  return j.dump(1) + "\n";
+}
+
+}  // namespace moeblas::bench

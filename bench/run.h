@@ -1,0 +1,97 @@
+// A run of the bench: from settings to records, through checks and timings.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/case.h"
+
+namespace moeblas::bench {
+
+struct Settings {
+  std::vector<std::string> ops{"gather_qmm"};
+  std::vector<std::string> shapes;  // names, or lines of the shapes file; none: the first that fits
+  std::string projection = "gate_up";
+  std::vector<int64_t> tokens{1, 16};
+  std::vector<std::string> modes;  // none: the format of the shape
+  std::vector<int> bits{0};        // 0: the mode's default
+  std::vector<int> group_sizes{0};
+  std::vector<std::string> dtypes{"bfloat16"};
+  std::string scale_dtype = "bfloat16";
+  std::vector<std::string> routings{"uniform"};
+  std::string precision = "native";
+  bool deterministic = false;
+  std::vector<std::string> kernels;  // rows by name
+  std::string rows = "chosen";       // chosen: what the library would use; all: every row that can
+  std::vector<int> threads{0};       // 0: the library's default
+  Budget budget;
+  int64_t rotate_bytes = -1;  // -1: three times the last-level cache
+  uint64_t seed = 1;
+  std::string shapes_file;  // empty: the one that was built in
+  std::string json_file;    // empty: none
+  Tamper tamper;            // for tests: spoils outputs before they are checked
+};
+
+// One (case, kernel).
+struct Record {
+  CaseSpec spec;
+  Sizes sizes;
+  Work work;
+  bool copies = false;
+  std::string kernel;
+  int threads = 0;
+  int64_t sets = 0;
+  int64_t workspace_bytes = 0;
+  size_t group = 0;  // the records that were timed together
+  Verdict verdict;
+  Samples samples;
+};
+
+// Records that were interleaved, and the machine before and after them.
+struct Group {
+  Ceilings before, after;
+  double gap = 0;  // the larger of the relative changes of read and f32
+};
+
+// What could not be timed, and why.
+struct Skip {
+  std::string what, why;
+};
+
+struct Run {
+  std::string device_kind, device_model;
+  int64_t cache_bytes = 0;
+  std::string precision;
+  bool deterministic = false;
+  std::vector<Group> groups;
+  std::vector<Record> records;  // right answers, timed
+  std::vector<Record> wrong;    // wrong answers, not timed
+  std::vector<Skip> skipped;
+};
+
+// The least time that a record's work can take on its group's ceilings (the higher of before
+// and after: what else runs can only lower a ceiling), and which ceiling that is.
+struct Floor {
+  double seconds = 0;
+  const char* bound = "";  // "read", "copy", "f32", "bf16_dot"
+};
+Floor floor_of(const Record& record, const Group& group);
+
+// "gather_qmm qwen3-30b-a3b gate_up T=16 affine4g64 bfloat16 uniform"
+std::string describe(const CaseSpec& spec);
+
+// Runs everything; `progress` gets each group as it is finished. Throws std::invalid_argument for
+// settings that name nothing.
+Run run(const Settings& settings,
+        const std::function<void(const Run&, size_t group)>& progress = {});
+
+// run, printed to stdout and written to settings.json_file. True if no answer was wrong and
+// something was timed.
+bool run_and_report(const Settings& settings);
+
+// The shapes, operations and routings, for --list.
+void print_list(const Settings& settings);
+
+}  // namespace moeblas::bench

@@ -1,0 +1,80 @@
+// moeblas bench: checks answers, then times kernels against what the machine can do.
+#include "bench/run.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "commands.h"
+
+namespace moeblas::cli {
+namespace {
+
+void run_bench(const bench::Settings& settings) {
+  bool right = false;
+  try {
+    right = bench::run_and_report(settings);
+  } catch (const std::invalid_argument& e) {
+    throw CLI::ValidationError("bench", e.what());
+  }
+  if (!right) throw CLI::RuntimeError(1);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Check and time kernels on real models' shapes");
+  auto s = std::make_shared<bench::Settings>();
+  auto list = std::make_shared<bool>(false);
+  auto rotate_mib = std::make_shared<int64_t>(-1);
+  command->add_flag("--list", *list, "Operations, shapes and routings; runs nothing");
+  command->add_option("--op", s->ops, "Operations")->delimiter(',');
+  // One list: a model is a shape with experts.
+  command
+      ->add_option("--shape,--model", s->shapes,
+                   "Names from the shapes file (the beginning of one is enough), 'all', or an "
+                   "entry: 'dense mine n=64 k=128'; default: the first that fits")
+      ->delimiter(',');
+  command->add_option("--projection", s->projection, "Of a model: gate_up, gate or down");
+  command->add_option("--tokens", s->tokens, "Numbers of tokens")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--mode", s->modes,
+                   "affine, mxfp4, mxfp8, nvfp4, or with width and group, affine8g32; default: "
+                   "what the model's checkpoint holds")
+      ->delimiter(',');
+  command->add_option("--bits", s->bits, "Bits per code (0: the mode's default)")->delimiter(',');
+  command->add_option("--group-size", s->group_sizes, "Values per scale (0: the mode's default)")
+      ->delimiter(',');
+  command->add_option("--dtype", s->dtypes, "Of activations: float32, float16, bfloat16")
+      ->delimiter(',');
+  command->add_option("--scale-dtype", s->scale_dtype, "Of affine scales");
+  command->add_option("--routing", s->routings, "uniform, zipf, skewed")->delimiter(',');
+  command->add_option("--precision", s->precision, "native, exact or fast");
+  command->add_flag("--deterministic", s->deterministic, "Rows must not depend on other rows");
+  command->add_option("--kernel", s->kernels, "Rows of the dispatch table, by name")
+      ->delimiter(',');
+  command->add_option("--rows", s->rows,
+                      "chosen: the row that the library picks; all: every row "
+                      "that takes the problem");
+  command->add_option("--threads", s->threads, "Numbers of threads (0: the default)")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--repeats", s->budget.repeats, "Samples of each row")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seconds", s->budget.seconds, "Of each row at most; 3 samples at least")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--rotate", *rotate_mib,
+                      "MiB that calls walk through before they come back to a buffer (default: "
+                      "three last-level caches; 0: one buffer set)");
+  command->add_option("--seed", s->seed, "Of data and routing");
+  command->add_option("--shapes-file", s->shapes_file, "In place of the built-in shapes/moe.txt")
+      ->check(CLI::ExistingFile);
+  command->add_option("--json", s->json_file, "Write the results to this file");
+  command->callback([=] {
+    if (*rotate_mib >= 0) s->rotate_bytes = *rotate_mib << 20;
+    *list ? bench::print_list(*s) : run_bench(*s);
+  });
+}
+
+}  // namespace moeblas::cli

@@ -1,0 +1,71 @@
+# The CUDA backend: whether it is built, for what, and how kernel text becomes objects.
+#
+#   MOEBLAS_CUDA                 AUTO: where nvcc is found; ON: required; OFF
+#   MOEBLAS_CUDA_ARCHITECTURES   as CMake writes them; one makes for a quick build
+set(MOEBLAS_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE MOEBLAS_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(MOEBLAS_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
+  "Code for Ampere and Hopper, and text that drivers compile for what came later")
+
+set(MOEBLAS_HAS_CUDA OFF)
+if(MOEBLAS_CUDA STREQUAL AUTO OR MOEBLAS_CUDA)
+  find_program(MOEBLAS_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  mark_as_advanced(MOEBLAS_NVCC)
+  if(MOEBLAS_NVCC OR CMAKE_CUDA_COMPILER)
+    set(MOEBLAS_HAS_CUDA ON)
+  elseif(MOEBLAS_CUDA STREQUAL AUTO)
+    message(STATUS "moeblas: no nvcc, so CUDA is left out (MOEBLAS_CUDA=ON makes this an error)")
+  else()
+    message(FATAL_ERROR "moeblas: MOEBLAS_CUDA=ON needs nvcc (CMAKE_CUDA_COMPILER names one)")
+  endif()
+else()
+  message(STATUS "moeblas: CUDA is left out (MOEBLAS_CUDA=OFF)")
+endif()
+
+if(MOEBLAS_HAS_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${MOEBLAS_NVCC})
+  endif()
+  # Its own choice can be another compiler than the one that builds the rest.
+  if(NOT CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${MOEBLAS_CUDA_ARCHITECTURES})
+  # The runtime comes from CUDA::cudart_static, by name, so that C++ does the linking.
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+  if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  message(STATUS "moeblas: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, code for ${MOEBLAS_CUDA_ARCHITECTURES}")
+endif()
+
+# moeblas_cuda_kernels(target FILES...): objects of kernel text, and the source that refers to each
+# of them. Nothing else does - kernels are found by name - so that without it a linker would take
+# none from a static library.
+function(moeblas_cuda_kernels target)
+  set(declarations "")
+  set(addresses "")
+  foreach(file ${ARGN})
+    get_filename_component(stem ${file} NAME_WE)
+    set(symbol moeblas_cuda_kernels_of_${stem})
+    set_source_files_properties(${file} PROPERTIES LANGUAGE CUDA
+      COMPILE_DEFINITIONS MB_CUDA_FILE=${symbol})
+    string(APPEND declarations "extern const int ${symbol};\n")
+    string(APPEND addresses "    &${symbol},\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_files.cpp CONTENT
+    "${declarations}\nextern const int* const ${target}_files[];\nconst int* const ${target}_files[] = {\n${addresses}    nullptr,\n};\n")
+  add_library(${target} OBJECT ${ARGN} ${CMAKE_CURRENT_BINARY_DIR}/${target}_files.cpp)
+  target_link_libraries(${target} PRIVATE moeblas_simt_headers)
+  target_compile_features(${target} PRIVATE cuda_std_17 cxx_std_20)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
+    # Fused multiply-add is the products' to use: the formats ask for single roundings by name.
+    -fmad=true -Xcompiler=-Wall,-Wextra,-Wno-psabi,-ffp-contract=off
+    # Of several architectures, all at once.
+    --threads=0
+    $<$<BOOL:${MOEBLAS_WERROR}>:-Werror=all-warnings>>)
+endfunction()

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "dispatch/row.h"
+
+namespace moeblas::cuda {
+
+const dispatch::Backend& backend();
+
+}  // namespace moeblas::cuda

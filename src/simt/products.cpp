@@ -1,0 +1,223 @@
+#include "simt/products.h"
+
+#include <algorithm>
+#include <string>
+
+#include "formats/formats.h"
+#include "moeblas/error.h"
+#include "simt/pairs_plan.h"
+
+namespace moeblas::simt {
+namespace {
+
+using dispatch::Form;
+using dispatch::MatmulProblem;
+using dispatch::Reason;
+
+// Constants of qmv.metal and qmm_tile.h.
+constexpr uint32_t kQmvTileRows = 4;
+constexpr uint32_t kQmvCols = 16;
+constexpr uint32_t kQmmTileRows = 64;
+constexpr uint32_t kQmmCols = 64;
+constexpr uint32_t kThreads = 128;
+
+// Above so many rows per matrix, decoding w once per 64 rows is worth more than reading x once.
+constexpr int64_t kQmvRowsPerMatrix = 8;
+
+// The names of a family's instances: formats in the order of format_index, then f32, f16, bf16.
+struct Names {
+  const char* of[10][3];
+};
+#define MB_NAMES_OF(family, format) \
+  {family "_simt_" format "_f32", family "_simt_" format "_f16", family "_simt_" format "_bf16"}
+#define MB_NAMES(family)                                                  \
+  {                                                                       \
+    {                                                                     \
+      MB_NAMES_OF(family, "affine2"), MB_NAMES_OF(family, "affine3"),     \
+          MB_NAMES_OF(family, "affine4"), MB_NAMES_OF(family, "affine5"), \
+          MB_NAMES_OF(family, "affine6"), MB_NAMES_OF(family, "affine8"), \
+          MB_NAMES_OF(family, "mxfp4"), MB_NAMES_OF(family, "mxfp8"),     \
+          MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")      \
+    }                                                                     \
+  }
+constexpr Names kQmvNames = MB_NAMES("qmv");
+constexpr Names kQmmNames = MB_NAMES("qmm");
+constexpr Names kQqmmNames = MB_NAMES("qqmm");
+
+template <class... F>
+size_t format_index(formats::FormatList<F...>, Mode mode, int bits) {
+  size_t i = 0;
+  ((formats::is_format<F>(mode, bits) || (++i, false)) || ...);
+  return i;  // the number of formats: dense
+}
+
+const char* kernel_of(const Names& names, const MatmulProblem& p) {
+  const size_t format = p.w.form == Form::dense
+                            ? 9
+                            : format_index(formats::AllFormats{}, p.w.spec->mode, p.w.spec->bits);
+  return names.of[format][static_cast<size_t>(p.dtype())];
+}
+
+void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), to); }
+
+// The largest power of two up to 16 that divides where every row begins.
+int32_t alignment_of(const dispatch::Matrices& m) {
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) | 16u;
+  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride);
+  return static_cast<int32_t>(bits & (~bits + 1));
+}
+
+ScaleParams scale_params(const dispatch::Operand& operand) {
+  ScaleParams s{};
+  s.row_stride = operand.scales.row_stride;
+  if (operand.scale_layout != ScaleLayout::rows) s.padded = operand.scales.cols;
+  s.tensor_scale = operand.tensor_scale.host;
+  s.tensor_scale_step = operand.tensor_scale.stride;
+  s.on_device = operand.tensor_scale.data != nullptr;
+  s.type = static_cast<int32_t>(operand.scales.dtype);
+  return s;
+}
+
+int32_t group_of(const dispatch::Operand& operand) {
+  return operand.spec ? operand.spec->group_size : 0;
+}
+
+XParams x_params(const MatmulProblem& p) {
+  XParams x{};
+  x.scale = scale_params(p.x);
+  x.row_stride = p.x.values.row_stride;
+  x.col_stride = p.x.values.col_stride;
+  x.form = static_cast<int32_t>(p.x.form);
+  x.group = group_of(p.x);
+  x.type = static_cast<int32_t>(p.x.values.dtype);
+  return x;
+}
+
+WParams w_params(const MatmulProblem& p) {
+  const dispatch::Matrices& m = p.w.values;
+  WParams w{};
+  w.scale = scale_params(p.w);
+  const bool rows_are_n = p.transpose || p.w.form == Form::packed;
+  w.n_stride = rows_are_n ? m.row_stride : m.col_stride;
+  w.k_stride = rows_are_n ? m.col_stride : m.row_stride;
+  w.bias_row_stride = p.w.biases.row_stride;
+  copy(m.batch, w.shape);
+  copy(m.batch_stride, w.stride);
+  copy(p.w.scales.batch_stride, w.scale_stride);
+  copy(p.w.biases.batch_stride, w.bias_stride);
+  copy(p.epilogue.bias.batch_stride, w.added_stride);
+  w.ndim = m.batch.ndim();
+  w.form = static_cast<int32_t>(p.w.form);
+  w.type = static_cast<int32_t>(m.dtype);
+  w.group = group_of(p.w);
+  w.align = alignment_of(m);
+  w.transpose = p.transpose;
+  return w;
+}
+
+OutParams out_params(const MatmulProblem& p) {
+  const dispatch::Epilogue& e = p.epilogue;
+  OutParams out{};
+  out.row_stride = p.out.row_stride;
+  out.c_row_stride = e.c.row_stride;
+  out.c_col_stride = e.c.col_stride;
+  out.added_col_stride = e.bias.col_stride;
+  out.alpha = e.alpha;
+  out.beta = e.beta;
+  out.type = static_cast<int32_t>(p.out.dtype);
+  out.c_type = e.c.data != nullptr ? static_cast<int32_t>(e.c.dtype) : int32_t{kNoIndex};
+  out.added_type = e.bias.data != nullptr ? static_cast<int32_t>(e.bias.dtype) : int32_t{kNoIndex};
+  out.plain = e.trivial();
+  return out;
+}
+
+// Makes the work list, then one launch: a threadgroup per tile of rows and per `cols` columns.
+void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace workspace,
+            const char* kernel, uint32_t tile_rows, uint32_t cols, Queue& queue) {
+  const PairLists lists = plan.run(workspace.data, queue);
+  ProductParams params{};
+  params.m = p.m;
+  params.n = p.n;
+  params.k = p.k;
+  params.tile_rows = tile_rows;
+  params.tiles = static_cast<uint32_t>(plan.tiles());
+  params.source = plan.source();
+  params.x = x_params(p);
+  params.w = w_params(p);
+  params.out = out_params(p);
+  Step step;
+  step.kernel = kernel;
+  step.groups[0] = params.tiles;
+  step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
+  step.threads[0] = kThreads;
+  for (const void* pointer :
+       {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
+        static_cast<const void*>(lists.runs), static_cast<const void*>(lists.tiles),
+        static_cast<const void*>(p.x.values.data), static_cast<const void*>(p.x.scales.data),
+        static_cast<const void*>(p.x.tensor_scale.data), static_cast<const void*>(p.w.values.data),
+        static_cast<const void*>(p.w.scales.data), static_cast<const void*>(p.w.biases.data),
+        static_cast<const void*>(p.w.tensor_scale.data),
+        static_cast<const void*>(p.epilogue.c.data), static_cast<const void*>(p.epilogue.bias.data),
+        static_cast<const void*>(p.out.data)}) {
+    step.point(pointer);
+  }
+  step.set(params);
+  queue.run(step);
+}
+
+bool is_block_product(const MatmulProblem& p) {
+  return p.x.form != Form::dense || p.w.form == Form::on_the_fly;
+}
+
+}  // namespace
+
+Reason simt_qmv_reject(const MatmulProblem& p) {
+  if (p.w.form != Form::packed) return Reason::of("w is not packed");
+  if (!p.transpose) return Reason::of("w is packed along N");
+  if (p.x.form != Form::dense) return Reason::of("x is quantized");
+  if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t rows = p.total_rows() / matrices;
+  if (rows > kQmvRowsPerMatrix) {
+    return Reason::of("%lld rows of x per matrix of w, more than %lld",
+                      static_cast<long long>(rows), static_cast<long long>(kQmvRowsPerMatrix));
+  }
+  return PairPlan(p, kQmvTileRows).why_not();
+}
+
+size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileRows).workspace(); }
+
+void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
+  if (p.empty()) return;
+  launch(p, PairPlan(p, kQmvTileRows), workspace, kernel_of(kQmvNames, p), kQmvTileRows, kQmvCols,
+         queue);
+}
+
+Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
+
+size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).workspace(); }
+
+void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
+  if (p.empty()) return;
+  launch(p, PairPlan(p, kQmmTileRows), workspace,
+         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTileRows, kQmmCols, queue);
+}
+
+std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {
+  if (p.batch.numel() == 0) return std::nullopt;
+  if (p.grouping != dispatch::Grouping::gather && p.grouping != dispatch::Grouping::segments)
+    return std::nullopt;
+  return PairPlan(p, kQmmTileRows).bad_id(result);
+}
+
+void require_good_ids(const MatmulProblem& p, const BadId& bad) {
+  if (bad.position < 0) return;
+  constexpr const char* kArrays[] = {"lhs_indices", "rhs_indices", "segments (start)",
+                                     "segments (end)"};
+  throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + p.op + "] " + kArrays[bad.array] +
+                                            " holds " + std::to_string(bad.value) +
+                                            " at position " + std::to_string(bad.position) +
+                                            ", expected 0 to " + std::to_string(bad.limit));
+}
+
+}  // namespace moeblas::simt

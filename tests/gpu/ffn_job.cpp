@@ -1,0 +1,268 @@
+// The fused expert layer against float64, with a bound that follows its roundings.
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "maker.h"
+#include "moe_jobs.h"
+#include "support/generator.h"
+#include "support/reference.h"
+
+namespace moeblas::gpu {
+namespace {
+
+constexpr double kUnit = 0x1p-24;
+
+double gamma(int64_t n) {
+  return static_cast<double>(n) * kUnit / (1 - static_cast<double>(n) * kUnit);
+}
+
+// A number and how far a float32 evaluation of it may lie from it.
+struct Bounded {
+  double value = 0;
+  double off = 0;
+};
+
+// a(g, u) for the bounded gate and up.
+Bounded activate(Activation activation, float alpha, float limit, Bounded g, Bounded u) {
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  double left = 0;  // the factor that g makes
+  switch (activation) {
+    case Activation::silu:
+      left = g.value * sigmoid(g.value);
+      break;
+    case Activation::gelu_erf:
+      left = g.value * (1 + std::erf(g.value / std::sqrt(2.0))) / 2;
+      break;
+    case Activation::gelu_tanh: {
+      const double c = std::sqrt(2 / 3.14159265358979323846);
+      left = g.value * (1 + std::tanh(c * (g.value + 0.044715 * g.value * g.value * g.value))) / 2;
+      break;
+    }
+    case Activation::relu:
+      left = std::max(g.value, 0.0);
+      break;
+    case Activation::clamped_swiglu: {
+      const double clipped = std::min(g.value, static_cast<double>(limit));
+      left = clipped * sigmoid(alpha * clipped);
+      u.value = std::clamp(u.value, -static_cast<double>(limit), static_cast<double>(limit)) + 1;
+      u.off += kUnit * std::fabs(u.value);
+      break;
+    }
+  }
+  // No slope of these is above 1.13. The sigmoid and its like are formed as 1 + something, which
+  // loses by the size of g, not of the result.
+  Bounded a;
+  a.value = left * u.value;
+  const double left_off = 1.13 * g.off + 8 * kUnit * std::fabs(g.value);
+  a.off = left_off * (std::fabs(u.value) + u.off) + std::fabs(left) * u.off +
+          4 * kUnit * std::fabs(a.value);
+  return a;
+}
+
+struct Layer {
+  PackedAt gate, up, down;  // joint: gate holds both
+  int gate_bias = -1, up_bias = -1, down_bias = -1;
+  bool separate = false;
+  FfnLayer options;  // activation, layout, alpha, limit
+
+  FfnLayer in(Views v) const {
+    FfnLayer f = options;
+    const auto at = [&](int i) { return i < 0 ? TensorView() : v[static_cast<size_t>(i)]; };
+    (separate ? f.gate : f.gate_up) = gate.in(v);
+    (separate ? f.gate_bias : f.gate_up_bias) = at(gate_bias);
+    if (separate) f.up = up.in(v);
+    if (separate) f.up_bias = at(up_bias);
+    f.down = down.in(v);
+    f.down_bias = at(down_bias);
+    return f;
+  }
+};
+
+test::Stack stack_of(const Quantized& q) {
+  return q.spec.mode == Mode::dense ? test::Stack(q.codes) : test::Stack(q);
+}
+
+struct Reference {
+  Views views;
+  const Layer& layer;
+  int x, ids, weights, map;
+  int64_t tokens, k, hidden, inner, experts;
+  DType dtype;
+
+  double at(int tensor, int64_t i) const {
+    const TensorView& t = views[static_cast<size_t>(tensor)];
+    return cpu::load_float(t.data, t.dtype, i);
+  }
+  int64_t expert(int64_t pair) const {
+    const auto integer = [&](int tensor, int64_t i) {
+      const TensorView& t = views[static_cast<size_t>(tensor)];
+      return cpu::load_integer(t.data, t.dtype, i);
+    };
+    const int64_t id = integer(ids, pair);
+    const int64_t known = map < 0 ? experts : views[static_cast<size_t>(map)].shape[0];
+    if (id < 0 || id >= known) return -1;
+    const int64_t e = map < 0 ? id : integer(map, id);
+    return e >= 0 && e < experts ? e : -1;
+  }
+
+  // Row `row` of a matrix times a vector that is itself bounded.
+  static Bounded dot(const test::Matrix& w, int64_t row, const std::vector<Bounded>& v) {
+    Bounded sum;
+    double size = 0;
+    for (int64_t i = 0; i < w.cols; ++i) {
+      const auto at = static_cast<size_t>(row * w.cols + i);
+      const Bounded& b = v[static_cast<size_t>(i)];
+      sum.value += w.value[at] * b.value;
+      sum.off += std::fabs(w.value[at]) * b.off;
+      size += w.spread[at] * (std::fabs(b.value) + b.off);
+    }
+    sum.off += gamma(2 * w.cols + 16) * size;
+    return sum;
+  }
+
+  std::vector<Bounded> evaluate() const {
+    const test::Stack gates = stack_of(layer.gate.in(views));
+    const test::Stack ups = layer.separate ? stack_of(layer.up.in(views)) : gates;
+    const test::Stack downs = stack_of(layer.down.in(views));
+    const double unit = dtype == DType::f32 ? kUnit : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
+    const double least = dtype == DType::f16 ? 0x1p-25 : 0x1p-149;
+    std::vector<Bounded> out;
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::vector<Bounded> row(static_cast<size_t>(hidden)), sum(static_cast<size_t>(hidden));
+      std::vector<double> size(static_cast<size_t>(hidden));
+      for (int64_t h = 0; h < hidden; ++h)
+        row[static_cast<size_t>(h)].value = at(x, t * hidden + h);
+      for (int64_t j = 0; j < k; ++j) {
+        const int64_t e = expert(t * k + j);
+        if (e < 0) continue;
+        std::vector<Bounded> inside;
+        for (int64_t i = 0; i < inner; ++i) {
+          const GluLayout layout = layer.options.glu_layout;
+          int64_t gate_row = i, up_row = i;
+          if (!layer.separate) {
+            gate_row = layout == GluLayout::interleaved ? 2 * i
+                       : layout == GluLayout::up_gate   ? inner + i
+                                                        : i;
+            up_row = layout == GluLayout::interleaved ? 2 * i + 1
+                     : layout == GluLayout::up_gate   ? i
+                                                      : inner + i;
+          }
+          Bounded g = dot(gates.matrix(e), gate_row, row), u = dot(ups.matrix(e), up_row, row);
+          const auto add_bias = [&](Bounded& b, int tensor, int64_t position) {
+            if (tensor < 0) return;
+            b.value += at(tensor, position);
+            b.off += 2 * kUnit * std::fabs(b.value);
+          };
+          const int64_t rows = layer.separate ? inner : 2 * inner;
+          add_bias(g, layer.gate_bias, e * rows + gate_row);
+          add_bias(u, layer.separate ? layer.up_bias : layer.gate_bias, e * rows + up_row);
+          Bounded a =
+              activate(layer.options.activation, layer.options.alpha, layer.options.limit, g, u);
+          a.off += unit * (std::fabs(a.value) + a.off) + least;  // rounded once to x's dtype
+          inside.push_back(a);
+        }
+        const double w = at(weights, t * k + j);
+        for (int64_t h = 0; h < hidden; ++h) {
+          Bounded y = dot(downs.matrix(e), h, inside);
+          if (layer.down_bias >= 0) y.value += at(layer.down_bias, e * hidden + h);
+          y.off += 2 * kUnit * std::fabs(y.value);
+          Bounded& s = sum[static_cast<size_t>(h)];
+          s.value += w * y.value;
+          s.off += std::fabs(w) * y.off;
+          size[static_cast<size_t>(h)] += std::fabs(w) * (std::fabs(y.value) + y.off);
+        }
+      }
+      for (int64_t h = 0; h < hidden; ++h) {
+        Bounded& s = sum[static_cast<size_t>(h)];
+        s.off += gamma(k + 2) * size[static_cast<size_t>(h)];
+        s.off += unit * (std::fabs(s.value) + s.off) + least;
+        out.push_back(s);
+      }
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+Job ffn_job(uint64_t seed) {
+  Maker m("moe_ffn", seed);
+  const DType dtype = std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+  const auto format = [&] {
+    return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
+  };
+  Layer layer;
+  const QuantSpec first = format(), second = format();
+  const auto unit = [](const QuantSpec& s) {
+    return s.mode == Mode::dense ? int64_t{8} : test::packed_unit(s.resolved());
+  };
+  const int64_t hidden = unit(first) * m.random.pick({1, 1, 2, 3});
+  const int64_t inner = unit(second) * m.random.pick({1, 1, 2});
+  const int64_t experts = m.random.between(1, 6), k = m.random.pick({1, 2, 3});
+  const int64_t tokens = m.random.pick({1, 1, 2, 5, 9, 17});
+  layer.separate = m.random.one_in(2);
+  layer.options.activation = static_cast<Activation>(m.random.below(5));
+  layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
+  const double scale = 1 / std::sqrt(static_cast<double>(hidden));
+  const int x = m.floats(dtype, {tokens, hidden});
+  const bool mapped = m.random.one_in(3);
+  const int64_t known = mapped ? 2 * experts : experts;
+  const int ids = m.ids(m.random.pick({DType::i32, DType::i64, DType::u8}), {tokens, k}, known, 7);
+  const int map = mapped ? m.ids(DType::i32, {known}, experts, 3) : -1;
+  if (mapped) m.job.tensors.back().role = Role::input;
+  const int weights = m.floats(DType::f32, {tokens, k}, 0.5);
+  const int64_t rows = layer.separate ? inner : 2 * inner;
+  layer.gate = m.packed(first, {experts, rows, hidden}, dtype, scale);
+  if (layer.separate) layer.up = m.packed(first, {experts, rows, hidden}, dtype, scale);
+  layer.down = m.packed(second, {experts, hidden, inner}, dtype, scale);
+  if (m.random.one_in(2)) {
+    layer.gate_bias = m.floats(DType::bf16, {experts, rows});
+    if (layer.separate) layer.up_bias = m.floats(DType::f32, {experts, rows});
+    layer.down_bias = m.floats(DType::f32, {experts, hidden});
+  }
+  const int out = m.add(Role::output, dtype, {tokens, hidden});
+  const auto views = m.views();
+
+  std::set<int64_t> chosen;
+  Reference r{views, layer, x, ids, weights, map, tokens, k, hidden, inner, experts, dtype};
+  for (int64_t p = 0; p < tokens * k; ++p) chosen.insert(r.expert(p));
+  for (int64_t e = 0; e < experts; ++e) {
+    if (chosen.contains(e)) continue;
+    for (const PackedAt* at : {&layer.gate, &layer.down}) m.poison(*at, e, experts);
+    if (layer.separate) m.poison(layer.up, e, experts);
+    for (int b : {layer.gate_bias, layer.up_bias, layer.down_bias}) m.poison(b, e, experts);
+  }
+  m.job.line += std::string(layer.separate ? " gate, up" : " gate_up") + " layout " +
+                std::to_string(static_cast<int>(layer.options.glu_layout)) + " activation " +
+                std::to_string(static_cast<int>(layer.options.activation));
+  m.job.call = [=](Views v, const Options& o) {
+    const auto at = [&](int i) { return i < 0 ? TensorView() : v[static_cast<size_t>(i)]; };
+    FfnLayer f = layer.in(v);
+    f.expert_map = at(map);
+    moe_ffn(at(x), f, at(ids), at(weights), at(out), o);
+  };
+  m.job.judge = [=, keeps = m.job.keeps](const std::string&, std::span<const uint8_t> cuda,
+                                         std::span<const uint8_t>) {
+    const Reference reference{views,  layer, x,      ids,   weights, map,
+                              tokens, k,     hidden, inner, experts, dtype};
+    const std::vector<Bounded> expected = reference.evaluate();
+    Judgement j;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double y = cpu::load_float(cuda.data(), dtype, static_cast<int64_t>(i));
+      const double off = std::fabs(y - expected[i].value);
+      if (!(off <= expected[i].off)) {
+        char text[160];
+        std::snprintf(text, sizeof text, "element %zu is %.9g, expected %.9g within %.3g", i, y,
+                      expected[i].value, expected[i].off);
+        j.failure = text;
+        return j;
+      }
+      j.worst = std::max(j.worst, off / expected[i].off);
+    }
+    return j;
+  };
+  return m.job;
+}
+
+}  // namespace moeblas::gpu

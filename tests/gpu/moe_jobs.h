@@ -1,0 +1,16 @@
+// Jobs of the operations that the case generator of the products does not draw: routing,
+// permutation, the fused expert layer, and the block-quantized products.
+#pragma once
+
+#include "job.h"
+
+namespace moeblas::gpu {
+
+Job route_job(uint64_t seed);
+Job permute_job(uint64_t seed);
+Job unpermute_job(uint64_t seed);
+Job ffn_job(uint64_t seed);
+Job qqmm_job(uint64_t seed);  // qqmm, gather_qqmm and grouped_qqmm in turn
+Job dual_job(uint64_t seed);  // quantize_dual and swizzled scales
+
+}  // namespace moeblas::gpu

@@ -1,0 +1,166 @@
+#include "smallest.h"
+
+#include "generated_jobs.h"
+#include "moe_jobs.h"
+#include "support/generator.h"
+
+namespace moeblas::gpu {
+namespace {
+
+using test::Case;
+using test::Op;
+
+Outcome run_exact(const Job& job, const char* kernel) {
+  Outcome outcome;
+  Options options;
+  options.kernel = kernel;
+  try {
+    Plan plan;
+    try {
+      plan = plan_on(job, kCuda, options);
+    } catch (const Error& e) {
+      if (e.status() != MOEBLAS_UNSUPPORTED) throw;
+      outcome.unsupported = e.what();
+      return outcome;
+    }
+    outcome.kernel = plan.kernel;
+    std::vector<std::unique_ptr<DeviceMemory>> memory;
+    std::vector<TensorView> views;
+    std::vector<uint8_t> bytes;
+    for (const Tensor& t : job.tensors) {
+      memory.push_back(std::make_unique<DeviceMemory>(t.bytes));
+      uint8_t* base = memory.back()->data();
+      if (t.role == Role::output) {
+        check_cuda(cudaMemset(base, 0xff, t.bytes), "cudaMemset");
+      } else {
+        check_cuda(cudaMemcpy(base, t.base, t.bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      }
+      views.push_back(t.view);
+      if (t.view.present) views.back().data = base + (static_cast<uint8_t*>(t.view.data) - t.base);
+      views.back().device = kCuda;
+    }
+    const DeviceMemory workspace(plan.workspace_bytes);
+    options.workspace = workspace.data();
+    options.workspace_bytes = plan.workspace_bytes;
+    job.call(views, options);
+    check_cuda(cudaDeviceSynchronize(), "the call");
+    // Laid out as a block, which knows which bytes are elements.
+    Block block(job, 0, 0xff);
+    bytes.assign(block.bytes(), block.bytes() + block.size());
+    for (size_t i = 0; i < job.tensors.size(); ++i) {
+      const Tensor& t = job.tensors[i];
+      check_cuda(cudaMemcpy(bytes.data() + block.at(i), memory[i]->data(), t.bytes,
+                            cudaMemcpyDeviceToHost),
+                 "cudaMemcpy");
+    }
+    const std::vector<uint8_t> got = block.results(bytes), cpu = run_on_cpu(job);
+    outcome.same_as_cpu = got == cpu;
+    if (job.judge) outcome.judgement = job.judge(plan.kernel, got, cpu);
+    outcome.failure = outcome.judgement.failure;
+  } catch (const std::exception& e) {
+    outcome.failure = std::string("unexpected error: ") + e.what();
+  }
+  return outcome;
+}
+
+// Row-major operands of a product: m rows for each of the pairs.
+Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bool transpose,
+                  int64_t m, int64_t n, int64_t k, test::Ids ids) {
+  constexpr int64_t kExperts = 3;
+  Case c;
+  c.op = op;
+  c.seed = static_cast<uint64_t>(m * 1000 + n + k);
+  c.transpose = transpose;
+  c.ids = ids;
+  const bool matmul = op == Op::quantized_matmul;
+  const bool rows_only = op == Op::gather_qmv || op == Op::grouped_mm || op == Op::grouped_qmm;
+  const bool segments = op == Op::segmented_mm;
+  const int64_t pairs = rows_only ? m : 2;
+  c.x = test::plain(dtype, rows_only            ? Shape{m, k}
+                           : matmul || segments ? Shape{m, k}
+                                                : Shape{pairs, m, k});
+  test::Random random(c.seed);
+  Shape w = matmul || segments ? Shape{} : Shape{kExperts};
+  w.push_back(transpose ? n : k);
+  w.push_back(transpose ? k : n);
+  if (format) {
+    c.format = format;
+    const QuantSpec spec = format->resolved();
+    const int last = w.ndim() - 1;
+    Shape codes = w, groups = w;
+    codes[last] = w[last] * spec.bits / 32;
+    groups[last] = w[last] / spec.group_size;
+    const DType scale = spec.mode == Mode::affine ? dtype : DType::u8;
+    c.codes = test::plain(DType::u32, codes);
+    c.scales = test::plain(scale, groups);
+    if (spec.mode == Mode::affine) c.biases = test::plain(scale, groups);
+  } else {
+    c.w = test::plain(dtype, w);
+  }
+  if (op == Op::gather_mm || op == Op::gather_qmm) c.rhs = test::plain(DType::i32, {pairs});
+  if (op == Op::gather_qmv) c.rhs = test::plain(DType::i32, {m});
+  if (op == Op::grouped_mm || op == Op::grouped_qmm) c.ranges = test::plain(DType::i32, {kExperts});
+  if (segments) c.ranges = test::plain(DType::i32, {pairs, 2});
+  c.out = test::plain(dtype, rows_only || matmul ? Shape{m, n} : Shape{pairs, m, n});
+  return c;
+}
+
+}  // namespace
+
+void run_smallest(Report& report) {
+  std::vector<std::string> rows;
+  for (const moeblas_kernel& row : kernels()) {
+    if (std::string(row.backend) == "cuda" && std::string(row.problem) == "matmul") {
+      rows.push_back(row.name);
+    }
+  }
+  const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
+  // Forced through every row, since the first that takes a product hides the others.
+  const auto run_rows = [&](const Case& c) {
+    const Job job = job_of(c);
+    for (const std::string& row : rows) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+  };
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    std::vector<std::optional<QuantSpec>> formats{std::nullopt};
+    for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});
+    for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) formats.push_back(QuantSpec{mode});
+    for (const auto& format : formats) {
+      const int64_t unit = format ? test::packed_unit(format->resolved()) : 8;
+      for (bool transpose : {true, false}) {
+        if (transpose && !format) continue;
+        // Two tiles of at most 64 and a tail in each direction that has tiles.
+        const int64_t packed = (130 / unit + 1) * unit, open = 133;
+        const int64_t n = transpose ? open : packed, k = transpose ? packed : open;
+        for (int64_t m : {int64_t{1}, int64_t{70}}) {
+          if (format) {
+            run_rows(product_case(Op::quantized_matmul, format, dtype, transpose, m, n, k,
+                                  test::Ids::uniform));
+          }
+          run_rows(product_case(format ? Op::gather_qmm : Op::gather_mm, format, dtype, transpose,
+                                m, n, k, test::Ids::mixed));
+          run_rows(product_case(format ? Op::grouped_qmm : Op::grouped_mm, format, dtype, transpose,
+                                m, n, k, test::Ids::uniform));
+        }
+        if (!format) {
+          run_rows(
+              product_case(Op::segmented_mm, format, dtype, false, 70, n, k, test::Ids::uniform));
+        }
+      }
+    }
+  }
+  // Drawn at random, these reach their instances in few jobs.
+  for (uint64_t seed = 0; seed < 144; ++seed) {
+    run(generated_job(Op::quantize, seed));
+    run(generated_job(Op::dequantize, seed));
+    if (seed < 6) run(generated_job(Op::to_fp8, seed));
+    if (seed < 6) run(generated_job(Op::from_fp8, seed));
+    if (seed < 12) run(route_job(seed));
+    if (seed < 12) run(permute_job(seed));
+    if (seed < 12) run(unpermute_job(seed));
+    if (seed < 72) run(ffn_job(seed));
+    if (seed < 90) run(qqmm_job(seed));
+    if (seed < 72) run(dual_job(seed));
+  }
+}
+
+}  // namespace moeblas::gpu

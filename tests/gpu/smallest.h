@@ -1,0 +1,12 @@
+// Every kernel once or twice, at shapes as small as two tiles and a tail, for compute-sanitizer.
+#pragma once
+
+#include "report.h"
+
+namespace moeblas::gpu {
+
+// Runs the jobs in memory of exactly their size, a tensor at a time, with a workspace that nothing
+// wrote: so that reading beyond a tensor, or of what no kernel wrote, is seen.
+void run_smallest(Report& report);
+
+}  // namespace moeblas::gpu

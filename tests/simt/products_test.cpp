@@ -1,0 +1,398 @@
+// The portable products in the emulator against the CPU backend.
+#include <vector>
+
+#include "simt/product_case.h"
+
+namespace moeblas::test {
+namespace {
+
+const QuantSpec kDense{Mode::dense};
+
+QuantSpec affine(int bits, int group) { return {Mode::affine, bits, group}; }
+const QuantSpec kMxfp4{Mode::mxfp4, 4, 32}, kMxfp8{Mode::mxfp8, 8, 32}, kNvfp4{Mode::nvfp4, 4, 16};
+
+// Every format, both transposes, a dtype of x each; N and K ragged for the tile.
+std::vector<ProductCase> formats() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  size_t i = 0;
+  std::vector<QuantSpec> specs = {kMxfp4, kMxfp8, kNvfp4};
+  for (int bits : {2, 3, 4, 5, 6, 8}) specs.push_back(affine(bits, 32));
+  for (const QuantSpec& spec : specs) {
+    for (bool transpose : {true, false}) {
+      ProductCase c;
+      c.spec = spec;
+      c.transpose = transpose;
+      c.x_type = types[i % 3];
+      c.scale_type = types[(i + 1) % 3];
+      c.m = 1 + static_cast<int64_t>(i % 2);
+      c.n = transpose ? 67 : 96;
+      c.k = transpose ? 96 : 37;
+      if (spec.mode == Mode::affine && (spec.bits % 2 != 0 || spec.bits == 6))
+        c.n = transpose ? 6 : 64;
+      c.strided = i % 4 == 3;
+      c.ids = i % 5 == 2 ? Ids::bad : Ids::random;
+      cases.push_back(c);
+      c.exact = false;
+      c.x_type = types[(i + 1) % 3];
+      c.scale_type = types[(i + 2) % 3];
+      c.strided = !c.strided;
+      cases.push_back(c);
+      ++i;
+    }
+  }
+  for (int group : {16, 64, 128}) {
+    for (int bits : {4, 8, 2}) {
+      ProductCase c;
+      c.spec = affine(bits, group);
+      c.x_type = types[i++ % 3];
+      c.scale_type = types[i % 3];
+      c.k = group == 16 ? 48 : 2 * group;
+      c.n = 7;
+      c.transpose = bits != 8;
+      if (!c.transpose) std::swap(c.n, c.k), c.n = group == 16 ? 48 : 128;
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+std::vector<ProductCase> shapes() {
+  std::vector<ProductCase> cases;
+  const auto add = [&](ProductCase c) { cases.push_back(c); };
+  // Rows around the tile; one and several tiles of columns.
+  for (int64_t m : {1, 7, 8, 9, 63, 64, 65, 130}) {
+    add({.op = Op::quantized_matmul,
+         .spec = affine(4, 32),
+         .m = m,
+         .n = m == 65 ? 129 : 5,
+         .k = 32});
+    add({.op = Op::quantized_matmul,
+         .spec = kDense,
+         .x_type = DType::bf16,
+         .m = m,
+         .n = 6,
+         .k = 33});
+  }
+  for (int64_t k : {0, 1, 31, 32, 33, 95, 544})
+    add({.op = Op::quantized_matmul,
+         .x_type = DType::f16,
+         .transpose = false,
+         .m = 3,
+         .n = 65,
+         .k = k});
+  add({.op = Op::gather, .spec = affine(4, 64), .x_type = DType::bf16, .t = 2, .n = 67, .k = 576});
+  add({.op = Op::gather, .spec = affine(4, 32), .n = 5, .k = 544, .exact = false});
+  // Batches that broadcast, pair by pair and grouped.
+  for (const QuantSpec& spec : {kDense, affine(3, 32), kNvfp4}) {
+    add({.op = Op::batched, .spec = spec, .e = 3, .m = 5, .n = 32, .k = 32});
+    add({.op = Op::broadcast, .spec = spec, .e = 3, .m = 2, .n = 33, .k = 64, .strided = true});
+  }
+  return cases;
+}
+
+std::vector<ProductCase> routing() {
+  std::vector<ProductCase> cases;
+  const auto add = [&](ProductCase c) { cases.push_back(c); };
+  for (Ids ids : {Ids::random, Ids::bad, Ids::one, Ids::broadcast, Ids::both}) {
+    add({.op = Op::gather, .spec = affine(4, 32), .t = 9, .n = 33, .k = 32, .ids = ids});
+    add({.op = Op::gather,
+         .spec = kDense,
+         .x_type = DType::bf16,
+         .transpose = false,
+         .t = 40,
+         .m = 3,
+         .n = 5,
+         .k = 34,
+         .ids = ids});
+    add({.op = Op::gather,
+         .spec = kMxfp4,
+         .x_type = DType::f16,
+         .e = 300,
+         .t = 5,
+         .n = 7,
+         .k = 32,
+         .ids = ids,
+         .id_type = DType::i64});
+  }
+  for (DType type :
+       {DType::i8, DType::u8, DType::i16, DType::u16, DType::u32, DType::i64, DType::u64}) {
+    add({.op = Op::gather,
+         .spec = kDense,
+         .e = 5,
+         .t = 6,
+         .n = 3,
+         .k = 8,
+         .ids = Ids::bad,
+         .id_type = type});
+  }
+  // No tokens, one expert.
+  add({.op = Op::gather, .spec = affine(4, 32), .t = 0, .n = 33, .k = 32});
+  add({.op = Op::gather, .spec = affine(4, 32), .e = 1, .t = 35, .n = 8, .k = 32});
+  // More pairs than the one-launch sort takes; experts beyond one digit.
+  add({.op = Op::gather, .spec = kDense, .e = 7, .t = 400, .n = 3, .k = 5, .ids = Ids::bad});
+  add({.op = Op::gather,
+       .spec = kDense,
+       .e = 300,
+       .t = 300,
+       .n = 2,
+       .k = 3,
+       .ids = Ids::bad,
+       .id_type = DType::i64});
+  for (Ids ids : {Ids::random, Ids::bad}) {
+    for (DType type : {DType::i32, DType::i64}) {
+      add({.op = Op::grouped,
+           .spec = affine(8, 32),
+           .e = 5,
+           .t = 70,
+           .n = 9,
+           .k = 32,
+           .ids = ids,
+           .id_type = type});
+      add({.op = Op::grouped,
+           .spec = kDense,
+           .transpose = false,
+           .e = 4,
+           .t = 11,
+           .n = 67,
+           .k = 9,
+           .ids = ids,
+           .id_type = type});
+    }
+  }
+  add({.op = Op::grouped, .spec = kDense, .e = 3, .t = 1030, .n = 2, .k = 4});
+  for (DType x : {DType::f32, DType::f16, DType::bf16}) {
+    add({.op = Op::segmented, .x_type = x, .transpose = false, .t = 6, .m = 5, .n = 67, .k = 100});
+    add({.op = Op::segmented,
+         .x_type = x,
+         .transpose = true,
+         .t = 8,
+         .m = 66,
+         .n = 6,
+         .k = 70,
+         .id_type = DType::i64,
+         .strided = true,
+         .exact = false});
+  }
+  return cases;
+}
+
+std::vector<ProductCase> block_products() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  size_t i = 0;
+  for (const QuantSpec& spec : {kMxfp4, kMxfp8, kNvfp4}) {
+    for (bool x_packed : {false, true}) {
+      for (bool w_packed : {false, true}) {
+        ProductCase c{.op = i % 2 == 0 ? Op::gather : Op::quantized_matmul, .spec = spec};
+        c.block = true;
+        c.x_type = types[i++ % 3];
+        c.x_packed = x_packed;
+        c.w_packed = w_packed;
+        c.m = 3;
+        c.n = 67;
+        c.k = 96;
+        c.epilogue = i % 3 == 0;
+        c.ids = Ids::bad;
+        cases.push_back(c);
+        c.op = Op::grouped;
+        c.t = 12, c.m = 1, c.n = 5, c.k = 32;
+        c.x_type = types[i % 3];
+        c.exact = false;
+        c.strided = true;
+        c.epilogue = i % 3 == 1;
+        cases.push_back(c);
+      }
+    }
+    ProductCase c{.op = Op::quantized_matmul, .spec = spec, .m = 130, .n = 5, .k = 96};
+    c.block = c.x_packed = c.swizzled = true;
+    c.out_type = DType::bf16;
+    cases.push_back(c);
+    c.op = Op::gather, c.m = 2, c.n = 67, c.x_packed = false, c.epilogue = true;
+    c.out_type = {};
+    cases.push_back(c);
+  }
+  ProductCase wide{.op = Op::gather, .spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
+  wide.out_type = DType::f32;
+  cases.push_back(wide);
+  wide.spec = kDense;
+  wide.x_type = DType::f16;
+  cases.push_back(wide);
+  return cases;
+}
+
+std::vector<ProductCase> schedules() {
+  std::vector<ProductCase> cases;
+  for (emu::Schedule schedule :
+       {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    ProductCase c{.op = Op::gather,
+                  .spec = affine(4, 32),
+                  .x_type = DType::bf16,
+                  .t = 35,
+                  .n = 67,
+                  .k = 96,
+                  .ids = Ids::bad};
+    c.schedule = schedule;
+    cases.push_back(c);
+    ProductCase d{.op = Op::gather,
+                  .spec = kDense,
+                  .e = 300,
+                  .t = 300,
+                  .n = 2,
+                  .k = 3,
+                  .ids = Ids::bad,
+                  .id_type = DType::i64};
+    d.schedule = schedule;
+    cases.push_back(d);
+    ProductCase g{.op = Op::grouped, .spec = kDense, .e = 3, .t = 600, .n = 2, .k = 4};
+    g.schedule = schedule;
+    cases.push_back(g);
+    ProductCase q{.op = Op::quantized_matmul, .spec = kNvfp4, .m = 65, .n = 67, .k = 64};
+    q.block = true;
+    q.schedule = schedule;
+    cases.push_back(q);
+  }
+  return cases;
+}
+
+std::vector<ProductCase> decode() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  size_t i = 0;
+  std::vector<QuantSpec> specs = {kMxfp4, kMxfp8, kNvfp4, affine(4, 16), affine(8, 128)};
+  for (int bits : {2, 3, 4, 5, 6, 8}) specs.push_back(affine(bits, bits % 2 == 0 ? 64 : 32));
+  const auto add = [&](ProductCase c) {
+    c.kernel = Kernel::qmv;
+    cases.push_back(c);
+  };
+  for (const QuantSpec& spec : specs) {
+    const int64_t ns[] = {5, 6, 7, 17, 67};
+    // Aligned rows; rows at odd addresses; several stretches of K with a tail.
+    for (int variant = 0; variant < 3; ++variant, ++i) {
+      ProductCase c{.spec = spec, .x_type = types[i % 3], .scale_type = types[i / 2 % 3]};
+      c.n = ns[i % 5];
+      c.k = variant == 2 ? 1152 : variant == 0 ? 128 : spec.group_size == 16 ? 48 : 384;
+      if (variant == 2) c.n = 6;
+      c.t = variant == 1 ? 9 : 3;
+      c.strided = variant == 1;
+      c.exact = variant != 2;
+      c.ids = variant == 0 ? Ids::random : Ids::bad;
+      add(c);
+    }
+  }
+  // ExecuTorch's shapes of gather_qmv; K of whole and of broken stretches.
+  add({.spec = affine(4, 32), .x_type = DType::bf16, .n = 32, .k = 64});
+  add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
+  add({.spec = affine(4, 32), .e = 2, .t = 2, .n = 7, .k = 544, .exact = false});
+  add({.spec = affine(4, 32), .n = 9, .k = 0});
+  for (int64_t m : {1, 3, 4, 5, 8})
+    add({.op = Op::quantized_matmul, .spec = affine(4, 64), .m = m, .n = 19, .k = 192});
+  for (Ids ids : {Ids::one, Ids::broadcast, Ids::both})
+    add({.spec = kMxfp4, .t = 4, .m = 2, .n = 17, .k = 96, .ids = ids});
+  add({.op = Op::batched, .spec = kNvfp4, .e = 3, .m = 2, .n = 5, .k = 80});
+  add({.op = Op::broadcast, .spec = affine(6, 16), .e = 3, .m = 3, .n = 5, .k = 80});
+  add({.op = Op::grouped, .spec = affine(5, 32), .e = 5, .t = 16, .n = 9, .k = 64});
+  add({.op = Op::gather,
+       .spec = kMxfp8,
+       .e = 300,
+       .t = 260,
+       .n = 2,
+       .k = 32,
+       .ids = Ids::bad,
+       .id_type = DType::i64});
+  ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
+  wide.out_type = DType::f32;
+  add(wide);
+  for (emu::Schedule schedule :
+       {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    for (const QuantSpec& spec : {kNvfp4, affine(4, 64)}) {
+      ProductCase c{
+          .spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152, .ids = Ids::bad};
+      c.schedule = schedule;
+      add(c);
+    }
+  }
+  return cases;
+}
+
+class SimtProduct : public testing::TestWithParam<ProductCase> {};
+
+TEST_P(SimtProduct, EqualsTheCpu) { Product(GetParam()).check(); }
+
+std::string name_of(const testing::TestParamInfo<ProductCase>& info) {
+  std::string name;
+  for (char ch : info.param.name()) name += std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, SimtProduct, testing::ValuesIn(formats()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shapes, SimtProduct, testing::ValuesIn(shapes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Routing, SimtProduct, testing::ValuesIn(routing()), name_of);
+INSTANTIATE_TEST_SUITE_P(Decode, SimtProduct, testing::ValuesIn(decode()), name_of);
+INSTANTIATE_TEST_SUITE_P(Block, SimtProduct, testing::ValuesIn(block_products()), name_of);
+INSTANTIATE_TEST_SUITE_P(Schedules, SimtProduct, testing::ValuesIn(schedules()), name_of);
+
+// A row's sum does not depend on what other rows there are, nor on where it stands: bit for bit.
+void expect_rows_alone(ProductCase c) {
+  c.exact = false;
+  const Product product(c);
+  Array out = product.make_out();
+  EmulatorQueue queue;
+  product.run_on(queue, out, product.problem(out));
+  for (int64_t row : {int64_t{0}, c.m / 2, c.m - 1}) {
+    Array alone = product.make_out();
+    dispatch::MatmulProblem p = product.problem(alone);
+    p.x.values.data = static_cast<char*>(p.x.values.data) +
+                      row * p.x.values.row_stride * static_cast<int64_t>(size_of(c.x_type));
+    p.m = p.x.values.rows = p.out.rows = 1;
+    EmulatorQueue other(emu::Schedule::greedy);
+    product.run_on(other, alone, p);
+    for (int64_t j = 0; j < c.n; ++j) EXPECT_EQ(alone.get(j), out.get(row * c.n + j)) << row;
+  }
+}
+
+TEST(SimtProducts, RowsDoNotDependOnEachOther) {
+  expect_rows_alone({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 70, .n = 9, .k = 96});
+  expect_rows_alone({.op = Op::quantized_matmul,
+                     .kernel = Kernel::qmv,
+                     .spec = affine(4, 32),
+                     .m = 7,
+                     .n = 9,
+                     .k = 1152});
+  expect_rows_alone(
+      {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7, .n = 9, .k = 96});
+}
+
+TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
+  const auto reason = [](const ProductCase& c) {
+    const Product product(c);
+    Array out = product.make_out();
+    return std::string(simt::simt_qmv_reject(product.problem(out)).text());
+  };
+  EXPECT_EQ(reason({.spec = kDense}), "w is not packed");
+  EXPECT_EQ(reason({.spec = affine(4, 32), .transpose = false}), "w is packed along N");
+  EXPECT_EQ(reason({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9}),
+            "9 rows of x per matrix of w, more than 8");
+  EXPECT_EQ(reason({.spec = affine(4, 32)}), "");
+}
+
+TEST(SimtProducts, AMissingBarrierIsCaught) {
+  Product product({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9, .n = 9, .k = 64});
+  EmulatorQueue queue;
+  queue.rename("qmm_simt_affine4_f32", "planted_qmm_affine4_f32");
+  try {
+    product.run_on(queue);
+    ADD_FAILURE() << "no error";
+  } catch (const emu::Error& error) {
+    EXPECT_EQ(error.kind(), emu::ErrorKind::race) << error.what();
+  }
+}
+
+TEST(SimtProducts, TheColumnsMayOutnumberTheGrid) {
+  // 65535 tiles of columns and one more, of K = 1.
+  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 64 + 3, .k = 0})
+      .check();
+}
+
+}  // namespace
+}  // namespace moeblas::test
