@@ -1,5 +1,7 @@
 #include "ops/operands.h"
 
+#include <limits>
+
 #include "formats/formats.h"
 #include "formats/scale_layout.h"
 
@@ -116,13 +118,16 @@ int64_t packed_columns(const char* op, Argument codes, const QuantSpec& spec) {
          ", expected uint32 or uint8 (packed codes)");
   }
   const int64_t bytes = codes.view.shape.back() * static_cast<int64_t>(size_of(codes.view.dtype));
-  const int64_t columns = bytes * 8 / spec.bits;
-  if (bytes % 4 != 0 || columns * spec.bits != bytes * 8 || columns % spec.group_size != 0) {
+  const int64_t group_bytes = spec.group_size * spec.bits / 8;
+  const int64_t groups = bytes / group_bytes;
+  // As many values as a tensor may have elements: counted in bits, a row could leave int64.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 16;
+  if (bytes % 4 != 0 || bytes % group_bytes != 0 || groups > kMost / spec.group_size) {
     fail(op, codes.name, " has shape ", text(codes.view.shape), " of ", name(codes.view.dtype),
-         ", ", bytes, " bytes a row, expected whole groups of ", spec.group_size * spec.bits / 8,
-         " bytes for ", text(spec), " and a multiple of 4");
+         ", ", bytes, " bytes a row, expected whole groups of ", group_bytes, " bytes for ",
+         text(spec), " and a multiple of 4");
   }
-  return columns;
+  return groups * spec.group_size;
 }
 
 Shape scales_shape(const Shape& values, const QuantSpec& spec, ScaleLayout layout) {

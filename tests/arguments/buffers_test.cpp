@@ -6,6 +6,13 @@
 
 #include "arguments/defects.h"
 
+// Sanitizers end the program at a size beyond their limit, unless told to return null as malloc
+// does.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options();
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace moeblas::test {
 namespace {
 
