@@ -12,8 +12,6 @@
 namespace moeblas::test {
 namespace {
 
-constexpr uint8_t kOtherPoison = 0x3c;  // wrong, but no NaN in any float dtype
-
 // A number from the environment.
 bool environment(const char* variable, uint64_t& value) {
   const char* text = std::getenv(variable);
