@@ -132,8 +132,10 @@ moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, void* context
 moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out) {
   return guarded([&] {
     if (out == nullptr) ops::fail("buffer_alloc", "out is missing");
-    *out = nullptr;
-    if (bytes == 0) return;
+    if (bytes == 0) {
+      *out = nullptr;
+      return;
+    }
     const dispatch::Backend& backend = backend_of("buffer_alloc", device);
     *out = backend.allocate_buffer != nullptr ? backend.allocate_buffer(device.id, bytes)
                                               : backend.allocate(device.id, bytes, nullptr);

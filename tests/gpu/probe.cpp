@@ -198,7 +198,7 @@ void check_memory(Report& report) {
     check(moeblas_buffer_free(device, b));
     void* none = &none;
     require(moeblas_buffer_alloc(device, size_t{1} << 60, &none) == MOEBLAS_OUT_OF_MEMORY &&
-                none == nullptr,
+                none == &none,
             "an absurd size is not out of memory");
     require(cudaGetLastError() == cudaSuccess, "an error was left behind");
   });
