@@ -384,9 +384,9 @@ enum { MOEBLAS_SOFTMAX = 0, MOEBLAS_SIGMOID = 1 };
  * NaN comes last. With n_group > 1 the experts form n_group groups of equal size, a group's worth
  * is the sum of its two best values, and only the topk_group best groups are considered. A weight
  * is the score without the bias, with `normalize` divided by the sum of the chosen scores (0 where
- * that is 0), times scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE: softmax; DeepSeek-V3:
- * sigmoid, normalize, bias, groups, scaling_factor. (Softmax with normalize is the softmax of the
- * chosen logits.) */
+ * that is 0), times scaling_factor. Mixtral, Qwen3-MoE, gpt-oss: softmax, normalize; OLMoE:
+ * softmax; DeepSeek-V3: sigmoid, normalize, bias, groups, scaling_factor. (Softmax with normalize
+ * is the softmax of the chosen logits.) */
 typedef struct moeblas_router {
   size_t struct_size; /* sizeof(moeblas_router) */
   int32_t top_k;

@@ -39,6 +39,7 @@ struct Gathered {
     p.w_position.index = ids.bytes().data();
     p.w_position.dtype = type;
     p.w_position.stride = {1};
+    p.w_position.name = "rhs_indices";
   }
 };
 
