@@ -165,6 +165,26 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns,
   }
 }
 
+// One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity into
+// NaN where the weight times infinity is infinite: where that sum is not finite, this one counts.
+template <typename F, typename T>
+MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* codes,
+                            ScaleBuffers scales, int64_t n, MB_DEVICE const T* x) {
+  float sum = 0.0f;
+  for (int64_t k = 0; k < p.k; k += 8) {
+    const int64_t group = k / p.w.group;
+    GroupScale<F, IsAffine<F>::value> scale;
+    load_scale<F>(p.w.scale, scales, n * p.w.scale.row_stride + group,
+                  n * p.w.bias_row_stride + group, scale);
+    const formats::uint64 octet = load_octet<F::kBits>(codes, k / 8, 1);
+    for (int i = 0; i < 8; ++i) {
+      sum = fma(scale.value(formats::code_of<F::kBits>(octet, i)),
+                float(x[(k + i) * p.x.col_stride]), sum);
+    }
+  }
+  return sum;
+}
+
 // kQmvCols columns of one tile; `rows` is 1 or kQmvRows, of which tile.rows exist.
 template <typename F, typename T, int rows>
 MB_GPU_FN void qmv_columns(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, QmvMemory memory,
@@ -210,6 +230,10 @@ MB_GPU_FN void qmv_columns(MB_CONST ProductParams& p, ProductBuffers b, Tile til
   }
   const uint row = at.lane % rows, column = at.lane / rows;
   if (column < kQmvColsEach && n + column < p.n && row < tile.rows) {
+    if (IsAffine<F>::value && !formats::is_finite(result)) {
+      result = decoded_sum<F, T>(p, b.w + matrix.values + (n + column) * p.w.n_stride, scales,
+                                 n + column, (MB_DEVICE const T*)b.x + memory.rows[row]);
+    }
     const RowPlace place = row_at(p, b, tile, row);
     const StorePlace to = {place.out, place.c, matrix.added, p.out.plain != 0 || tile.w < 0};
     store_sum(p.out, b, to, n + column, result);
