@@ -17,10 +17,6 @@ double gamma(int64_t n) {
 }
 double unit_of(DType d) { return d == DType::f32 ? kUnit : d == DType::f16 ? 0x1p-11 : 0x1p-8; }
 
-DType draw_integer(test::Random& random) {
-  return random.pick({DType::i32, DType::i64, DType::i16, DType::u8, DType::u32});
-}
-
 // |got - exact| <= bound for every element; NaN fails.
 Judgement within(std::span<const uint8_t> got, DType dtype, std::span<const double> exact,
                  std::span<const double> bound) {
@@ -103,7 +99,7 @@ Job permute_job(uint64_t seed) {
   const bool mapped = m.random.one_in(2);
   const int64_t known = mapped ? experts * 2 : experts;
   const int x = m.floats(kFloats[seed % 3], {tokens, hidden});
-  const int ids = m.ids(known > 100 ? DType::i32 : draw_integer(m.random), {tokens, k}, known, 6);
+  const int ids = m.ids(known > 100 ? DType::i32 : test::draw_integer(m.random), {tokens, k}, known, 6);
   const int map = mapped ? m.ids(DType::i32, {known}, experts, 3) : -1;
   if (mapped) m.job.tensors.back().role = Role::input;
   const int rows = m.add(Role::output, kFloats[seed % 3], {tokens * k, hidden});
