@@ -114,8 +114,8 @@ void check(cudaError_t status, const char* op, const char* what) {
 }
 
 bool has_code_for(int capability, const char* architectures) {
-  for (const char* p = architectures; *p != '\0'; p += std::strcspn(p, ";")) {
-    if (*p == ';') ++p;
+  for (const char* p = architectures; *p != '\0'; p += std::strcspn(p, ",")) {
+    if (*p == ',') ++p;
     char* rest = nullptr;
     const int built = static_cast<int>(std::strtol(p, &rest, 10));
     if (rest == p) return true;  // "native", "all": whoever built it knew
