@@ -17,6 +17,7 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
   values[values.ndim() - 1] = columns;
   require_scale_layout(kOp, w, spec, w.codes.ndim());
   require_scales(kOp, kNames, w, spec, values, "K");
+  tensor_scale_of(kOp, kNames, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel());
   if (dtype && !is_float(*dtype)) {
     fail(kOp, "dtype is ", name(*dtype), ", expected float32, float16 or bfloat16");
   }
