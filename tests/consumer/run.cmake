@@ -28,7 +28,8 @@ run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 # The consumer must not find anything of the tree that was built.
 foreach(kind moeblas static)
   set(build ${WORK}/${kind})
-  run("configure (${kind})" ${CMAKE_COMMAND} -S ${SOURCE} -B ${build} -DCMAKE_BUILD_TYPE=Release
+  run("configure (${kind})" ${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${build}
+    -DCMAKE_BUILD_TYPE=Release
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix}
     -DMOEBLAS_TARGET=moeblas::${kind})
   run("build (${kind})" ${CMAKE_COMMAND} --build ${build})
