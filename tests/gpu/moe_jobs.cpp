@@ -99,7 +99,8 @@ Job permute_job(uint64_t seed) {
   const bool mapped = m.random.one_in(2);
   const int64_t known = mapped ? experts * 2 : experts;
   const int x = m.floats(kFloats[seed % 3], {tokens, hidden});
-  const int ids = m.ids(known > 100 ? DType::i32 : test::draw_integer(m.random), {tokens, k}, known, 6);
+  const int ids =
+      m.ids(known > 100 ? DType::i32 : test::draw_integer(m.random), {tokens, k}, known, 6);
   const int map = mapped ? m.ids(DType::i32, {known}, experts, 3) : -1;
   if (mapped) m.job.tensors.back().role = Role::input;
   const int rows = m.add(Role::output, kFloats[seed % 3], {tokens * k, hidden});
