@@ -14,7 +14,10 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-// Constants of qmv.metal and qmm_tile.h.
+// Constants of gather_qmv_fast.metal, qmv.metal and qmm_tile.h.
+constexpr int64_t kFastK = 512;
+constexpr uint32_t kFastCols = 8;
+constexpr uint32_t kFastThreads = 64;
 constexpr uint32_t kQmvTileRows = 4;
 constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
@@ -40,6 +43,7 @@ struct Names {
           MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")      \
     }                                                                     \
   }
+constexpr const char* kFastNames[] = MB_NAMES_OF("gather_qmv_fast", "affine4");
 constexpr Names kQmvNames = MB_NAMES("qmv");
 constexpr Names kQmmNames = MB_NAMES("qmm");
 constexpr Names kQqmmNames = MB_NAMES("qqmm");
@@ -62,8 +66,12 @@ void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), 
 
 // The largest power of two up to 16 that divides where every row begins.
 int32_t alignment_of(const dispatch::Matrices& m) {
-  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) | 16u;
-  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride);
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | 16u;
+  const auto step = [&](int64_t count, int64_t stride) {
+    if (count > 1) bits |= static_cast<uintptr_t>(stride) * size_of(m.dtype);
+  };
+  step(m.rows, m.row_stride);
+  for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
   return static_cast<int32_t>(bits & (~bits + 1));
 }
 
@@ -131,15 +139,26 @@ OutParams out_params(const MatmulProblem& p) {
   return out;
 }
 
-// Makes the work list, then one launch: a threadgroup per tile of rows and per `cols` columns.
-void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace workspace,
-            const char* kernel, uint32_t tile_rows, uint32_t cols, Queue& queue) {
+// What a threadgroup makes, and with how many threads.
+struct TileSize {
+  uint32_t rows;
+  uint32_t cols;
+  uint32_t threads;
+};
+constexpr TileSize kFastTile = {kQmvTileRows, kFastCols, kFastThreads};
+constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads};
+constexpr TileSize kQmmTile = {kQmmTileRows, kQmmCols, kThreads};
+
+// Makes the work list, then one launch: a threadgroup per tile of rows and columns.
+void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
+            TileSize tile, Queue& queue) {
+  const PairPlan plan(p, tile.rows);
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
   params.m = p.m;
   params.n = p.n;
   params.k = p.k;
-  params.tile_rows = tile_rows;
+  params.tile_rows = tile.rows;
   params.tiles = static_cast<uint32_t>(plan.tiles());
   params.source = plan.source();
   params.x = x_params(p);
@@ -148,8 +167,9 @@ void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace wo
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
-  step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
-  step.threads[0] = kThreads;
+  step.groups[1] =
+      static_cast<uint32_t>(std::min<int64_t>((p.n + tile.cols - 1) / tile.cols, kMaxGroupsYZ));
+  step.threads[0] = tile.threads;
   for (const void* pointer :
        {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
         static_cast<const void*>(lists.runs), static_cast<const void*>(lists.tiles),
@@ -189,8 +209,29 @@ size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileR
 
 void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmvTileRows), workspace, kernel_of(kQmvNames, p), kQmvTileRows, kQmvCols,
-         queue);
+  launch(p, workspace, kernel_of(kQmvNames, p), kQmvTile, queue);
+}
+
+Reason simt_gather_qmv_fast_reject(const MatmulProblem& p) {
+  if (Reason why = simt_qmv_reject(p)) return why;
+  if (p.w.spec->mode != Mode::affine || p.w.spec->bits != 4) return Reason::of("w is not affine4");
+  const auto number = [](int64_t n) { return static_cast<long long>(n); };
+  if (p.m != 1) return Reason::of("M = %lld, more than one row per pair", number(p.m));
+  if (p.k % kFastK != 0) {
+    return Reason::of("K = %lld is not a multiple of %lld", number(p.k), number(kFastK));
+  }
+  if (p.n % kFastCols != 0) {
+    return Reason::of("N = %lld is not a multiple of %u", number(p.n), kFastCols);
+  }
+  if (p.x.values.col_stride != 1) return Reason::of("x has gaps between its columns");
+  if (alignment_of(p.x.values) < 16) return Reason::of("rows of x are not aligned to 16 bytes");
+  if (alignment_of(p.w.values) < 8) return Reason::of("rows of w are not aligned to 8 bytes");
+  return {};
+}
+
+void simt_gather_qmv_fast(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
+  if (p.empty()) return;
+  launch(p, workspace, kFastNames[static_cast<size_t>(p.dtype())], kFastTile, queue);
 }
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
@@ -199,8 +240,7 @@ size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileR
 
 void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmmTileRows), workspace,
-         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTileRows, kQmmCols, queue);
+  launch(p, workspace, kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTile, queue);
 }
 
 std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {
