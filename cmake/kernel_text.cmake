@@ -19,3 +19,15 @@ foreach(source ${MOEBLAS_KERNEL_SOURCES})
   list(APPEND MOEBLAS_FLAT_KERNELS ${MOEBLAS_KERNEL_TEXT}/${name})
 endforeach()
 add_custom_target(moeblas_kernel_text DEPENDS ${MOEBLAS_FLAT_KERNELS})
+
+# All of them as strings.
+set(MOEBLAS_KERNEL_STRINGS ${MOEBLAS_KERNEL_TEXT}/kernel_texts.cpp)
+string(REPLACE ";" "," sources "${MOEBLAS_KERNEL_SOURCES}")
+add_custom_command(
+  OUTPUT ${MOEBLAS_KERNEL_STRINGS}
+  COMMAND ${CMAKE_COMMAND} -DSOURCES=${sources} -DFLAT=${MOEBLAS_KERNEL_TEXT}
+    -DOUT=${MOEBLAS_KERNEL_STRINGS} -P ${CMAKE_CURRENT_LIST_DIR}/embed_kernel_text.cmake
+  DEPENDS ${MOEBLAS_FLAT_KERNELS} ${CMAKE_CURRENT_LIST_DIR}/embed_kernel_text.cmake
+  COMMENT "Kernel texts as strings"
+  VERBATIM)
+add_custom_target(moeblas_kernel_strings DEPENDS ${MOEBLAS_KERNEL_STRINGS})
