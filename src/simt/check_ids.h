@@ -1,5 +1,5 @@
-// options.check_ids where ids are on a device: which calls have ids to look at, and what is wrong with
-// those of experts. How ids come to the host is the backend's; for products bad_id_step
+// options.check_ids where ids are on a device: which calls have ids to look at, and what is wrong
+// with those of experts. How ids come to the host is the backend's; for products bad_id_step
 // (products.h) finds the one to read.
 #pragma once
 
@@ -10,8 +10,8 @@ namespace moeblas::simt {
 
 // Offsets are clamped by definition: none is out of range.
 inline bool has_ids_to_check(const dispatch::MatmulProblem& p) {
-  return p.options.check_ids && (p.grouping == dispatch::Grouping::gather ||
-                                 p.grouping == dispatch::Grouping::segments);
+  return p.options.check_ids &&
+         (p.grouping == dispatch::Grouping::gather || p.grouping == dispatch::Grouping::segments);
 }
 inline bool has_ids_to_check(const dispatch::PermuteProblem& p) {
   return p.options.check_ids && p.permutation == dispatch::Permutation::permute;
@@ -20,8 +20,8 @@ inline bool has_ids_to_check(const dispatch::FfnProblem& p) { return p.options.c
 inline bool has_ids_to_check(const dispatch::QuantizeProblem&) { return false; }
 inline bool has_ids_to_check(const dispatch::RouteProblem&) { return false; }
 
-// Throws Error (invalid argument) that names the first expert id out of range. id_at(offset): the id
-// so many elements from p.ids.data. -1 is how an engine leaves a pair to somebody else.
+// Throws Error (invalid argument) that names the first expert id out of range. id_at(offset): the
+// id so many elements from p.ids.data. -1 is how an engine leaves a pair to somebody else.
 template <class Problem, class IdAt>
 void require_expert_ids(const Problem& p, IdAt&& id_at) {
   const int64_t known = p.expert_map ? p.expert_map.shape[0] : p.experts;

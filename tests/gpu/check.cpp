@@ -136,15 +136,18 @@ bool parse(int argc, char** argv, Arguments& a) {
 int run(const Machine& machine, const Arguments& arguments) {
   Report report;
   std::printf("%s", moeblas_info());
+  bool usable = true;
   if (!arguments.cpu) {
-    machine.describe(report);
+    usable = machine.describe(report);
     report.fact("date", today());
     report.fact("commit", arguments.commit);
     report.fact("library", moeblas_info());
     for (const auto& [key, value] : arguments.facts) report.fact(key, value);
   }
   set_num_threads(1);  // the CPU backend's share of each of this program's threads
-  if (arguments.smallest && machine.smallest != nullptr) {
+  if (!usable) {
+    report.check("there is a device", "no");
+  } else if (arguments.smallest && machine.smallest != nullptr) {
     machine.smallest(report);
   } else if (arguments.checks) {
     if (!arguments.cpu && machine.check != nullptr) machine.check(report);
@@ -154,8 +157,8 @@ int run(const Machine& machine, const Arguments& arguments) {
       }
     }
   }
-  if (arguments.timings && machine.timings != nullptr) machine.timings(report);
-  if (!arguments.cpu) report.kernels(machine.for_each_kernel);
+  if (usable && arguments.timings && machine.timings != nullptr) machine.timings(report);
+  if (usable && !arguments.cpu) report.kernels(machine.for_each_kernel);
   report.print();
   if (!arguments.json.empty()) report.write(arguments.json);
   return report.failed() ? 1 : 0;

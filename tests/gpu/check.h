@@ -19,7 +19,7 @@ namespace moeblas::gpu {
 struct Machine {
   const char* program;
   const char* backend;
-  void (*describe)(Report&);  // facts: the device
+  bool (*describe)(Report&);  // facts: the device; false: there is none to run on
   std::unique_ptr<Lane> (*make_lane)(uint64_t thread);
   // A job on a lane: run_job, and what else the backend does with a job, `all` or some of it.
   Outcome (*run)(const Job& job, Lane& lane, const char* kernel, bool all);

@@ -10,10 +10,11 @@
 namespace moeblas::gpu {
 namespace {
 
-void describe(Report& report) {
+bool describe(Report& report) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   report.fact("device", properties.name);
+  return true;
 }
 
 std::unique_ptr<Lane> make_lane(uint64_t) { return std::make_unique<CudaLane>(size_t{8} << 20); }

@@ -1,4 +1,5 @@
-// Metal's side of jobs: memory that the CPU and the GPU share, of the library's or of this program's.
+// Metal's side of jobs: memory that the CPU and the GPU share, of the library's or of this
+// program's.
 #pragma once
 
 #include "job.h"

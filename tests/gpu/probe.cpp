@@ -113,7 +113,8 @@ void check_queue(Report& report) {
     Numbers n;
     cudaGraph_t graph;
     cudaGraphExec_t runnable;
-    check_cuda(cudaStreamBeginCapture(n.lane.cuda_stream(), cudaStreamCaptureModeGlobal), "capture");
+    check_cuda(cudaStreamBeginCapture(n.lane.cuda_stream(), cudaStreamCaptureModeGlobal),
+               "capture");
     {
       cuda::Queue queue("gpu_check", 0, n.lane.cuda_stream());
       queue.run(add_step(n.a, n.b, kN, 100, 1));
@@ -231,7 +232,8 @@ void check_calls(Report& report) {
     require_text(refused(MOEBLAS_INVALID_ARGUMENT, [&] { m.job.call(views, options); }),
                  {"gather_qmm", "9", "position 1", "0 to 3"});
     cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal),
+               "capture");
     const std::string text = refused(MOEBLAS_INVALID_ARGUMENT, [&] { m.job.call(views, options); });
     check_cuda(cudaStreamEndCapture(lane.cuda_stream(), &graph), "the capture was broken");
     cudaGraphDestroy(graph);
@@ -249,7 +251,8 @@ void check_calls(Report& report) {
     const auto first = block.results(lane.fetch(block));
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t runnable = nullptr;
-    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal),
+               "capture");
     m.job.call(views, options);
     check_cuda(cudaStreamEndCapture(lane.cuda_stream(), &graph), "end of capture");
     check_cuda(cudaGraphInstantiate(&runnable, graph, 0), "instantiate");

@@ -20,8 +20,8 @@ struct Outcome {
 // the outputs' elements and the workspace as it was.
 Outcome run_job(const Job& job, Lane& lane, const char* kernel);
 
-// What that poison is, and its parts: one call from a block as it is; "" if two results are equal bit
-// for bit, NaNs of whatever bits taken as one.
+// What that poison is, and its parts: one call from a block as it is; "" if two results are equal
+// bit for bit, NaNs of whatever bits taken as one.
 inline constexpr uint8_t kPoison = 0xff;
 std::vector<uint8_t> call_once(const Job& job, Lane& lane, const Block& block, Options options);
 std::string difference(const Job& job, std::span<const uint8_t> a, std::span<const uint8_t> b);

@@ -2,7 +2,7 @@
 // mock, against float64 or the CPU backend's bits.
 #include <gtest/gtest.h>
 
-#include "generated_jobs.h"
+#include "contract.h"
 #include "metal_lane.h"
 #include "moe_jobs.h"
 #include "run_job.h"
@@ -69,20 +69,6 @@ TEST(MetalProducts, ManyPairsAreGroupedOnTheDevice) {
   for (uint64_t seed : {0, 1}) expect_right(job_of(many_pairs_case(seed)), Memory::library);
 }
 
-// ExecuTorch's contract and the shapes of its test module: y[p] = w[ids[p]] @ x[p], 4-bit.
-struct Contract {
-  int64_t experts, n, k;
-  int group;
-  const char* kernel;
-};
-
-test::Case contract_case(const Contract& c, DType dtype, int64_t pairs) {
-  test::Case made = product_case(Op::gather_qmv, QuantSpec{Mode::affine, 4, c.group}, dtype, true,
-                                 pairs, c.n, c.k, test::Ids::uniform, c.experts);
-  made.codes = test::plain(DType::u8, {c.experts, c.n, c.k / 2});
-  return made;
-}
-
 class GatherQmvContract : public testing::TestWithParam<Contract> {};
 
 TEST_P(GatherQmvContract, IsKeptByTheRowThatItNames) {
@@ -97,16 +83,7 @@ std::string contract_name(const testing::TestParamInfo<Contract>& contract) {
   return "E" + std::to_string(c.experts) + "N" + std::to_string(c.n) + "K" + std::to_string(c.k) +
          "G" + std::to_string(c.group);
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, GatherQmvContract,
-                         testing::Values(Contract{4, 32, 64, 32, "qmv_simt"},
-                                         Contract{8, 1024, 2048, 32, "gather_qmv_fast_simt"},
-                                         Contract{2, 8, 512, 64, "gather_qmv_fast_simt"},
-                                         Contract{2, 8, 512, 128, "gather_qmv_fast_simt"},
-                                         Contract{2, 5, 512, 32, "qmv_simt"},
-                                         Contract{2, 6, 512, 32, "qmv_simt"},
-                                         Contract{2, 7, 512, 32, "qmv_simt"},
-                                         Contract{2, 8, 544, 32, "qmv_simt"}),
-                         contract_name);
+INSTANTIATE_TEST_SUITE_P(Shapes, GatherQmvContract, testing::ValuesIn(kContracts), contract_name);
 
 // Both rows of the contract on what both take: with infinities, NaN and ids out of range.
 TEST(GatherQmvContract, BothRowsAgreeWithFloat64) {
