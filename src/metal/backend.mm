@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "metal/kernel_texts.h"
@@ -48,8 +49,7 @@ struct Kernel {
   uint64_t launches = 0;
 };
 
-// The device, found once and never destroyed: calls may come as late as other libraries'
-// destructors.
+// Found once, never destroyed: calls may come as late as other libraries' destructors.
 struct Device {
   Held<id<MTLDevice>> device;
   Held<id<MTLCommandQueue>> queue;  // of calls that name none

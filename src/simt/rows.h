@@ -24,7 +24,8 @@ inline constexpr Product kGatherQmvFast{simt_gather_qmv_fast_reject, simt_qmv_wo
 inline constexpr Product kQmv{simt_qmv_reject, simt_qmv_workspace, simt_qmv};
 inline constexpr Product kQmm{simt_qmm_reject, simt_qmm_workspace, simt_qmm};
 
-// The first of `products` that takes a problem; the last takes any.
+// The first of `products` that takes a problem; the last takes any. What is chosen may depend on
+// where tensors lie, the workspace may not.
 template <const Product&... products>
 struct FirstOf {
   static const Product& of(const dispatch::MatmulProblem& p) {
@@ -93,11 +94,13 @@ struct Rows {
 
   // `runner`: how the layer's products are chosen, in the preference of the table.
   template <const ProductRunner& runner>
+  static size_t ffn_workspace(const dispatch::FfnProblem& p) { return simt_ffn_workspace(p, runner); }
+  template <const ProductRunner& runner>
+  static void ffn(const dispatch::FfnProblem& p, dispatch::Workspace w, Queue& queue) { simt_ffn(p, w, queue, runner); }
+  template <const ProductRunner& runner>
   static constexpr Row<dispatch::FfnProblem> kFfn{
     Name{"ffn_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
-    nullptr, [](const dispatch::FfnProblem& p) { return simt_ffn_workspace(p, runner); },
-    Device::template launch<dispatch::FfnProblem,
-      [](const dispatch::FfnProblem& p, dispatch::Workspace w, Queue& queue) { simt_ffn(p, w, queue, runner); }>,
+    nullptr, ffn_workspace<runner>, Device::template launch<dispatch::FfnProblem, ffn<runner>>,
     Summary{"moe_ffn as the composition of its parts"}};
 };
 // clang-format on
