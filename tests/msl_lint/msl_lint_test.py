@@ -116,6 +116,7 @@ class MslLint(unittest.TestCase):
             "std::abs(1);": "C++ library",
             "try {} catch (...) {}": "exceptions",
             "float (*f)(float) = 0;": "function pointers",
+            "struct A {}; struct B : A {};": "derived classes",
         }.items():
             with self.subTest(words):
                 self.expect("const uint i = ", words + " const uint i = ", f"the language has no {what}")
