@@ -33,7 +33,7 @@ struct XParams {
   int32_t form;
   int32_t group;
   int32_t type;
-  int32_t reserved;
+  int32_t align;  // bytes that divide where every row begins, up to 16; 1: no neighbours
 };
 
 struct WParams {

@@ -20,6 +20,7 @@ constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
 constexpr uint32_t kQmmCols = 64;
 constexpr uint32_t kThreads = 128;
+constexpr int64_t kQmvLongest = int64_t{1} << 30;  // K, which lanes count in 32 bits
 
 // Above so many rows per matrix, decoding w once per 64 rows is worth more than reading x once.
 constexpr int64_t kQmvRowsPerMatrix = 8;
@@ -60,10 +61,10 @@ const char* kernel_of(const Names& names, const MatmulProblem& p) {
 
 void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), to); }
 
-// The largest power of two up to 16 that divides where every row begins.
-int32_t alignment_of(const dispatch::Matrices& m) {
-  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) | 16u;
-  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride);
+// The largest power of two up to 16 that divides where every row begins; strides are in `unit` bytes.
+int32_t alignment_of(const dispatch::Matrices& m, size_t unit) {
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) * unit | 16;
+  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride) * unit;
   return static_cast<int32_t>(bits & (~bits + 1));
 }
 
@@ -90,6 +91,7 @@ XParams x_params(const MatmulProblem& p) {
   x.form = static_cast<int32_t>(p.x.form);
   x.group = group_of(p.x);
   x.type = static_cast<int32_t>(p.x.values.dtype);
+  x.align = x.col_stride == 1 ? alignment_of(p.x.values, size_of(p.x.values.dtype)) : 1;
   return x;
 }
 
@@ -110,7 +112,7 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  w.align = alignment_of(m);
+  w.align = alignment_of(m, 1);
   w.transpose = p.transpose;
   return w;
 }
@@ -176,6 +178,13 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
   if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  if (p.k > kQmvLongest) {
+    return Reason::of("K = %lld, more than %lld", static_cast<long long>(p.k),
+                      static_cast<long long>(kQmvLongest));
+  }
+  if (alignment_of(p.w.values, 1) < 4) {
+    return Reason::of("rows of codes begin at addresses that 4 does not divide");
+  }
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows > kQmvRowsPerMatrix) {

@@ -7,9 +7,6 @@
 namespace moeblas {
 namespace simt {
 
-// By a name of its own, which declarations of arrays need where the language's vectors are macros.
-typedef float4 Quad;
-
 // What a product is given: every pointer in the order of the buffers.
 struct ProductBuffers {
   MB_DEVICE const Pair* pairs;

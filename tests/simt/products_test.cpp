@@ -374,6 +374,16 @@ TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
   EXPECT_EQ(reason({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9}),
             "9 rows of x per matrix of w, more than 8");
   EXPECT_EQ(reason({.spec = affine(4, 32)}), "");
+  const Product product({.spec = affine(4, 32)});
+  Array out = product.make_out();
+  dispatch::MatmulProblem p = product.problem(out);
+  p.w.values.data = static_cast<char*>(p.w.values.data) + 2;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
+            "rows of codes begin at addresses that 4 does not divide");
+  p = product.problem(out);
+  p.k = p.x.values.cols = (int64_t{1} << 30) + 32;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
+            "K = 1073741856, more than 1073741824");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
