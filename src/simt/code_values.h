@@ -66,5 +66,17 @@ struct CodeValues<formats::Mxfp4> : E2m1Values {};
 template <>
 struct CodeValues<formats::Nvfp4> : E2m1Values {};
 
+// The values of an octet, in the order of the codes.
+template <typename F>
+MB_GPU_FN void octet_values(GroupScale<F, IsAffine<F>::value> scale, formats::uint64 octet,
+                            MB_THREAD float* v) {
+#pragma unroll
+  for (int quad = 0; quad < 2; ++quad) {
+    const Quad codes = CodeValues<F>::four(octet, quad);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[CodeValues<F>::code_at(quad * 4 + i)] = scale.scaled(codes[i]);
+  }
+}
+
 }  // namespace simt
 }  // namespace moeblas

@@ -52,6 +52,28 @@ MB_GPU_FN formats::uint64 load_octet(MB_DEVICE const uchar* row, int64_t i, int 
   return octet;
 }
 
+// 32 codes of a row, which begins at a multiple of four bytes, as Bits words.
+template <int Bits>
+struct LaneCodes {
+  uint words[Bits];
+
+  // `fours`: by 16 bytes, which the address allows; `whole`: all 32 exist, else the first 16.
+  MB_GPU_FN void load(MB_DEVICE const uchar* from, bool fours, bool whole) {
+    if (Bits % 4 == 0 && fours && whole) {
+#pragma unroll
+      for (int i = 0; i < Bits / 4; ++i) {
+        const uint4 four = ((MB_DEVICE const uint4*)from)[i];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words[i * 4 + j] = four[j];
+      }
+      return;
+    }
+    const int count = whole ? Bits : Bits / 2;
+#pragma unroll
+    for (int i = 0; i < Bits; ++i) words[i] = i < count ? ((MB_DEVICE const uint*)from)[i] : 0u;
+  }
+};
+
 // Octet j of 32 codes that are held as Bits words.
 template <int Bits>
 MB_GPU_FN formats::uint64 octet_of(MB_THREAD const uint* words, int j) {
@@ -69,19 +91,15 @@ template <typename F>
 struct GroupScale<F, true> {
   formats::AffineParams params;
   MB_GPU_FN float value(uint code) const { return F::decode(code, params); }
-  // Factored: what codes and sums of x are multiplied by.
-  MB_GPU_FN float factor() const { return params.scale; }
-  MB_GPU_FN float offset() const { return params.bias; }
-  static MB_GPU_FN float code_value(uint code) { return float(code); }
+  // Of a code's own value (code_values.h).
+  MB_GPU_FN float scaled(float code) const { return formats::affine_value(code, params); }
 };
 
 template <typename F>
 struct GroupScale<F, false> {
   float scale;
   MB_GPU_FN float value(uint code) const { return formats::mul(F::decode_code(code), scale); }
-  MB_GPU_FN float factor() const { return scale; }
-  MB_GPU_FN float offset() const { return 0.0f; }
-  static MB_GPU_FN float code_value(uint code) { return F::decode_code(code); }
+  MB_GPU_FN float scaled(float code) const { return formats::mul(code, scale); }
 };
 
 // Where a matrix's scales and biases begin.

@@ -18,7 +18,7 @@ using dispatch::Reason;
 constexpr uint32_t kQmvTileRows = 4;
 constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
-constexpr uint32_t kQmmCols = 64;
+constexpr uint32_t kQmmCols = 128;
 constexpr uint32_t kThreads = 128;
 constexpr int64_t kQmvLongest = int64_t{1} << 30;  // K, which lanes count in 32 bits
 

@@ -35,22 +35,6 @@ struct QmvMemory {
   MB_TG int64_t* rows;
 };
 
-// Sixteen neighbours of x as floats.
-template <typename T>
-MB_GPU_FN void load_sixteen(MB_DEVICE const T* from, MB_CONST XParams& p, MB_THREAD float* v) {
-  if (p.align < 16) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = float(from[i * p.col_stride]);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < int(sizeof(T)); ++i) {
-    const uint4 words = ((MB_DEVICE const uint4*)from)[i];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) floats_of<T>(words[j], v + (i * 4 + j) * 4 / int(sizeof(T)));
-  }
-}
-
 // x from `first` on, for `rows` rows of which `exist` exist; the others are zero.
 template <typename F, typename T, int rows>
 MB_GPU_FN void stage_rows(MB_CONST ProductParams& p, MB_DEVICE const T* x, QmvMemory memory,
@@ -91,35 +75,6 @@ struct QmvColumns {
   int64_t scales_step;
   int64_t biases_step;
   float tensor_scale;
-};
-
-// 32 of k of four columns as words; where `whole` is false, only 16 exist.
-template <int Bits>
-struct QmvCodes {
-  uint of[kQmvColsEach][Bits];
-
-  MB_GPU_FN void load(MB_DEVICE const uchar* from, int64_t step, int align, bool whole) {
-    if (Bits % 4 == 0 && align >= 16 && whole) {
-#pragma unroll
-      for (int c = 0; c < kQmvColsEach; ++c) {
-        MB_DEVICE const uint4* fours = (MB_DEVICE const uint4*)(from + c * step);
-#pragma unroll
-        for (int i = 0; i < Bits / 4; ++i) {
-          const uint4 four = fours[i];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) of[c][i * 4 + j] = four[j];
-        }
-      }
-      return;
-    }
-    const int count = whole ? Bits : Bits / 2;
-#pragma unroll
-    for (int c = 0; c < kQmvColsEach; ++c) {
-      MB_DEVICE const uint* words = (MB_DEVICE const uint*)(from + c * step);
-#pragma unroll
-      for (int i = 0; i < Bits; ++i) of[c][i] = i < count ? words[i] : 0u;
-    }
-  }
 };
 
 // Scales and biases of one group of four columns: as they are stored, then as factors.
@@ -169,8 +124,18 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, uint k, M
   // Scales first, so that they are under way before the codes are waited for.
   QmvScales<F, IsAffine<F>::value> scales;
   scales.load(columns, p.w.scale.type, k >> shift);
-  QmvCodes<F::kBits> codes;
-  codes.load(columns.codes + int64_t(k / 8) * F::kBits, columns.codes_step, p.w.align, whole);
+  LaneCodes<F::kBits> codes[kQmvColsEach];
+  MB_DEVICE const uchar* from = columns.codes + int64_t(k / 8) * F::kBits;
+  // One choice for all four.
+  if (p.w.align >= 16 && whole) {
+#pragma unroll
+    for (int c = 0; c < kQmvColsEach; ++c) codes[c].load(from + c * columns.codes_step, true, true);
+  } else {
+#pragma unroll
+    for (int c = 0; c < kQmvColsEach; ++c) {
+      codes[c].load(from + c * columns.codes_step, false, whole);
+    }
+  }
   float scale[kQmvColsEach], bias[kQmvColsEach];
 #pragma unroll
   for (int half_lane = 0; half_lane < 2; ++half_lane) {
@@ -188,7 +153,7 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, uint k, M
 #pragma unroll
       for (int c = 0; c < kQmvColsEach; ++c) {
         const Quad code =
-            CodeValues<F>::four(octet_of<F::kBits>(codes.of[c], quad / 2), quad % 2);
+            CodeValues<F>::four(octet_of<F::kBits>(codes[c].words, quad / 2), quad % 2);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
 #pragma unroll

@@ -121,6 +121,22 @@ MB_GPU_FN RowPlace row_at(MB_CONST ProductParams& p, ProductBuffers b, Tile tile
   return place;
 }
 
+// Sixteen neighbours of x as floats.
+template <typename T>
+MB_GPU_FN void load_sixteen(MB_DEVICE const T* from, MB_CONST XParams& p, MB_THREAD float* v) {
+  if (p.align < 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = float(from[i * p.col_stride]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < int(sizeof(T)); ++i) {
+    const uint4 words = ((MB_DEVICE const uint4*)from)[i];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) floats_of<T>(words[j], v + (i * 4 + j) * 4 / int(sizeof(T)));
+  }
+}
+
 // Where matrix w of the batch begins in the tensors of w.
 struct MatrixPlace {
   int64_t values;

@@ -400,7 +400,7 @@ TEST(SimtProducts, AMissingBarrierIsCaught) {
 
 TEST(SimtProducts, TheColumnsMayOutnumberTheGrid) {
   // 65535 tiles of columns and one more, of K = 1.
-  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 64 + 3, .k = 0})
+  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 128 + 3, .k = 0})
       .check();
 }
 
