@@ -1,5 +1,5 @@
-// Device code: what codes are worth, four at a time and without conversions. Equal to the definitions
-// of src/formats on every code (tests/simt/code_values_test.cpp).
+// Device code: what codes are worth, four at a time and without conversions. Equal to the
+// definitions of src/formats on every code (tests/simt/code_values_test.cpp).
 #pragma once
 
 #include "simt/packed.h"
@@ -18,14 +18,6 @@ MB_GPU_FN float integer_code(formats::uint64 octet, int i) {
   const uint one = uint(150 - place) << 23;  // 2^(23 - place)
   const uint code = window & (((1u << Bits) - 1u) << place);
   return formats::add(formats::bits_to_float(code | one), -formats::bits_to_float(one));
-}
-
-// Codes i and i + 4 of eight E2M1 codes. As a half, exponent and mantissa are 2^-14 of the value,
-// subnormals included.
-MB_GPU_FN half2 e2m1_pair(uint codes, int i) {
-  const uint body = (i < 3 ? codes << (9 - 4 * i) : codes >> 3) & 0x0e000e00u;
-  const uint sign = codes << (12 - 4 * i) & 0x80008000u;
-  return as_type<half2>(body | sign) * half2(half(16384.0f));
 }
 
 // The values of four of an octet's codes; which codes these are, `code_at` says: position
@@ -54,17 +46,39 @@ struct CodeValues<formats::Affine<Bits>> {
   }
 };
 
-struct E2m1Values {
+// Codes i and i + 4 of eight of four bits, as halves of one word.
+struct IntegerPair {
+  // The same as integer_code where a half begins to count by ones (and by sixteens, at bit 4).
+  static MB_GPU_FN half2 of(uint codes, int i) {
+    const uint two = (i < 2 ? codes : codes >> 8) & (i % 2 == 0 ? 0x000f000fu : 0x00f000f0u);
+    const half2 step = half2(half(i % 2 == 0 ? 1.0f : 0.0625f));
+    const half2 none = half2(half(i % 2 == 0 ? -1024.0f : -64.0f));
+    return fma(as_type<half2>(two | 0x64006400u), step, none);
+  }
+};
+struct E2m1Pair {
+  // As a half, exponent and mantissa are 2^-14 of the value, subnormals included.
+  static MB_GPU_FN half2 of(uint codes, int i) {
+    const uint body = (i < 3 ? codes << (9 - 4 * i) : codes >> 3) & 0x0e000e00u;
+    const uint sign = codes << (12 - 4 * i) & 0x80008000u;
+    return as_type<half2>(body | sign) * half2(half(16384.0f));
+  }
+};
+
+template <typename Pair>
+struct PairedValues {
   static MB_GPU_FN int code_at(int position) { return position % 2 * 4 + position / 2; }
   static MB_GPU_FN Quad four(formats::uint64 octet, int quad) {
-    const half2 a = e2m1_pair(uint(octet), quad * 2), b = e2m1_pair(uint(octet), quad * 2 + 1);
+    const half2 a = Pair::of(uint(octet), quad * 2), b = Pair::of(uint(octet), quad * 2 + 1);
     return float4(float(a.x), float(a.y), float(b.x), float(b.y));
   }
 };
 template <>
-struct CodeValues<formats::Mxfp4> : E2m1Values {};
+struct CodeValues<formats::Affine<4>> : PairedValues<IntegerPair> {};
 template <>
-struct CodeValues<formats::Nvfp4> : E2m1Values {};
+struct CodeValues<formats::Mxfp4> : PairedValues<E2m1Pair> {};
+template <>
+struct CodeValues<formats::Nvfp4> : PairedValues<E2m1Pair> {};
 
 // The values of an octet, in the order of the codes.
 template <typename F>

@@ -61,9 +61,11 @@ const char* kernel_of(const Names& names, const MatmulProblem& p) {
 
 void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), to); }
 
-// The largest power of two up to 16 that divides where every row begins; strides are in `unit` bytes.
+// The largest power of two up to 16 that divides where every row begins; strides are in `unit`
+// bytes.
 int32_t alignment_of(const dispatch::Matrices& m, size_t unit) {
-  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) * unit | 16;
+  auto bits =
+      reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) * unit | 16;
   for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride) * unit;
   return static_cast<int32_t>(bits & (~bits + 1));
 }
@@ -133,15 +135,31 @@ OutParams out_params(const MatmulProblem& p) {
   return out;
 }
 
-// Makes the work list, then one launch: a threadgroup per tile of rows and per `cols` columns.
+// A kernel's tiles, of which `repeat` times `cols` columns are one threadgroup's.
+struct Tiling {
+  uint32_t rows;
+  uint32_t cols;
+  int64_t repeat = 1;
+};
+
+// A threadgroup of qmv finds its rows and stages x before it reads a weight: several tiles of short
+// columns share that, while there are threadgroups enough.
+Tiling qmv_tiling(const MatmulProblem& p, const PairPlan& plan) {
+  constexpr int64_t kEnoughK = 8192, kEnoughGroups = 384;
+  const int64_t groups = plan.tiles() * ((p.n + kQmvCols - 1) / kQmvCols);
+  const int64_t repeat = std::min(kEnoughK / std::max<int64_t>(p.k, 1), groups / kEnoughGroups);
+  return {kQmvTileRows, kQmvCols, std::max<int64_t>(repeat, 1)};
+}
+
+// Makes the work list, then one launch.
 void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace workspace,
-            const char* kernel, uint32_t tile_rows, uint32_t cols, Queue& queue) {
+            const char* kernel, const Tiling& tile, Queue& queue) {
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
   params.m = p.m;
   params.n = p.n;
   params.k = p.k;
-  params.tile_rows = tile_rows;
+  params.tile_rows = tile.rows;
   params.tiles = static_cast<uint32_t>(plan.tiles());
   params.source = plan.source();
   params.x = x_params(p);
@@ -150,6 +168,7 @@ void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace wo
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
+  const int64_t cols = tile.cols * tile.repeat;
   step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
   step.threads[0] = kThreads;
   for (const void* pointer :
@@ -198,8 +217,8 @@ size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileR
 
 void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmvTileRows), workspace, kernel_of(kQmvNames, p), kQmvTileRows, kQmvCols,
-         queue);
+  const PairPlan plan(p, kQmvTileRows);
+  launch(p, plan, workspace, kernel_of(kQmvNames, p), qmv_tiling(p, plan), queue);
 }
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
@@ -209,7 +228,8 @@ size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileR
 void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
   launch(p, PairPlan(p, kQmmTileRows), workspace,
-         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTileRows, kQmmCols, queue);
+         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), {kQmmTileRows, kQmmCols},
+         queue);
 }
 
 std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {

@@ -70,8 +70,7 @@ MB_GPU_FN void stage_dense(MB_CONST WParams& p, MB_DEVICE const uchar* w, int64_
   const int64_t count = s.lid < s.cols ? s.k_end - s.k : 0;
 #pragma unroll 8
   for (int j = 0; j < kQmmK; ++j) {
-    w_tile[j * kQmmCols + s.lid] =
-        j < count ? load_float(w, p.type, base + j * p.k_stride) : 0.0f;
+    w_tile[j * kQmmCols + s.lid] = j < count ? load_float(w, p.type, base + j * p.k_stride) : 0.0f;
   }
 }
 
@@ -90,8 +89,8 @@ MB_GPU_FN void stage_packed(MB_CONST WParams& p, MB_DEVICE const uchar* w, Scale
   MB_DEVICE const uchar* codes = w + row * p.n_stride;
   const int64_t group = s.k >> ctz(group_size<F>(p.group));
   GroupScale<F, IsAffine<F>::value> scale;
-  load_scale<F>(p.scale, scales, scale_index(p.scale, row, group),
-                row * p.bias_row_stride + group, scale);
+  load_scale<F>(p.scale, scales, scale_index(p.scale, row, group), row * p.bias_row_stride + group,
+                scale);
   formats::uint64 octets[4] = {};
   if (p.align >= 4 && count >= kQmmK) {
     LaneCodes<F::kBits> lane;
@@ -274,16 +273,15 @@ struct QmmStage<F, T, true> {
   }
 };
 
-// A thread's place in the tile: eight rows, and fours of columns 32 apart. Of a simdgroup's 32 rows
-// and 64 columns its lanes stand so that neighbours two by two read the same x or the same w.
+// A thread's place in the tile: eight rows, and two fours of columns 32 apart, so that the eight
+// threads of a simdgroup's row read 128 neighbouring bytes at a time.
 struct QmmThread {
   uint row, column;
 };
 MB_GPU_FN QmmThread thread_at(uint lid) {
   const uint simdgroup = lid / 32, lane = lid % 32;
-  const uint down = lane % 2 + lane / 16 * 2, right = lane / 2 % 8;
-  const QmmThread at = {simdgroup / 2 * 32 + down * kQmmRowsEach,
-                            simdgroup % 2 * 64 + right * 4};
+  const QmmThread at = {simdgroup / 2 * 32 + lane / 8 * kQmmRowsEach,
+                        simdgroup % 2 * 64 + lane % 8 * 4};
   return at;
 }
 
@@ -328,8 +326,8 @@ MB_GPU_FN void qmm_tile(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, 
     if (some) multiply(memory + at.row / 4, w_memory + at.column / 4, sums);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // used
   }
-  // Through threadgroup memory, so that the epilogue stands once and neighbours store neighbours; of
-  // either four at a time, which leaves half of the columns.
+  // Through threadgroup memory, so that the epilogue stands once and neighbours store neighbours;
+  // of either four at a time, which leaves half of the columns.
   MB_TG const float* result = (MB_TG const float*)memory;
 #pragma unroll
   for (uint j = 0; j < 2; ++j) {

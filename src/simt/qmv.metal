@@ -19,7 +19,7 @@
 #include "simt/qmv_tile.h"
 
 template <typename F, typename T>
-MB_KERNEL void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
+MB_KERNEL_OF(moeblas::simt::kQmvThreads, 5) void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
   using namespace moeblas::simt;
   MB_TG_ARRAY(Quad, staged, [kQmvRows * kQmvRowQuads]);
   MB_TG_ARRAY(float, staged_sums, [kQmvRows * kQmvRowSums]);

@@ -106,8 +106,7 @@ struct QmvScales<F, false> {
       scales[c] = from.scales[int64_t(group) + c * from.scales_step];
     }
   }
-  MB_GPU_FN void factors(int, float tensor_scale, MB_THREAD float* scale,
-                         MB_THREAD float*) const {
+  MB_GPU_FN void factors(int, float tensor_scale, MB_THREAD float* scale, MB_THREAD float*) const {
 #pragma unroll
     for (int c = 0; c < kQmvColsEach; ++c) {
       scale[c] = formats::mul(F::decode_scale(scales[c]), tensor_scale);
@@ -179,8 +178,9 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, uint k, M
   }
 }
 
-// One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity into
-// NaN where the weight times infinity is infinite: where that sum is not finite, this one counts.
+// One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity
+// into NaN where the weight times infinity is infinite: where that sum is not finite, this one
+// counts.
 template <typename F, typename T>
 MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* codes,
                             ScaleBuffers scales, int64_t n, MB_DEVICE const T* x) {
@@ -199,8 +199,8 @@ MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* co
   return sum;
 }
 
-// The lanes' sums of n values, by the butterfly of simd_sum, of which a lane keeps what leads to its
-// own: lane i ends with the sum of value i / (32 / n).
+// The lanes' sums of n values, by the butterfly of simd_sum, of which a lane keeps what leads to
+// its own: lane i ends with the sum of value i / (32 / n).
 template <int n>
 struct LaneSums {
   static MB_GPU_FN float of(MB_THREAD float* v, uint lane, ushort distance) {

@@ -382,8 +382,7 @@ TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
             "rows of codes begin at addresses that 4 does not divide");
   p = product.problem(out);
   p.k = p.x.values.cols = (int64_t{1} << 30) + 32;
-  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
-            "K = 1073741856, more than 1073741824");
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()), "K = 1073741856, more than 1073741824");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
