@@ -12,6 +12,22 @@ namespace simt {
 // By a name of its own, which declarations of arrays need where the language's vectors are macros.
 typedef float4 Quad;
 
+// The number of a floating type.
+template <typename T>
+struct TypeOf;
+template <>
+struct TypeOf<float> {
+  enum { value = kF32 };
+};
+template <>
+struct TypeOf<half> {
+  enum { value = kF16 };
+};
+template <>
+struct TypeOf<bfloat> {
+  enum { value = kBf16 };
+};
+
 // Element i of a float32, float16 or bfloat16 array.
 MB_GPU_FN float load_float(MB_DEVICE const uchar* p, int dtype, int64_t i) {
   if (dtype == kBf16) return float(((MB_DEVICE const bfloat*)p)[i]);

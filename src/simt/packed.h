@@ -91,7 +91,11 @@ template <typename F>
 struct GroupScale<F, true> {
   formats::AffineParams params;
   MB_GPU_FN float value(uint code) const { return F::decode(code, params); }
-  // Of a code's own value (code_values.h).
+  // Factored: what codes and sums of x are multiplied by.
+  MB_GPU_FN float factor() const { return params.scale; }
+  MB_GPU_FN float offset() const { return params.bias; }
+  static MB_GPU_FN float code_value(uint code) { return float(code); }
+  // Of a code's value.
   MB_GPU_FN float scaled(float code) const { return formats::affine_value(code, params); }
 };
 
@@ -99,6 +103,9 @@ template <typename F>
 struct GroupScale<F, false> {
   float scale;
   MB_GPU_FN float value(uint code) const { return formats::mul(F::decode_code(code), scale); }
+  MB_GPU_FN float factor() const { return scale; }
+  MB_GPU_FN float offset() const { return 0.0f; }
+  static MB_GPU_FN float code_value(uint code) { return F::decode_code(code); }
   MB_GPU_FN float scaled(float code) const { return formats::mul(code, scale); }
 };
 

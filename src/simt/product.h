@@ -50,7 +50,8 @@ struct WParams {
   int32_t form;
   int32_t type;  // dense or on the fly
   int32_t group;
-  int32_t align;  // bytes that divide where every packed row begins, up to 16
+  int32_t align;  // bytes that divide where every row along K (packed: every row) begins, up to 16;
+                  // 1: neighbours are not next to each other
   int32_t transpose;
 };
 

@@ -61,12 +61,14 @@ const char* kernel_of(const Names& names, const MatmulProblem& p) {
 
 void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), to); }
 
-// The largest power of two up to 16 that divides where every row begins; strides are in `unit`
-// bytes.
-int32_t alignment_of(const dispatch::Matrices& m, size_t unit) {
-  auto bits =
-      reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) * unit | 16;
-  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride) * unit;
+// The largest power of two up to 16 that divides where every row begins.
+int32_t alignment_of(const dispatch::Matrices& m) {
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | 16u;
+  const auto step = [&](int64_t count, int64_t stride) {
+    if (count > 1) bits |= static_cast<uintptr_t>(stride) * size_of(m.dtype);
+  };
+  step(m.rows, m.row_stride);
+  for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
   return static_cast<int32_t>(bits & (~bits + 1));
 }
 
@@ -93,7 +95,7 @@ XParams x_params(const MatmulProblem& p) {
   x.form = static_cast<int32_t>(p.x.form);
   x.group = group_of(p.x);
   x.type = static_cast<int32_t>(p.x.values.dtype);
-  x.align = x.col_stride == 1 ? alignment_of(p.x.values, size_of(p.x.values.dtype)) : 1;
+  x.align = x.col_stride == 1 ? alignment_of(p.x.values) : 1;
   return x;
 }
 
@@ -114,7 +116,12 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  w.align = alignment_of(m, 1);
+  dispatch::Matrices along_k = m;
+  if (!rows_are_n) {
+    std::swap(along_k.rows, along_k.cols);
+    std::swap(along_k.row_stride, along_k.col_stride);
+  }
+  w.align = w.k_stride == 1 ? alignment_of(along_k) : 1;
   w.transpose = p.transpose;
   return w;
 }
@@ -135,25 +142,32 @@ OutParams out_params(const MatmulProblem& p) {
   return out;
 }
 
-// A kernel's tiles, of which `repeat` times `cols` columns are one threadgroup's.
-struct Tiling {
+// What a threadgroup makes, and with how many threads.
+struct TileSize {
   uint32_t rows;
   uint32_t cols;
-  int64_t repeat = 1;
+  uint32_t threads;
+  // Of columns times K: tiles that have less share a threadgroup, while there are enough of them,
+  // and with it the search for their rows and the staging of x.
+  int64_t enough_k = 0;
 };
+constexpr int64_t kEnoughGroups = 384;
+constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads, 8192};
+constexpr TileSize kQmmTile = {kQmmTileRows, kQmmCols, kThreads};
 
-// A threadgroup of qmv finds its rows and stages x before it reads a weight: several tiles of short
-// columns share that, while there are threadgroups enough.
-Tiling qmv_tiling(const MatmulProblem& p, const PairPlan& plan) {
-  constexpr int64_t kEnoughK = 8192, kEnoughGroups = 384;
-  const int64_t groups = plan.tiles() * ((p.n + kQmvCols - 1) / kQmvCols);
-  const int64_t repeat = std::min(kEnoughK / std::max<int64_t>(p.k, 1), groups / kEnoughGroups);
-  return {kQmvTileRows, kQmvCols, std::max<int64_t>(repeat, 1)};
+// Threadgroups across the columns of each of `tiles` tiles of rows.
+uint32_t groups_across(const MatmulProblem& p, const TileSize& tile, int64_t tiles) {
+  const int64_t across = (p.n + tile.cols - 1) / tile.cols;
+  const int64_t most =
+      std::min(tile.enough_k / std::max<int64_t>(p.k, 1), tiles * across / kEnoughGroups);
+  const int64_t shared = std::max<int64_t>(most, 1);
+  return static_cast<uint32_t>(std::min<int64_t>((across + shared - 1) / shared, kMaxGroupsYZ));
 }
 
-// Makes the work list, then one launch.
-void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace workspace,
-            const char* kernel, const Tiling& tile, Queue& queue) {
+// Makes the work list, then one launch: a threadgroup per tile of rows and columns.
+void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
+            const TileSize& tile, Queue& queue) {
+  const PairPlan plan(p, tile.rows);
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
   params.m = p.m;
@@ -168,9 +182,8 @@ void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace wo
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
-  const int64_t cols = tile.cols * tile.repeat;
-  step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
-  step.threads[0] = kThreads;
+  step.groups[1] = groups_across(p, tile, plan.tiles());
+  step.threads[0] = tile.threads;
   for (const void* pointer :
        {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
         static_cast<const void*>(lists.runs), static_cast<const void*>(lists.tiles),
@@ -201,7 +214,7 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
     return Reason::of("K = %lld, more than %lld", static_cast<long long>(p.k),
                       static_cast<long long>(kQmvLongest));
   }
-  if (alignment_of(p.w.values, 1) < 4) {
+  if (alignment_of(p.w.values) < 4) {
     return Reason::of("rows of codes begin at addresses that 4 does not divide");
   }
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
@@ -217,8 +230,7 @@ size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileR
 
 void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  const PairPlan plan(p, kQmvTileRows);
-  launch(p, plan, workspace, kernel_of(kQmvNames, p), qmv_tiling(p, plan), queue);
+  launch(p, workspace, kernel_of(kQmvNames, p), kQmvTile, queue);
 }
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
@@ -227,9 +239,7 @@ size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileR
 
 void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmmTileRows), workspace,
-         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), {kQmmTileRows, kQmmCols},
-         queue);
+  launch(p, workspace, kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTile, queue);
 }
 
 std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {

@@ -51,7 +51,7 @@ MB_GPU_FN void stage_x(MB_CONST XParams& p, MB_DEVICE const T* x, QmmRows rows, 
   const int64_t count = row < s.rows ? s.k_end - k : 0;
   float v[16] = {};
   if (count >= 16 && k % 16 == 0) {
-    load_sixteen(x + rows.x[row] + k * p.col_stride, p, v);
+    load_sixteen(x + rows.x[row] + k * p.col_stride, p.col_stride, p.align, v);
   } else if (count > 0) {
     MB_DEVICE const T* from = x + rows.x[row] + k * p.col_stride;
 #pragma unroll
@@ -63,14 +63,26 @@ MB_GPU_FN void stage_x(MB_CONST XParams& p, MB_DEVICE const T* x, QmmRows rows, 
 }
 
 // w_tile[k][column] of floats, a column a thread: where w is contiguous along N, neighbouring
-// threads read neighbours.
+// threads read neighbours; where it is along K, a thread does.
+template <typename T>
 MB_GPU_FN void stage_dense(MB_CONST WParams& p, MB_DEVICE const uchar* w, int64_t at, QmmStep s,
                            MB_TG float* w_tile) {
   const int64_t base = at + (s.n + s.lid) * p.n_stride + s.k * p.k_stride;
   const int64_t count = s.lid < s.cols ? s.k_end - s.k : 0;
+  MB_TG float* to = w_tile + s.lid;
+  if (p.align >= 16 && p.type == int(TypeOf<T>::value) && s.k % 16 == 0 && count >= kQmmK) {
+#pragma unroll
+    for (int half_step = 0; half_step < kQmmK; half_step += 16) {
+      float v[16];
+      load_sixteen((MB_DEVICE const T*)w + base + half_step, 1, 16, v);
+#pragma unroll
+      for (int j = 0; j < 16; ++j) to[(half_step + j) * kQmmCols] = v[j];
+    }
+    return;
+  }
 #pragma unroll 8
   for (int j = 0; j < kQmmK; ++j) {
-    w_tile[j * kQmmCols + s.lid] = j < count ? load_float(w, p.type, base + j * p.k_stride) : 0.0f;
+    to[j * kQmmCols] = j < count ? load_float(w, p.type, base + j * p.k_stride) : 0.0f;
   }
 }
 
@@ -228,7 +240,7 @@ struct QmmStage<Dense, T, false> {
   }
   static MB_GPU_FN void w(MB_CONST ProductParams& p, ProductBuffers b, ScaleBuffers, int64_t at,
                           QmmStep s, MB_TG float* tile) {
-    stage_dense(p.w, b.w, at, s, tile);
+    stage_dense<T>(p.w, b.w, at, s, tile);
   }
 };
 

@@ -2,24 +2,29 @@
 // packed along K; one device body for all of them, the work list tells them apart.
 //
 // A threadgroup of four simdgroups makes up to 4 rows of one matrix (consecutive in the order by
-// matrix, pairs.metal) x 16 columns. A simdgroup takes four columns, a lane 32 consecutive k of
-// each 1024, as Bits words per column, by 16 bytes where the rows' alignment allows:
+// matrix, pairs.metal) x 16 columns, and may go on to further columns. A simdgroup takes four columns,
+// a lane 32 consecutive k of each stretch of 1024, as Bits words per column, by 16 bytes where the
+// rows' alignment allows:
 //
 //            k: 0 ........ 31 | 32 ....... 63 | ...... 1023 | 1024 ...
 //   w row n     lane 0          lane 1          lane 31       lane 0 ...
-//   x           staged once for the four simdgroups, float32, x[row][quad of k][lane]
+//   x           staged for the four simdgroups, float32, x[row][quad of k][lane]; four stretches of
+//               one row at once, or one of four rows
 //
 // Codes stay small integers (or what a code of a block format is worth): of every 16 values the
-// lane sums code * x and, for affine, x alone; scale and bias enter once per 16. The lanes' sums
-// meet in a butterfly at the end. The order of a sum depends on K and the format alone: rows that
-// are missing are zero, and one row is the same chain as four.
+// lane sums code * x; scale and bias enter once per 16, the bias times the sum of x, which is made as
+// x is staged. The lanes' sums meet in a butterfly at the end. The order of a sum depends on K and
+// the format alone: rows that are missing are zero, and one row is the same chain as four. A sum that
+// is not finite is made again from decoded weights.
 //
-// The time goes into reading w: an expert's weights are read once for up to four rows, and tiles of
-// the same columns stand next to each other in the grid, so more rows meet in the cache.
+// The time goes into issuing instructions, about five per weight and row alone, then into waiting for
+// w; registers (96 of a thread in CUDA) bound how many simdgroups wait at once. An expert's weights
+// are read once for up to four rows, and tiles of the same columns stand next to each other in the
+// grid, so more rows meet in the cache.
 #include "simt/qmv_tile.h"
 
 template <typename F, typename T>
-MB_KERNEL_OF(moeblas::simt::kQmvThreads, 5) void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
+MB_KERNEL_OF(moeblas::simt::kQmvThreads, F::kBits > 6 ? 4 : 5) void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
   using namespace moeblas::simt;
   MB_TG_ARRAY(Quad, staged, [kQmvRows * kQmvRowQuads]);
   MB_TG_ARRAY(float, staged_sums, [kQmvRows * kQmvRowSums]);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "simt/code_values.h"
-#include "simt/tiles.h"
+#include "simt/decoded_sum.h"
 
 namespace moeblas {
 namespace simt {
@@ -46,7 +46,8 @@ MB_GPU_FN void stage_rows(MB_CONST ProductParams& p, MB_DEVICE const T* x, QmvMe
     if (item >= items) continue;
     float v[16] = {};
     if (row < exist) {
-      load_sixteen(x + memory.rows[row] + int64_t(first + item * 16) * p.x.col_stride, p.x, v);
+      load_sixteen(x + memory.rows[row] + int64_t(first + item * 16) * p.x.col_stride,
+                   p.x.col_stride, p.x.align, v);
     }
     const uint lane = item / 2 % 32, half_lane = item % 2;
     const uint slot = item / 64 * rows + row;
@@ -178,27 +179,6 @@ MB_GPU_FN void add_lane(MB_CONST ProductParams& p, QmvColumns columns, uint k, M
   }
 }
 
-// One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity
-// into NaN where the weight times infinity is infinite: where that sum is not finite, this one
-// counts.
-template <typename F, typename T>
-MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* codes,
-                            ScaleBuffers scales, int64_t n, MB_DEVICE const T* x) {
-  float sum = 0.0f;
-  for (int64_t k = 0; k < p.k; k += 8) {
-    const int64_t group = k / p.w.group;
-    GroupScale<F, IsAffine<F>::value> scale;
-    load_scale<F>(p.w.scale, scales, n * p.w.scale.row_stride + group,
-                  n * p.w.bias_row_stride + group, scale);
-    const formats::uint64 octet = load_octet<F::kBits>(codes, k / 8, 1);
-    for (int i = 0; i < 8; ++i) {
-      sum = fma(scale.value(formats::code_of<F::kBits>(octet, i)),
-                float(x[(k + i) * p.x.col_stride]), sum);
-    }
-  }
-  return sum;
-}
-
 // The lanes' sums of n values, by the butterfly of simd_sum, of which a lane keeps what leads to
 // its own: lane i ends with the sum of value i / (32 / n).
 template <int n>
@@ -278,7 +258,7 @@ MB_GPU_FN void qmv_rows(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, 
     const int64_t column = from + sum / rows;
     const bool mine = at.lane % (32 / kSums) == 0 && int(sum / rows) < cols_each;
     if (mine && column >= n && row < tile.rows) {
-      if (IsAffine<F>::value && !formats::is_finite(result)) {
+      if (!formats::is_finite(result)) {
         result = decoded_sum<F, T>(p, b.w + matrix.values + column * p.w.n_stride, scales, column,
                                    x + memory.rows[row]);
       }

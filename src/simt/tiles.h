@@ -121,12 +121,13 @@ MB_GPU_FN RowPlace row_at(MB_CONST ProductParams& p, ProductBuffers b, Tile tile
   return place;
 }
 
-// Sixteen neighbours of x as floats.
+// Sixteen neighbours as floats; `align` divides where they begin.
 template <typename T>
-MB_GPU_FN void load_sixteen(MB_DEVICE const T* from, MB_CONST XParams& p, MB_THREAD float* v) {
-  if (p.align < 16) {
+MB_GPU_FN void load_sixteen(MB_DEVICE const T* from, int64_t stride, int align,
+                            MB_THREAD float* v) {
+  if (align < 16) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = float(from[i * p.col_stride]);
+    for (int i = 0; i < 16; ++i) v[i] = float(from[i * stride]);
     return;
   }
 #pragma unroll
