@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "dispatch/ids.h"
 #include "formats/formats.h"
@@ -116,12 +117,12 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  dispatch::Matrices along_k = m;
-  if (!rows_are_n) {
-    std::swap(along_k.rows, along_k.cols);
-    std::swap(along_k.row_stride, along_k.col_stride);
+  dispatch::Matrices rows = m;
+  if (rows.col_stride != 1) {
+    std::swap(rows.rows, rows.cols);
+    std::swap(rows.row_stride, rows.col_stride);
   }
-  w.align = w.k_stride == 1 ? alignment_of(along_k) : 1;
+  w.align = rows.col_stride == 1 ? alignment_of(rows) : 1;
   w.transpose = p.transpose;
   return w;
 }

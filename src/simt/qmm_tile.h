@@ -39,6 +39,11 @@ struct QmmStep {
   int64_t k_end;
 };
 
+MB_GPU_FN void store_eight(MB_THREAD const float* v, MB_TG float* to) {
+  ((MB_TG Quad*)to)[0] = float4(v[0], v[1], v[2], v[3]);
+  ((MB_TG Quad*)to)[1] = float4(v[4], v[5], v[6], v[7]);
+}
+
 // x_tile[k][row] of floats. Rows that fill up a thread's eight are zero; no thread reads the
 // others.
 template <typename T>
@@ -51,7 +56,7 @@ MB_GPU_FN void stage_x(MB_CONST XParams& p, MB_DEVICE const T* x, QmmRows rows, 
   const int64_t count = row < s.rows ? s.k_end - k : 0;
   float v[16] = {};
   if (count >= 16 && k % 16 == 0) {
-    load_sixteen(x + rows.x[row] + k * p.col_stride, p.col_stride, p.align, v);
+    load_floats<16>(x + rows.x[row] + k * p.col_stride, p.col_stride, p.align, v);
   } else if (count > 0) {
     MB_DEVICE const T* from = x + rows.x[row] + k * p.col_stride;
 #pragma unroll
@@ -62,24 +67,45 @@ MB_GPU_FN void stage_x(MB_CONST XParams& p, MB_DEVICE const T* x, QmmRows rows, 
   for (int j = 0; j < 16; ++j) to[j * kQmmRows] = v[j];
 }
 
-// w_tile[k][column] of floats, a column a thread: where w is contiguous along N, neighbouring
-// threads read neighbours; where it is along K, a thread does.
+// w_tile[k][column] of floats: a column a thread, or where w is contiguous along N, eight columns
+// of four k.
 template <typename T>
 MB_GPU_FN void stage_dense(MB_CONST WParams& p, MB_DEVICE const uchar* w, int64_t at, QmmStep s,
                            MB_TG float* w_tile) {
-  const int64_t base = at + (s.n + s.lid) * p.n_stride + s.k * p.k_stride;
-  const int64_t count = s.lid < s.cols ? s.k_end - s.k : 0;
-  MB_TG float* to = w_tile + s.lid;
-  if (p.align >= 16 && p.type == int(TypeOf<T>::value) && s.k % 16 == 0 && count >= kQmmK) {
+  const bool wide = p.align >= 16 && p.type == int(TypeOf<T>::value);
+  MB_DEVICE const T* from = (MB_DEVICE const T*)w + at + s.n * p.n_stride + s.k * p.k_stride;
+  if (wide && p.k_stride != 1) {
+    const uint octet = s.lid % (kQmmCols / 8) * 8;
 #pragma unroll
-    for (int half_step = 0; half_step < kQmmK; half_step += 16) {
-      float v[16];
-      load_sixteen((MB_DEVICE const T*)w + base + half_step, 1, 16, v);
+    for (uint i = 0; i < 4; ++i) {
+      const uint k = s.lid / (kQmmCols / 8) + i * (kQmmK / 4);
+      float v[8] = {};
+      if (s.k + k < s.k_end && octet < s.cols) {
+        MB_DEVICE const T* eight = from + k * p.k_stride + octet;
+        if (octet + 8 <= s.cols) {
+          load_floats<8>(eight, 1, 16, v);
+        } else {
 #pragma unroll
-      for (int j = 0; j < 16; ++j) to[(half_step + j) * kQmmCols] = v[j];
+          for (uint j = 0; j < 8; ++j) v[j] = octet + j < s.cols ? float(eight[j]) : 0.0f;
+        }
+      }
+      store_eight(v, w_tile + k * kQmmCols + octet);
     }
     return;
   }
+  MB_TG float* to = w_tile + s.lid;
+  const int64_t count = s.lid < s.cols ? s.k_end - s.k : 0;
+  if (wide && s.k % 16 == 0 && count >= kQmmK) {
+#pragma unroll
+    for (int first = 0; first < kQmmK; first += 16) {
+      float v[16];
+      load_floats<16>(from + s.lid * p.n_stride + first, 1, 16, v);
+#pragma unroll
+      for (int j = 0; j < 16; ++j) to[(first + j) * kQmmCols] = v[j];
+    }
+    return;
+  }
+  const int64_t base = at + (s.n + s.lid) * p.n_stride + s.k * p.k_stride;
 #pragma unroll 8
   for (int j = 0; j < kQmmK; ++j) {
     to[j * kQmmCols] = j < count ? load_float(w, p.type, base + j * p.k_stride) : 0.0f;
@@ -145,9 +171,7 @@ MB_GPU_FN void stage_packed_n(MB_CONST WParams& p, MB_DEVICE const uchar* w, Sca
                     row * p.bias_row_stride + group, scale);
       octet_values<F>(scale, load_octet<F::kBits>(w + row * p.n_stride, first / 8, p.align), v);
     }
-    MB_TG Quad* to = (MB_TG Quad*)(w_tile + high * kQmmCols + octet * 8);
-    to[0] = float4(v[0], v[1], v[2], v[3]);
-    to[1] = float4(v[4], v[5], v[6], v[7]);
+    store_eight(v, w_tile + high * kQmmCols + octet * 8);
   }
 }
 

@@ -18,13 +18,13 @@
 // is not finite is made again from decoded weights.
 //
 // The time goes into issuing instructions, about five per weight and row alone, then into waiting for
-// w; registers (96 of a thread in CUDA) bound how many simdgroups wait at once. An expert's weights
+// w; registers (96 or 128 of a thread in CUDA) bound how many simdgroups wait at once. An expert's weights
 // are read once for up to four rows, and tiles of the same columns stand next to each other in the
 // grid, so more rows meet in the cache.
 #include "simt/qmv_tile.h"
 
 template <typename F, typename T>
-MB_KERNEL_OF(moeblas::simt::kQmvThreads, F::kBits > 6 ? 4 : 5) void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
+MB_KERNEL_OF(moeblas::simt::kQmvThreads, F::kBits > 4 ? 4 : 5) void qmv(MB_PRODUCT_ARGUMENTS MB_GRID) {
   using namespace moeblas::simt;
   MB_TG_ARRAY(Quad, staged, [kQmvRows * kQmvRowQuads]);
   MB_TG_ARRAY(float, staged_sums, [kQmvRows * kQmvRowSums]);

@@ -46,8 +46,8 @@ MB_GPU_FN void stage_rows(MB_CONST ProductParams& p, MB_DEVICE const T* x, QmvMe
     if (item >= items) continue;
     float v[16] = {};
     if (row < exist) {
-      load_sixteen(x + memory.rows[row] + int64_t(first + item * 16) * p.x.col_stride,
-                   p.x.col_stride, p.x.align, v);
+      load_floats<16>(x + memory.rows[row] + int64_t(first + item * 16) * p.x.col_stride,
+                      p.x.col_stride, p.x.align, v);
     }
     const uint lane = item / 2 % 32, half_lane = item % 2;
     const uint slot = item / 64 * rows + row;

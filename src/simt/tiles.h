@@ -121,17 +121,16 @@ MB_GPU_FN RowPlace row_at(MB_CONST ProductParams& p, ProductBuffers b, Tile tile
   return place;
 }
 
-// Sixteen neighbours as floats; `align` divides where they begin.
-template <typename T>
-MB_GPU_FN void load_sixteen(MB_DEVICE const T* from, int64_t stride, int align,
-                            MB_THREAD float* v) {
+// n neighbours as floats; `align` divides where they begin.
+template <int n, typename T>
+MB_GPU_FN void load_floats(MB_DEVICE const T* from, int64_t stride, int align, MB_THREAD float* v) {
   if (align < 16) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = float(from[i * stride]);
+    for (int i = 0; i < n; ++i) v[i] = float(from[i * stride]);
     return;
   }
 #pragma unroll
-  for (int i = 0; i < int(sizeof(T)); ++i) {
+  for (int i = 0; i < n * int(sizeof(T)) / 16; ++i) {
     const uint4 words = ((MB_DEVICE const uint4*)from)[i];
 #pragma unroll
     for (int j = 0; j < 4; ++j) floats_of<T>(words[j], v + (i * 4 + j) * 4 / int(sizeof(T)));

@@ -83,9 +83,12 @@ std::vector<ProductCase> shapes() {
          .k = k});
   add({.op = Op::gather, .spec = affine(4, 64), .x_type = DType::bf16, .t = 2, .n = 67, .k = 576});
   add({.op = Op::gather, .spec = affine(4, 32), .n = 5, .k = 544, .exact = false});
-  // Dense rows along K that may be read by 16 bytes, with a tail.
-  for (DType type : {DType::f32, DType::f16, DType::bf16})
+  // Dense rows along K and along N that may be read by 16 bytes, with tails.
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
     add({.op = Op::gather, .spec = kDense, .x_type = type, .n = 130, .k = 72});
+    add({.op = Op::gather, .spec = kDense, .x_type = type, .transpose = false, .n = 136, .k = 37});
+    add({.op = Op::segmented, .x_type = type, .transpose = false, .t = 3, .m = 5, .n = 8, .k = 99});
+  }
   // Batches that broadcast, pair by pair and grouped.
   for (const QuantSpec& spec : {kDense, affine(3, 32), kNvfp4}) {
     add({.op = Op::batched, .spec = spec, .e = 3, .m = 5, .n = 32, .k = 32});
