@@ -7,8 +7,8 @@ namespace moeblas {
 namespace simt {
 
 // One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity
-// into NaN where the weight times infinity is infinite: where that sum is not finite, this one
-// counts.
+// into NaN where the weight times infinity is infinite, and may overflow before a small scale is
+// applied: where that sum is not finite, this one counts.
 template <typename F, typename T>
 MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* codes,
                             ScaleBuffers scales, int64_t n, MB_DEVICE const T* x) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "dispatch/ids.h"
 #include "formats/formats.h"
@@ -21,8 +22,9 @@ constexpr uint32_t kFastThreads = 64;
 constexpr uint32_t kQmvTileRows = 4;
 constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
-constexpr uint32_t kQmmCols = 64;
+constexpr uint32_t kQmmCols = 128;
 constexpr uint32_t kThreads = 128;
+constexpr int64_t kQmvLongest = int64_t{1} << 30;  // K, which lanes count in 32 bits
 
 // Above so many rows per matrix, decoding w once per 64 rows is worth more than reading x once.
 constexpr int64_t kQmvRowsPerMatrix = 8;
@@ -98,6 +100,7 @@ XParams x_params(const MatmulProblem& p) {
   x.form = static_cast<int32_t>(p.x.form);
   x.group = group_of(p.x);
   x.type = static_cast<int32_t>(p.x.values.dtype);
+  x.align = x.col_stride == 1 ? alignment_of(p.x.values) : 1;
   return x;
 }
 
@@ -118,7 +121,12 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  w.align = alignment_of(m);
+  dispatch::Matrices rows = m;
+  if (rows.col_stride != 1) {
+    std::swap(rows.rows, rows.cols);
+    std::swap(rows.row_stride, rows.col_stride);
+  }
+  w.align = rows.col_stride == 1 ? alignment_of(rows) : 1;
   w.transpose = p.transpose;
   return w;
 }
@@ -144,14 +152,27 @@ struct TileSize {
   uint32_t rows;
   uint32_t cols;
   uint32_t threads;
+  // Of columns times K: tiles that have less share a threadgroup, while there are enough of them,
+  // and with it the search for their rows and the staging of x.
+  int64_t enough_k = 0;
 };
+constexpr int64_t kEnoughGroups = 384;
 constexpr TileSize kFastTile = {kQmvTileRows, kFastCols, kFastThreads};
-constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads};
+constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads, 8192};
 constexpr TileSize kQmmTile = {kQmmTileRows, kQmmCols, kThreads};
+
+// Threadgroups across the columns of each of `tiles` tiles of rows.
+uint32_t groups_across(const MatmulProblem& p, const TileSize& tile, int64_t tiles) {
+  const int64_t across = (p.n + tile.cols - 1) / tile.cols;
+  const int64_t most =
+      std::min(tile.enough_k / std::max<int64_t>(p.k, 1), tiles * across / kEnoughGroups);
+  const int64_t shared = std::max<int64_t>(most, 1);
+  return static_cast<uint32_t>(std::min<int64_t>((across + shared - 1) / shared, kMaxGroupsYZ));
+}
 
 // Makes the work list, then one launch: a threadgroup per tile of rows and columns.
 void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
-            TileSize tile, Queue& queue) {
+            const TileSize& tile, Queue& queue) {
   const PairPlan plan(p, tile.rows);
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
@@ -167,8 +188,7 @@ void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* k
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
-  step.groups[1] =
-      static_cast<uint32_t>(std::min<int64_t>((p.n + tile.cols - 1) / tile.cols, kMaxGroupsYZ));
+  step.groups[1] = groups_across(p, tile, plan.tiles());
   step.threads[0] = tile.threads;
   for (const void* pointer :
        {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
@@ -196,6 +216,13 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
   if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  if (p.k > kQmvLongest) {
+    return Reason::of("K = %lld, more than %lld", static_cast<long long>(p.k),
+                      static_cast<long long>(kQmvLongest));
+  }
+  if (alignment_of(p.w.values) < 4) {
+    return Reason::of("rows of codes begin at addresses that 4 does not divide");
+  }
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows > kQmvRowsPerMatrix) {

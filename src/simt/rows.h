@@ -72,7 +72,7 @@ struct Rows {
   static constexpr Row<dispatch::MatmulProblem> kQmm{
     Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
     simt_qmm_reject, simt_qmm_workspace, Device::template launch<dispatch::MatmulProblem, simt_qmm>,
-    Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}};
+    Summary{"any product; pairs sorted by matrix, tiles of 64 x 128 decoded to float32 in shared memory"}};
 
   static constexpr Row<dispatch::QuantizeProblem> kQuantize{
     Name{"quantize_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
