@@ -56,17 +56,18 @@ class Checkpoint {
   // The bias of a module; an absent view if it has none.
   TensorView bias(std::string_view module, int64_t n) const;
   // The matrix (N, K) of a linear module or an embedding, quantized as the file has it; spec.mode
-  // is dense, with the floats in `codes`, for a module that is not quantized.
+  // is dense, with the floats in `codes`, for a module that is not quantized. Codes are uint32, or
+  // uint8 where the file does not align them (see Safetensors::view).
   Quantized weight(std::string_view module, const Shape& shape) const;
   // projection: gate_proj, up_proj or down_proj of the experts below mlp ("model.layers.0.mlp").
   Experts experts(std::string_view mlp, std::string_view projection, const Shape& shape) const;
 
  private:
+  // Positions in files_ and in that file's tensors().
   struct Place {
-    const Safetensors* file;
-    const Tensor* tensor;
+    size_t file;
+    size_t tensor;
   };
-  const Place* find(std::string_view name) const;
 
   std::filesystem::path folder_;
   Config config_;
