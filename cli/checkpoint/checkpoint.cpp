@@ -1,10 +1,10 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "checkpoint/json.h"
+#include "checkpoint/modules.h"
 #include "moeblas/ops.h"
 
 namespace moeblas::checkpoint {
@@ -176,44 +176,26 @@ std::vector<std::string> Checkpoint::missing() const {
   const auto need = [&](std::string name) {
     if (names.size() < kMost && !has(name)) names.push_back(std::move(name));
   };
-  const auto need_experts = [&](const std::string& mlp, const std::string& projection) {
-    for (const char* form : {"switch_mlp.", "experts."}) {
-      if (has(path(mlp, form + projection + ".weight"))) return;
+  const auto need_experts = [&](const Module& m) {
+    const std::string experts = path(m.mlp, "experts.");
+    for (const std::string& stack :
+         {m.path + ".weight", experts + m.projection + ".weight", experts + m.projection}) {
+      if (has(stack)) return;
     }
-    if (has(path(mlp, "experts." + projection))) return;
-    if (projection != "down_proj" && has(path(mlp, "experts.gate_up_proj"))) return;
-    const std::string prefix = path(mlp, "experts.");
-    const auto first = by_name_.lower_bound(prefix);
-    if (first == by_name_.end() || !first->first.starts_with(prefix)) {
-      return need(prefix + "*." + projection + ".weight");
+    if (m.projection != "down_proj" && has(experts + "gate_up_proj")) return;
+    const auto first = by_name_.lower_bound(experts);
+    if (first == by_name_.end() || !first->first.starts_with(experts)) {
+      return need(experts + "*." + m.projection + ".weight");
     }
-    for (int64_t e = 0; e < config_.num_experts && names.size() < kMost; ++e) {
-      need(prefix + std::to_string(e) + "." + projection + ".weight");
+    for (int64_t e = 0; e < m.shape[0] && names.size() < kMost; ++e) {
+      need(experts + std::to_string(e) + "." + m.projection + ".weight");
     }
   };
-  constexpr std::array kProjections = {"gate_proj", "up_proj", "down_proj"};
-
-  need("model.embed_tokens.weight");
-  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    const std::string layer = "model.layers." + std::to_string(i);
-    need(layer + ".input_layernorm.weight");
-    for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
-      need(layer + ".self_attn." + projection + ".weight");
-      if (config_.attention_bias) need(layer + ".self_attn." + projection + ".bias");
-    }
-    need(layer + ".self_attn.q_norm.weight");
-    need(layer + ".self_attn.k_norm.weight");
-    need(layer + ".post_attention_layernorm.weight");
-    const std::string mlp = layer + ".mlp";
-    if (!config_.sparse[static_cast<size_t>(i)]) {
-      for (const char* projection : kProjections) need(path(mlp, projection) + ".weight");
-      continue;
-    }
-    need(mlp + ".gate.weight");
-    for (const char* projection : kProjections) need_experts(mlp, projection);
-  }
-  need("model.norm.weight");
-  if (!config_.tie_word_embeddings) need("lm_head.weight");
+  visit_modules(config_, [&](const Module& m) {
+    if (m.kind == Module::experts) return need_experts(m);
+    need(m.path + ".weight");
+    if (m.bias) need(m.path + ".bias");
+  });
   return names;
 }
 

@@ -1,6 +1,6 @@
 #include "checkpoint/config.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <utility>
 
