@@ -1,19 +1,18 @@
 #include "checkpoint/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+
+#include "checkpoint/descriptor.h"
 
 namespace moeblas::checkpoint {
 namespace {
@@ -281,26 +280,16 @@ struct Safetensors::Memory {
 
 Safetensors Safetensors::open(const std::filesystem::path& path) {
   const std::string file = path.string();
-  const auto failed = [&](const char* what) {
-    return Error(file, "", std::string(what) + ": " + std::strerror(errno));
-  };
-  struct Descriptor {
-    ~Descriptor() {
-      if (number >= 0) ::close(number);
-    }
-    int number;
-  };
   // Without O_NONBLOCK, a pipe of this name would wait for its writer.
-  const Descriptor descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (descriptor.number < 0) throw failed("cannot be opened");
+  const Descriptor descriptor(file, O_RDONLY | O_NONBLOCK);
   struct stat status{};
-  if (::fstat(descriptor.number, &status) != 0) throw failed("cannot be examined");
+  if (::fstat(descriptor, &status) != 0) throw system_error(file, "cannot be examined");
   if (!S_ISREG(status.st_mode)) throw Error(file, "", "is no regular file");
   auto memory = std::make_shared<Memory>();
   const auto size = static_cast<size_t>(status.st_size);
   if (size > 0) {
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.number, 0);
-    if (address == MAP_FAILED) throw failed("cannot be mapped");
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (address == MAP_FAILED) throw system_error(file, "cannot be mapped");
     memory->address = address;
     memory->size = size;
   }
