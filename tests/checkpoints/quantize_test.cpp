@@ -22,7 +22,7 @@ using checkpoint::QuantizeOptions;
 using checkpoint::Safetensors;
 
 std::string bytes_of(const Safetensors& file, const checkpoint::Tensor& tensor) {
-  return read_file(file.file()).substr(tensor.offset, tensor.bytes);
+  return {static_cast<const char*>(file.view(tensor).data), static_cast<size_t>(tensor.bytes)};
 }
 
 // Name by name: type, shape and bytes.

@@ -198,8 +198,9 @@ std::vector<Blob> tensors(const Tiny& tiny) {
 }
 
 Aligned::Aligned(const std::string& bytes)
-    : data_(std::make_shared<std::vector<std::byte>>(bytes.size())), size_(bytes.size()) {
-  std::memcpy(data_->data(), bytes.data(), bytes.size());
+    : data_(std::make_shared<std::vector<std::byte>>()), size_(bytes.size()) {
+  const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+  data_->assign(first, first + bytes.size());
 }
 
 checkpoint::Checkpoint in_memory(const std::string& config, const Aligned& file) {
