@@ -133,7 +133,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     at_ = at_ == At::file ? At::end : At::file;
     return true;
   }
-  bool null() override { return unexpected("null"); }
+  bool null() override {
+    // What MLX writes where it was given no metadata.
+    if (at_ != At::file_value || !in_metadata_) return unexpected("null");
+    at_ = At::file;
+    return true;
+  }
   bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(int64_t value) override {
     return unexpected("the negative number " + std::to_string(value));

@@ -72,6 +72,12 @@ TEST(Safetensors, ViewsLeadIntoTheFileWhereItIsAligned) {
   EXPECT_EQ(shifted.view(*shifted.find("scales")).data, scales.data) << "copied once";
 }
 
+TEST(Safetensors, MetadataMayBeNull) {
+  EXPECT_EQ(parse_error(with_header(R"({"__metadata__":null})")), "");
+  EXPECT_EQ(parse_error(with_header(R"({"__metadata__":{"a":null}})")),
+            "f: __metadata__: \"a\" is null, expected a string");
+}
+
 TEST(Safetensors, ListsTypesThatNoOperationReads) {
   const Aligned memory(entry(R"("dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8])"));
   const auto file = Safetensors::parse("f", memory.span());
