@@ -116,7 +116,6 @@ TEST_P(Allocation, FailureWhileRefusing) {
   const Memory poisoned = memory_of(valid());
   for (size_t i = 0; i < defects.size(); i += 23) {
     const Defect& d = defects[i];
-    if (!d.in_call) continue;
     SCOPED_TRACE(d.label);
     const Prepared bad(d.bad);
     const int64_t live = live_allocations();
@@ -132,8 +131,11 @@ TEST_P(Allocation, FailureWhileRefusing) {
 }
 
 TEST_P(Allocation, FailureInInferAndQuery) {
+  const bool has_infer = valid().operation->infer != nullptr;
   moeblas_spec out[3];
-  ASSERT_EQ(valid().infer(out), MOEBLAS_OK);
+  if (has_infer) {
+    ASSERT_EQ(valid().infer(out), MOEBLAS_OK);
+  }
   char text[256];
   moeblas_query query{sizeof query, nullptr, 0, text, sizeof text};
   Case asking = valid();
@@ -144,13 +146,13 @@ TEST_P(Allocation, FailureInInferAndQuery) {
   const auto check = [](moeblas_status status, bool failed) {
     EXPECT_TRUE(status == MOEBLAS_OK || (failed && status == MOEBLAS_OUT_OF_MEMORY)) << status;
   };
-  fail_each_allocation([&] { return prepared.infer(out); }, [] {}, check);
+  if (has_infer) fail_each_allocation([&] { return prepared.infer(out); }, [] {}, check);
   const int in_query = fail_each_allocation([&] { return prepared_query.call(); }, [] {}, check);
   EXPECT_GT(in_query, 0) << "the explanation is put together in memory";
   EXPECT_EQ(live_allocations(), live);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, Allocation, testing::Range<size_t>(0, cases().size(), 2),
+INSTANTIATE_TEST_SUITE_P(Operations, Allocation, testing::Range<size_t>(0, cases().size()),
                          [](const auto& i) { return cases()[i.param].label; });
 
 // The harness itself: without it, every test above would pass.

@@ -89,7 +89,7 @@ TEST_F(Operations, FromEightThreadsAtOnce) {
 // Errors of one thread are not another's.
 TEST_F(Operations, MessagesBelongToTheirThread) {
   Case bad = own_cases()[0];
-  bad.mode = 99;
+  bad.quantized.front().fields.mode = 99;
   ASSERT_EQ(bad.call(), MOEBLAS_INVALID_ARGUMENT);
   const std::string message = moeblas_last_error();
   EXPECT_NE(message, "");
