@@ -134,7 +134,7 @@ struct State {
   }
   // Null if there is no memory for it: a loop must not fail, its caller may have written half of an
   // output.
-  const std::shared_ptr<Pool>& pool_or_none() noexcept {
+  const std::shared_ptr<Pool>& pool_or_none() {
     if (!pool) {
       try {
         pool = std::make_shared<Pool>(threads);
