@@ -8,7 +8,7 @@ a row of a dispatch table, and every pattern of `killed_by` names a test; --chec
 building anything. The rest works on a copy of the tracked files under build/mutants. The unmutated code
 must pass every named test, and the generated cases from `--seeds` fresh starting points. Then, for every
 mutant, `find` is replaced, the tests are rebuilt, and the test named in `killed_by` must fail. A mutant
-that survives is an error. The table that --markdown writes says for every class of bug in which row it
+that survives, or does not build, is an error. The table that --markdown writes says for every class of bug in which row it
 was planted.
 """
 
@@ -99,11 +99,15 @@ def configure(targets):
         ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
         + ["-DMOEBLAS_TOOLS=OFF", "-DMOEBLAS_TESTS=ON", "-DMOEBLAS_CUDA=OFF"]
     )
-    build(targets)
+    if not build(targets):
+        sys.exit("unmutated code does not build")
 
 
 def build(targets):
-    must(["cmake", "--build", BUILD, "--target", *targets])
+    result = run(["cmake", "--build", BUILD, "--target", *targets])
+    if result.returncode != 0:
+        print(result.stdout[-2000:])
+    return result.returncode == 0
 
 
 def passes(killer, environment=None):
@@ -165,11 +169,11 @@ def main():
         start = time.monotonic()
         path, text = plant(mutant)
         try:
-            build([mutant["killed_by"].split()[0]])
-            killed = not passes(mutant["killed_by"])
+            built = build([mutant["killed_by"].split()[0]])
+            killed = built and not passes(mutant["killed_by"])
         finally:
             path.write_text(text)
-        verdict = "killed" if killed else "SURVIVED"
+        verdict = "killed" if killed else "SURVIVED" if built else "DOES NOT BUILD"
         print(f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
         rows.append(
             f"| {mutant['class']} | {mutant['row']} | {mutant['name']} | `{mutant['killed_by'].split()[1]}` | {verdict} |"

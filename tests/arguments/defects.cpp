@@ -111,8 +111,8 @@ class TensorDefects {
       }
       tensor_defect(of + " negative", [&](Tensor& t) { t.shape[i] = -1; });
       tensor_defect(of + " INT64_MIN", [&](Tensor& t) { t.shape[i] = -kHuge - 1; });
-      tensor_defect(of + " INT64_MAX", [&](Tensor& t) { t.shape[i] = kHuge; });
-      tensor_defect(of + " 2^61", [&](Tensor& t) { t.shape[i] = int64_t{1} << 61; });
+      beyond(of + " INT64_MAX", [&](Tensor& t) { t.shape[i] = kHuge; });
+      beyond(of + " 2^61", [&](Tensor& t) { t.shape[i] = int64_t{1} << 61; });
       // Within the address space by itself; its size in bits is not.
       if (tensor().dims[i] == Bound::by_inputs) {
         bound_defect(Bound::by_inputs, of + " 2^58 + 1", [&](Tensor& t) {
@@ -122,12 +122,19 @@ class TensorDefects {
       }
       // An empty tensor does not hide sizes whose product is no number.
       if (tensor().shape.size() > 1) {
-        tensor_defect(of + " 0 beside 2^61", [&](Tensor& t) {
+        beyond(of + " 0 beside 2^61", [&](Tensor& t) {
           t.shape[i] = 0;
           t.shape[(i + 1) % t.shape.size()] = int64_t{1} << 61;
         });
+        beyond(of + " 2^40 beside 2^40", [&](Tensor& t) {
+          t.shape[i] = t.shape[(i + 1) % t.shape.size()] = int64_t{1} << 40;
+        });
       }
     }
+  }
+  template <class Change>
+  void beyond(const std::string& what, Change&& change) {
+    tensor_defect(what, change).says = "beyond the address space";
   }
 
   void strides() {
@@ -140,15 +147,16 @@ class TensorDefects {
     }
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] < 2) continue;
-      const auto with = [&](const std::string& what, int64_t stride) {
-        tensor_defect("stride " + number(static_cast<int64_t>(i)) + " " + what, [&](Tensor& t) {
-          t.strides = plain;
-          t.strides[i] = stride;
-        });
+      const auto with = [&](const std::string& what, int64_t stride) -> Defect& {
+        return tensor_defect("stride " + number(static_cast<int64_t>(i)) + " " + what,
+                             [&](Tensor& t) {
+                               t.strides = plain;
+                               t.strides[i] = stride;
+                             });
       };
-      with("INT64_MAX", kHuge);
-      with("INT64_MIN", -kHuge - 1);
-      with("2^60", int64_t{1} << 60);
+      for (int64_t stride : {kHuge, -kHuge - 1, int64_t{1} << 60, -(int64_t{1} << 60)}) {
+        with(number(stride), stride).says = "beyond the address space";
+      }
       if (tensor().output) {
         with("0", 0);
         if (i > 0) with("of the dimension before", plain[i - 1]);

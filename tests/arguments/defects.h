@@ -13,6 +13,7 @@ struct Defect {
   std::string label;  // "x: float64"
   Case bad;
   std::vector<std::string> names;  // the message names one of these
+  std::string says;                // and holds this
   moeblas_status expected = MOEBLAS_INVALID_ARGUMENT;
   bool in_infer = true;  // infer refuses it
   bool in_query = true;  // a query refuses it: it is not about memory
