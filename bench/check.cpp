@@ -1,6 +1,7 @@
 #include "bench/check.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -27,6 +28,16 @@ void Verdict::add(double got, double expected, double limit,
   std::snprintf(text, sizeof text, " is %.9g, expected %.9g, off by %.3g where %.3g is allowed",
                 got, expected, error, limit);
   fail(where() + text);
+}
+
+void Verdict::add_samples(int64_t count, const std::function<void(int64_t, Verdict&)>& judge) {
+  std::vector<Verdict> verdicts(static_cast<size_t>(count));
+  parallel_parts(count, 1, [&](int64_t i, int64_t) { judge(i, verdicts[static_cast<size_t>(i)]); });
+  for (Verdict& v : verdicts) {
+    samples += v.samples;
+    worst = std::max(worst, v.worst);
+    if (!v.right) fail(std::move(v.message));
+  }
 }
 
 void Sum::add(double x, double w, double m) {
@@ -59,14 +70,21 @@ double error_limit(const Sum& sum, const Precise& p) {
 }
 
 void require_finite(std::span<const uint8_t> bytes, DType dtype, Verdict& verdict) {
+  constexpr int64_t kPart = 1 << 20;
   const auto count = static_cast<int64_t>(bytes.size() / size_of(dtype));
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = load_float(bytes.data(), dtype, i);
-    if (std::isfinite(value)) continue;
-    verdict.fail("output " + std::to_string(i) + " is " + std::to_string(value) +
-                 ": not written, or not finite");
-    return;
-  }
+  std::atomic<int64_t> first{count};
+  parallel_parts(count, kPart, [&](int64_t begin, int64_t n) {
+    for (int64_t i = begin; i < begin + n; ++i) {
+      if (std::isfinite(load_float(bytes.data(), dtype, i))) continue;
+      for (int64_t seen = first; i < seen && !first.compare_exchange_weak(seen, i);) {
+      }
+      return;
+    }
+  });
+  const int64_t i = first;
+  if (i == count) return;
+  verdict.fail("output " + std::to_string(i) + " is " +
+               std::to_string(load_float(bytes.data(), dtype, i)) + ": not written, or not finite");
 }
 
 }  // namespace moeblas::bench

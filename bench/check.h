@@ -21,6 +21,9 @@ struct Verdict {
   // Another sampled output: `where` is asked for only if it is wrong.
   void add(double got, double expected, double limit, const std::function<std::string()>& where);
   void fail(std::string why);
+  // judge(i, verdict) for i in [0, count), on all CPUs; the message is that of the first i that is
+  // wrong.
+  void add_samples(int64_t count, const std::function<void(int64_t i, Verdict&)>& judge);
 };
 
 // What is known of one sampled output: y = sum over K of x * w, in float64.

@@ -33,7 +33,9 @@ Json to_json(const Ceilings& c) {
   return {{"read_bytes_per_s", c.read},
           {"copy_bytes_per_s", c.copy},
           {"f32_flop_per_s", c.f32},
-          {"bf16_dot_flop_per_s", c.bf16_dot},
+          {"bf16_flop_per_s", c.bf16},
+          {"f16_flop_per_s", c.f16},
+          {"fp8_flop_per_s", c.fp8},
           {"isa", c.isa}};
 }
 
@@ -54,7 +56,7 @@ Json case_json(const Record& r) {
          {"seed", r.spec.seed}};
   for (const auto& [key, value] : r.sizes) j["sizes"][key] = value;
   j["kernel"] = r.kernel;
-  j["threads"] = r.threads;
+  j["threads"] = r.threads > 0 ? Json(r.threads) : Json();
   return j;
 }
 
@@ -89,46 +91,54 @@ Json record_json(const Record& r, const Group& g) {
 void print_header(const Run& run) {
   std::printf("%s: %s, last-level cache %.0f MiB; moeblas %s, %s%s, %s, %s\n",
               run.device_kind.c_str(), run.device_model.c_str(),
-              static_cast<double>(run.cache_bytes) / (1 << 20), moeblas_version(), kBuild.commit,
-              kBuild.dirty ? " (dirty)" : "", kBuild.compiler, utc_now().c_str());
+              static_cast<double>(run.cache_bytes) / (1 << 20), moeblas_version(),
+              run.commit.c_str(), run.dirty ? " (dirty)" : "", kBuild.compiler, utc_now().c_str());
 }
 
 void print_group(const Run& run, size_t group) {
   const Group& g = run.groups[group];
-  int threads = 0;
+  const Record* first = nullptr;
   size_t width = 4, kernel_width = 6;
   for (const Record& r : run.records) {
     if (r.group != group) continue;
-    threads = r.threads;
+    if (first == nullptr) first = &r;
     width = std::max(width, describe(r.spec).size());
     kernel_width = std::max(kernel_width, r.kernel.size());
   }
-  if (threads == 0) return;
-  const auto pair = [](double a, double b) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.1f/%.1f", a * 1e-9, b * 1e-9);
-    return std::string(text);
+  if (first == nullptr) return;
+  // Units for people: a GPU's rates in TB/s and TFLOP/s, a CPU's in GB/s and GFLOP/s.
+  const bool tera = std::max(g.before.read, g.after.read) > 0.5e12;
+  const double unit = tera ? 1e-12 : 1e-9;
+  const char* letter = tera ? "T" : "G";
+  if (first->threads > 0) std::printf("\n%d threads; ", first->threads);
+  std::printf("%sceilings before/after:", first->threads > 0 ? "" : "\n");
+  const auto rate = [&](const char* name, double Ceilings::* of, const char* what) {
+    if (g.before.*of <= 0) return;
+    std::printf(" %s %.*f/%.*f %s%s,", name, tera ? 2 : 1, g.before.*of * unit, tera ? 2 : 1,
+                g.after.*of * unit, letter, what);
   };
-  std::printf(
-      "\n%d threads; ceilings before/after: read %s GB/s, copy %s GB/s, f32 %s GFLOP/s, "
-      "bf16 dot %s GFLOP/s (%s)%s\n",
-      threads, pair(g.before.read, g.after.read).c_str(), pair(g.before.copy, g.after.copy).c_str(),
-      pair(g.before.f32, g.after.f32).c_str(), pair(g.before.bf16_dot, g.after.bf16_dot).c_str(),
-      g.before.isa.c_str(),
-      g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  rate("read", &Ceilings::read, "B/s");
+  rate("copy", &Ceilings::copy, "B/s");
+  rate("f32", &Ceilings::f32, "FLOP/s");
+  rate("bf16", &Ceilings::bf16, "FLOP/s");
+  rate("f16", &Ceilings::f16, "FLOP/s");
+  rate("fp8", &Ceilings::fp8, "FLOP/s");
+  std::printf(" by %s%s\n", g.before.isa.c_str(),
+              g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  const std::string bytes = std::string(letter) + "B/s", flop = std::string(letter) + "FLOP/s";
   std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %s\n", static_cast<int>(width), "case",
-              static_cast<int>(kernel_width), "kernel", "us", "IQR", "GB/s", "GFLOP/s", "floor us",
-              "share", "bound");
+              static_cast<int>(kernel_width), "kernel", "us", "IQR", bytes.c_str(), flop.c_str(),
+              "floor us", "share", "bound");
   for (const Record& r : run.records) {
     if (r.group != group) continue;
     const Floor floor = floor_of(r, g);
     const double median = r.samples.median();
     const double iqr = (r.samples.quantile(0.75) - r.samples.quantile(0.25)) / median;
-    std::printf("%-*s  %-*s %12.1f %5.1f%% %9.2f %9.2f %12.1f %6.1f%% %s\n",
+    std::printf("%-*s  %-*s %12.*f %5.1f%% %9.2f %9.2f %12.*f %6.1f%% %s\n",
                 static_cast<int>(width), describe(r.spec).c_str(), static_cast<int>(kernel_width),
-                r.kernel.c_str(), median * 1e6, 100 * iqr,
-                static_cast<double>(r.work.bytes()) / median * 1e-9,
-                static_cast<double>(r.work.flop) / median * 1e-9, floor.seconds * 1e6,
+                r.kernel.c_str(), tera ? 2 : 1, median * 1e6, 100 * iqr,
+                static_cast<double>(r.work.bytes()) / median * unit,
+                static_cast<double>(r.work.flop) / median * unit, tera ? 2 : 1, floor.seconds * 1e6,
                 100 * floor.seconds / median, floor.bound);
   }
   std::fflush(stdout);
@@ -137,7 +147,7 @@ void print_group(const Run& run, size_t group) {
 std::string to_json(const Run& run) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  Json j{{"schema", 1},
+  Json j{{"schema", 2},
          {"date", utc_now()},
          {"host", host},
          {"device",
@@ -147,12 +157,13 @@ std::string to_json(const Run& run) {
            {"load_average", load_average()}}},
          {"library",
           {{"version", moeblas_version()},
-           {"commit", kBuild.commit},
-           {"dirty", kBuild.dirty},
+           {"commit", run.commit},
+           {"dirty", run.dirty},
            {"compiler", kBuild.compiler},
            {"build_type", kBuild.type}}},
          {"precision", run.precision},
-         {"deterministic", run.deterministic}};
+         {"deterministic", run.deterministic},
+         {"regime", {{"rest_seconds", run.regime.rest}, {"heat_seconds", run.regime.heat}}}};
   j["groups"] = Json::array();
   for (const Group& g : run.groups) {
     j["groups"].push_back({{"ceilings_before", to_json(g.before)},

@@ -23,14 +23,16 @@ struct Settings {
   std::vector<std::string> routings{"uniform"};
   std::string precision = "native";
   bool deterministic = false;
-  std::vector<std::string> kernels;  // rows by name
-  std::string rows = "chosen";       // chosen: what the library would use; all: every row that can
-  std::vector<int> threads{0};       // 0: the library's default
+  // Rows by name; "chosen": what the library would use; "all": every row that takes the problem.
+  std::vector<std::string> kernels{"chosen"};
+  std::string device = "auto";  // see devices()
+  std::vector<int> threads{0};  // of the CPU; 0: the library's default
   Budget budget;
   int64_t rotate_bytes = -1;  // -1: three times the last-level cache
   uint64_t seed = 1;
   std::string shapes_file;  // empty: the one that was built in
   std::string json_file;    // empty: none
+  std::string commit;       // of what this was built from; empty: as the build found it
   Tamper tamper;            // for tests: spoils outputs before they are checked
 };
 
@@ -40,8 +42,10 @@ struct Record {
   Sizes sizes;
   Work work;
   bool copies = false;
+  int pieces = 3;
   std::string kernel;
-  int threads = 0;
+  Precision precision = Precision::native;
+  int threads = 0;  // 0: not a matter of threads
   int64_t sets = 0;
   int64_t workspace_bytes = 0;
   size_t group = 0;  // the records that were timed together
@@ -65,6 +69,9 @@ struct Run {
   int64_t cache_bytes = 0;
   std::string precision;
   bool deterministic = false;
+  Regime regime;
+  std::string commit;
+  bool dirty = false;
   std::vector<Group> groups;
   std::vector<Record> records;  // right answers, timed
   std::vector<Record> wrong;    // wrong answers, not timed
@@ -75,7 +82,7 @@ struct Run {
 // and after: what else runs can only lower a ceiling), and which ceiling that is.
 struct Floor {
   double seconds = 0;
-  const char* bound = "";  // "read", "copy", "f32", "bf16_dot"
+  const char* bound = "";  // "read", "copy", "f32", "bf16", ...
 };
 Floor floor_of(const Record& record, const Group& group);
 

@@ -149,6 +149,7 @@ QuantSpec parse_format(std::string_view text) {
     if (rest.empty()) return spec.resolved();
     if (spec.mode == Mode::affine &&
         (std::sscanf(rest.c_str(), "%dg%d%n", &spec.bits, &spec.group_size, &read) == 2 ||
+         std::sscanf(rest.c_str(), "%d-g%d%n", &spec.bits, &spec.group_size, &read) == 2 ||
          std::sscanf(rest.c_str(), "%d%n", &spec.bits, &read) == 1) &&
         static_cast<size_t>(read) == rest.size() && formats::is_legal(spec.resolved())) {
       return spec.resolved();

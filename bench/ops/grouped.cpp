@@ -8,7 +8,7 @@ namespace {
 class Grouped : public ProductCase {
  public:
   Grouped(Device& device, const CaseSpec& s, bool quantized)
-      : ProductCase(device, s, product_shape(s.shape, s.projection), quantized, Rows::grouped) {}
+      : ProductCase(device, s, product_shape(s), quantized, Rows::grouped) {}
 
  protected:
   Shape x_shape() const override { return {rows(), shape().k}; }
