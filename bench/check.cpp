@@ -51,7 +51,7 @@ double unit_roundoff(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
-double error_limit(const Sum& sum, const Precise& p) {
+double sum_error_limit(const Sum& sum, const Precise& p) {
   constexpr double u32 = 0x1p-24, kSigmas = 6;
   // int8 activations in blocks of 32 are off by about 1 % (0.5 % to 1.2 % was measured).
   constexpr double kFast = 0x1p-6;
@@ -64,9 +64,17 @@ double error_limit(const Sum& sum, const Precise& p) {
   const double certain = (additions * u32 + uw + ux) * sum.magnitude;
   const double likely = kSigmas * std::sqrt(additions * u32 * u32 * sum.magnitude_square +
                                             (uw * uw + ux * ux) * sum.weight_square);
-  // The smallest subnormal step of the output, for sums next to zero.
-  const double step = p.dtype == DType::f16 ? 0x1p-24 : 0x1p-133;
-  return std::min(certain, likely) + unit_roundoff(p.dtype) * std::abs(sum.y) * 1.0625 + step;
+  return std::min(certain, likely);
+}
+
+double rounding_limit(double value, DType dtype) {
+  // The smallest subnormal step, for values next to zero.
+  const double step = dtype == DType::f16 ? 0x1p-24 : 0x1p-133;
+  return 1.0625 * unit_roundoff(dtype) * std::abs(value) + step;
+}
+
+double error_limit(const Sum& sum, const Precise& p) {
+  return sum_error_limit(sum, p) + rounding_limit(sum.y, p.dtype);
 }
 
 void require_finite(std::span<const uint8_t> bytes, DType dtype, Verdict& verdict) {

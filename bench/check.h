@@ -51,9 +51,13 @@ struct Precise {
 // because errors of random data add like random walks. The second is the sharp one at large K: it
 // is what a dropped tail of K or sums kept in 16 bits cannot meet.
 double error_limit(const Sum& sum, const Precise& p);
+// The same before the output is rounded, for sums that are not outputs.
+double sum_error_limit(const Sum& sum, const Precise& p);
 
 // Half a unit in the last place, relative: the rounding to a dtype.
 double unit_roundoff(DType dtype);
+// What one rounding of a value that is itself a little off may change.
+double rounding_limit(double value, DType dtype);
 
 // Every element of a float tensor is finite; poison that no kernel overwrote is not.
 void require_finite(std::span<const uint8_t> bytes, DType dtype, Verdict& verdict);

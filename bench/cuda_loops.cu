@@ -27,8 +27,8 @@ __device__ uint4 load_past_l1(const uint4* p) {
 }
 
 // Eight loads in flight per thread.
-__global__ void __launch_bounds__(kThreads) read_words(const uint4* from, int64_t words,
-                                                       uint32_t* sink) {
+__global__ void __launch_bounds__(kThreads)
+    read_words(const uint4* from, int64_t words, uint32_t* sink) {
   constexpr int kInFlight = 8;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kThreads) read_words(const uint4* from, int64_
   if (seen == 0x12345) *sink = seen;  // so that no load can be left out
 }
 
-__global__ void __launch_bounds__(kThreads) copy_words(uint4* to, const uint4* from,
-                                                       int64_t words) {
+__global__ void __launch_bounds__(kThreads)
+    copy_words(uint4* to, const uint4* from, int64_t words) {
   constexpr int kInFlight = 4;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -151,7 +151,9 @@ __global__ void __launch_bounds__(kThreads, 1) multiply_matrices(int32_t steps, 
   for (int i = 0; i < 128; ++i) total += d[i];
   constexpr double kFlop = 2.0 * 64 * 256 * (unit == Unit::fp8 ? 32 : 16);
   report(done, kFlop * 4 * kSlices * steps * (blockDim.x / 128),
-         total == 1e30f ? 0 : unit == Unit::fp8 ? 4 : 3);
+         total == 1e30f      ? 0
+         : unit == Unit::fp8 ? 4
+                             : 3);
 #else
   if constexpr (unit == Unit::fp8) {
     report(done, 0, 0);
@@ -225,8 +227,8 @@ void check(cudaError_t status, const char* what) {
 void generate(void* to, const Source& source, int64_t first, int64_t count, cudaStream_t stream) {
   if (count == 0) return;
   const int64_t groups = (count + kThreads - 1) / kThreads;
-  generate_elements<<<static_cast<unsigned>(std::min<int64_t>(groups, 16 * processors())),
-                      kThreads, 0, stream>>>(static_cast<char*>(to), source, first, count);
+  generate_elements<<<static_cast<unsigned>(std::min<int64_t>(groups, 16 * processors())), kThreads,
+                      0, stream>>>(static_cast<char*>(to), source, first, count);
   check(cudaGetLastError(), "making data");
 }
 
@@ -237,8 +239,8 @@ void read(const void* from, int64_t words, void* sink, cudaStream_t stream) {
 }
 
 void copy(void* to, const void* from, int64_t words, cudaStream_t stream) {
-  copy_words<<<8 * processors(), kThreads, 0, stream>>>(
-      static_cast<uint4*>(to), static_cast<const uint4*>(from), words);
+  copy_words<<<8 * processors(), kThreads, 0, stream>>>(static_cast<uint4*>(to),
+                                                        static_cast<const uint4*>(from), words);
   check(cudaGetLastError(), "the copy loop");
 }
 

@@ -19,6 +19,10 @@ struct Operation {
   bool takes_tokens;
   bool takes_routing;
   std::unique_ptr<Case> (*make)(Device& device, const CaseSpec& spec);
+  // Both operands in blocks: only the modes for that; where a shape names another, nvfp4.
+  bool blocks = false;
+  // What is always timed beside it: the product of qqmm without the quantization of x.
+  const char* beside = nullptr;
 };
 
 std::span<const Operation> operations();
@@ -32,6 +36,12 @@ std::unique_ptr<Case> make_gather_mm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_grouped_mm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_grouped_qmm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_segmented_mm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_qqmm_packed(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_gather_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_grouped_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_moe_ffn(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_expert_loop(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_quantize(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_dequantize(Device& device, const CaseSpec& spec);
 

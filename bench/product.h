@@ -53,7 +53,7 @@ class ProductCase : public Case {
   int64_t x_rows() const { return row_rule_ == Rows::shared ? tokens() : rows(); }
   const ProductShape& shape() const { return shape_; }
   const Selection& selection() const { return selection_; }
-  Device& device() { return device_; }
+  Device& device() const { return device_; }
   TensorView x_of(int64_t set) const { return x_.view(set); }
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/build_info.h"
@@ -56,6 +57,7 @@ Json case_json(const Record& r) {
          {"seed", r.spec.seed}};
   for (const auto& [key, value] : r.sizes) j["sizes"][key] = value;
   j["kernel"] = r.kernel;
+  j["chosen"] = r.chosen;
   j["threads"] = r.threads > 0 ? Json(r.threads) : Json();
   return j;
 }
@@ -142,6 +144,46 @@ void print_group(const Run& run, size_t group) {
                 100 * floor.seconds / median, floor.bound);
   }
   std::fflush(stdout);
+}
+
+std::vector<Choice> choices(const Run& run) {
+  std::map<std::string, Choice> by_case;
+  std::vector<std::string> order;
+  for (const Record& r : run.records) {
+    const std::string key = describe(r.spec) + " " + std::to_string(r.threads);
+    Choice& c = by_case[key];
+    if (c.rows++ == 0) order.push_back(key);
+    if (r.chosen) c.chosen = &r;
+    if (c.best == nullptr || r.samples.median() < c.best->samples.median()) c.best = &r;
+  }
+  std::vector<Choice> found;
+  for (const std::string& key : order) {
+    const Choice& c = by_case[key];
+    if (c.rows > 1 && c.chosen != nullptr) found.push_back(c);
+  }
+  return found;
+}
+
+void print_choices(const Run& run) {
+  const std::vector<Choice> all = choices(run);
+  if (all.empty()) return;
+  size_t width = 4, kernel_width = 6;
+  const Choice* worst = &all[0];
+  for (const Choice& c : all) {
+    width = std::max(width, describe(c.chosen->spec).size());
+    kernel_width = std::max(kernel_width, c.chosen->kernel.size());
+    if (c.ratio() > worst->ratio()) worst = &c;
+  }
+  std::printf("\nthe library's choice beside the best of the rows that took the case\n");
+  std::printf("%-*s  %-*s %12s %12s %7s  %s\n", static_cast<int>(width), "case",
+              static_cast<int>(kernel_width), "chosen", "us", "best us", "ratio", "best");
+  for (const Choice& c : all) {
+    std::printf("%-*s  %-*s %12.2f %12.2f %7.3f  %s\n", static_cast<int>(width),
+                describe(c.chosen->spec).c_str(), static_cast<int>(kernel_width),
+                c.chosen->kernel.c_str(), c.chosen->samples.median() * 1e6,
+                c.best->samples.median() * 1e6, c.ratio(), c.best->kernel.c_str());
+  }
+  std::printf("largest ratio %.3f: %s\n", worst->ratio(), describe(worst->chosen->spec).c_str());
 }
 
 std::string to_json(const Run& run) {

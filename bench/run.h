@@ -6,35 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/case.h"
+#include "bench/settings.h"
 
 namespace moeblas::bench {
-
-struct Settings {
-  std::vector<std::string> ops{"gather_qmm"};
-  std::vector<std::string> shapes;  // names, or lines of the shapes file; none: the first that fits
-  std::string projection = "gate_up";
-  std::vector<int64_t> tokens{1, 16};
-  std::vector<std::string> modes;  // none: the format of the shape
-  std::vector<int> bits{0};        // 0: the mode's default
-  std::vector<int> group_sizes{0};
-  std::vector<std::string> dtypes{"bfloat16"};
-  std::string scale_dtype = "bfloat16";
-  std::vector<std::string> routings{"uniform"};
-  std::string precision = "native";
-  bool deterministic = false;
-  // Rows by name; "chosen": what the library would use; "all": every row that takes the problem.
-  std::vector<std::string> kernels{"chosen"};
-  std::string device = "auto";  // see devices()
-  std::vector<int> threads{0};  // of the CPU; 0: the library's default
-  Budget budget;
-  int64_t rotate_bytes = -1;  // -1: three times the last-level cache
-  uint64_t seed = 1;
-  std::string shapes_file;  // empty: the one that was built in
-  std::string json_file;    // empty: none
-  std::string commit;       // of what this was built from; empty: as the build found it
-  Tamper tamper;            // for tests: spoils outputs before they are checked
-};
 
 // One (case, kernel).
 struct Record {
@@ -44,6 +18,7 @@ struct Record {
   bool copies = false;
   int pieces = 3;
   std::string kernel;
+  bool chosen = false;  // by the library, for this problem
   Precision precision = Precision::native;
   int threads = 0;  // 0: not a matter of threads
   int64_t sets = 0;
@@ -97,8 +72,5 @@ Run run(const Settings& settings,
 // run, printed to stdout and written to settings.json_file. True if no answer was wrong and
 // something was timed.
 bool run_and_report(const Settings& settings);
-
-// The shapes, operations and routings, for --list.
-void print_list(const Settings& settings);
 
 }  // namespace moeblas::bench

@@ -1,7 +1,6 @@
 #include "bench/selection.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace moeblas::bench {
 
@@ -18,8 +17,8 @@ const Selection::Drawn& Selection::drawn() const {
   if (drawn_) return *drawn_;
   Drawn& d = drawn_.emplace();
   d.labels.assign(static_cast<size_t>(rows()), 0);
-  d.order.resize(static_cast<size_t>(matrices()));
-  std::iota(d.order.begin(), d.order.end(), 0);
+  // Neighbours in a set are strangers in memory, as experts of a real routing are.
+  d.order = shuffled(matrices(), random_.stream(2));
   if (experts_ == 0) return d;
 
   const auto ids = route(routing_, experts_, top_k_, tokens_, random_.stream(1).bits(0));
@@ -32,10 +31,6 @@ const Selection::Drawn& Selection::drawn() const {
   }
   for (size_t i = 0; i < ids.size(); ++i) d.labels[i] = label[static_cast<size_t>(ids[i])];
   if (sorted_) std::sort(d.labels.begin(), d.labels.end());
-  // Neighbours in a set are strangers in memory, as experts of a real routing are.
-  const Random places = random_.stream(2);
-  std::sort(d.order.begin(), d.order.end(),
-            [&](int32_t a, int32_t b) { return places.bits(a) < places.bits(b); });
   return d;
 }
 

@@ -1,6 +1,6 @@
-// What fills tensors: values by position, as a function that a CPU and a GPU evaluate alike, bit for
-// bit. A device fills its memory by itself (Device::generate); a check makes any element again on
-// the host.
+// What fills tensors: values by position, as a function that a CPU and a GPU evaluate alike, bit
+// for bit. A device fills its memory by itself (Device::generate); a check makes any element again
+// on the host.
 #pragma once
 
 #include <cstdint>

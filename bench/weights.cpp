@@ -18,8 +18,8 @@ Weights::Weights(Device& device, const CaseSpec& spec, bool quantized, int64_t e
 
 int64_t Weights::matrix_bytes() const {
   if (!quantized_) return n_ * k_ * static_cast<int64_t>(size_of(dtype_));
-  const int64_t per_group = static_cast<int64_t>(size_of(data_.scale_dtype())) *
-                            (format_.mode == Mode::affine ? 2 : 1);
+  const int64_t per_group =
+      static_cast<int64_t>(size_of(data_.scale_dtype())) * (format_.mode == Mode::affine ? 2 : 1);
   return n_ * k_ / 8 * format_.bits + n_ * k_ / format_.group_size * per_group;
 }
 

@@ -1,4 +1,5 @@
 // moeblas bench: checks answers, then times kernels against what the machine can do.
+#include "bench/expand.h"
 #include "bench/run.h"
 
 #include <CLI/CLI.hpp>
@@ -31,13 +32,30 @@ void add_bench(CLI::App& app) {
   // One list: a model is a shape with experts.
   command
       ->add_option("--shape,--model", s->shapes,
-                   "Names from the shapes file (the beginning of one is enough), 'all', or an "
-                   "entry: 'dense mine n=64 k=128'; default: the first that fits")
+                   "Names from the shapes file (the beginning of one is enough), 'all', sizes "
+                   "MxNxK or MxNxKxSEGMENTS, or an entry: 'dense mine n=64 k=128'; default: the "
+                   "first that fits")
       ->delimiter(',');
   command->add_option("--projection", s->projection, "Of a model: gate_up, gate or down");
-  command->add_option("--tokens", s->tokens, "Numbers of tokens")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+  auto* tokens =
+      command
+          ->add_option("--tokens", s->tokens,
+                       "Numbers of tokens, rows of x (default: the shape's M, or 1 and 16)")
+          ->delimiter(',')
+          ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--sweep-tokens", s->sweep_tokens,
+                   "1 to this at every 2^n and 3 * 2^n and beside every border between rows, each "
+                   "with every row that takes it (16384)")
+      ->expected(0, 1)
+      ->default_str("16384")
+      ->check(CLI::PositiveNumber)
+      ->excludes(tokens);
+  command
+      ->add_option("--beside", s->beside,
+                   "Operations to be timed together with --op, such as expert_loop, one "
+                   "quantized_matmul per expert")
+      ->delimiter(',');
   command
       ->add_option("--format,--mode", s->modes,
                    "affine, mxfp4, mxfp8, nvfp4, or with width and group, affine8-g32; default: "
@@ -49,7 +67,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--dtype", s->dtypes, "Of activations: float32, float16, bfloat16")
       ->delimiter(',');
   command->add_option("--scale-dtype", s->scale_dtype, "Of affine scales");
-  command->add_option("--routing", s->routings, "uniform, zipf, skewed")->delimiter(',');
+  command->add_option("--routing", s->routings, "uniform, zipf, skewed, even")->delimiter(',');
   command->add_option("--precision", s->precision, "native, exact or fast");
   command->add_flag("--deterministic", s->deterministic, "Rows must not depend on other rows");
   command

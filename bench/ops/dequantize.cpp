@@ -31,9 +31,8 @@ class Dequantize final : public Conversion {
       for (int64_t j = 0; j < size; ++j) {
         const double v = value[static_cast<size_t>(j)];
         // A product and a sum in float32, then the rounding to the output.
-        const double limit = 0x1p-23 * magnitude[static_cast<size_t>(j)] +
-                             1.0625 * unit_roundoff(s.dtype) * std::abs(v) +
-                             (s.dtype == DType::f16 ? 0x1p-24 : 0x1p-133);
+        const double limit =
+            0x1p-23 * magnitude[static_cast<size_t>(j)] + rounding_limit(v, s.dtype);
         judged.add(load_float(out.data(), s.dtype, at * size + j), v, limit,
                    [&] { return "value " + std::to_string(at * size + j); });
       }
