@@ -205,27 +205,27 @@ double CudaDevice::arithmetic(const Regime& regime, Unit unit, std::string& isa)
 
 Ceilings CudaDevice::ceilings(const Regime& regime) {
   constexpr int64_t kWord = 16;
-  constexpr int kRounds = 4;  // per pass, so that a launch does not count
   if (!pages_) {
-    // Sixteen times the cache or more; what a small device can spare.
-    page_bytes_ = std::min(std::max<int64_t>(int64_t{1} << 30, 16 * cache_bytes()),
-                           memory_bytes() / 8 / (2 * kWord) * (2 * kWord));
+    // Many times the cache, and long beside a launch; or what a small device can spare.
+    page_bytes_ = std::min(int64_t{4} << 30, memory_bytes() / 8 / (2 * kWord) * (2 * kWord));
     pages_ = allocate(page_bytes_);
     generate(pages_.get(), Source::codes(QuantizedData()), 0, page_bytes_ / 4);
   }
   const Memory sink = allocate(4);
   auto* from = static_cast<char*>(pages_.get());
+  const int64_t half = page_bytes_ / 2;
+  const auto rate = [&](auto work) {
+    return static_cast<double>(page_bytes_) / best(regime, work);
+  };
   Ceilings c;
-  c.read = kRounds * static_cast<double>(page_bytes_) / best(regime, [&] {
-             for (int i = 0; i < kRounds; ++i) {
-               cuda_loops::read(from, page_bytes_ / kWord, sink.get(), stream_);
-             }
-           });
-  c.copy = kRounds * static_cast<double>(page_bytes_) / best(regime, [&] {
-             for (int i = 0; i < kRounds; ++i) {
-               cuda_loops::copy(from + page_bytes_ / 2, from, page_bytes_ / 2 / kWord, stream_);
-             }
-           });
+  c.read = rate([&] { cuda_loops::read(from, page_bytes_ / kWord, sink.get(), stream_); });
+  // Whichever is faster, a kernel or the driver's own way.
+  c.copy =
+      std::max(rate([&] { cuda_loops::copy(from + half, from, half / kWord, stream_); }), rate([&] {
+                 check(cudaMemcpyAsync(from + half, from, static_cast<size_t>(half),
+                                       cudaMemcpyDeviceToDevice, stream_),
+                       "copying");
+               }));
   c.f32 = arithmetic(regime, Unit::f32, c.isa);
   c.bf16 = arithmetic(regime, Unit::bf16, c.isa);
   c.f16 = arithmetic(regime, Unit::f16, c.isa);

@@ -132,8 +132,7 @@ std::vector<int64_t> tokens_for(const Settings& s, const Operation& op, const Sh
 
 }  // namespace
 
-std::vector<int64_t> sweep_points(int64_t most,
-                                  const std::function<std::string(int64_t)>& chosen) {
+std::vector<int64_t> sweep_points(int64_t most, const std::function<std::string(int64_t)>& chosen) {
   constexpr int64_t kEach = 1024;  // up to here every number is asked for
   std::set<int64_t> grid;
   for (int64_t power = 1; power <= most; power *= 2) {

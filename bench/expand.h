@@ -19,8 +19,7 @@ std::vector<std::vector<CaseSpec>> expand(const Settings& settings, const Choose
 // 1 to `most` at every 2^n and 3 * 2^n, and both sides of every change of chosen(tokens), with the
 // number after it. Changes are looked for at every number up to 1024 and between neighbouring
 // points after that: a row that comes and goes between two of those is missed.
-std::vector<int64_t> sweep_points(int64_t most,
-                                  const std::function<std::string(int64_t)>& chosen);
+std::vector<int64_t> sweep_points(int64_t most, const std::function<std::string(int64_t)>& chosen);
 
 // The shapes, operations and routings, for --list.
 void print_list(const Settings& settings);

@@ -48,7 +48,8 @@ Json case_json(const Record& r) {
   Json j{{"name", describe(r.spec)},
          {"op", r.spec.op},
          {"shape", r.spec.shape.name},
-         {"projection", if_taken(r.spec.shape.kind == Kind::moe, r.spec.projection)},
+         {"projection",
+          if_taken(r.spec.shape.kind == Kind::moe && op.takes_projection(), r.spec.projection)},
          {"tokens", if_taken(op.takes_tokens, r.spec.tokens)},
          {"format", if_taken(op.takes_format, format_name(r.spec.format))},
          {"dtype", name(r.spec.dtype)},
@@ -112,21 +113,21 @@ void print_group(const Run& run, size_t group) {
   const bool tera = std::max(g.before.read, g.after.read) > 0.5e12;
   const double unit = tera ? 1e-12 : 1e-9;
   const char* letter = tera ? "T" : "G";
-  if (first->threads > 0) std::printf("\n%d threads; ", first->threads);
-  std::printf("%sceilings before/after:", first->threads > 0 ? "" : "\n");
-  const auto rate = [&](const char* name, double Ceilings::* of, const char* what) {
-    if (g.before.*of <= 0) return;
-    std::printf(" %s %.*f/%.*f %s%s,", name, tera ? 2 : 1, g.before.*of * unit, tera ? 2 : 1,
-                g.after.*of * unit, letter, what);
+  std::printf("\n");
+  if (first->threads > 0) std::printf("%d threads; ", first->threads);
+  const auto rate = [&](const char* before, double Ceilings::* of, const char* what) {
+    const double best = std::max(g.before.*of, g.after.*of);
+    if (best <= 0) return;
+    std::printf("%s %.*f %s%s", before, best * unit < 10 ? 2 : 0, best * unit, letter, what);
   };
-  rate("read", &Ceilings::read, "B/s");
-  rate("copy", &Ceilings::copy, "B/s");
-  rate("f32", &Ceilings::f32, "FLOP/s");
-  rate("bf16", &Ceilings::bf16, "FLOP/s");
-  rate("f16", &Ceilings::f16, "FLOP/s");
-  rate("fp8", &Ceilings::fp8, "FLOP/s");
-  std::printf(" by %s%s\n", g.before.isa.c_str(),
-              g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  rate("ceilings: read", &Ceilings::read, "B/s");
+  rate(", copy", &Ceilings::copy, "B/s");
+  rate(", f32", &Ceilings::f32, "FLOP/s");
+  rate(", bf16", &Ceilings::bf16, "FLOP/s");
+  rate(", f16", &Ceilings::f16, "FLOP/s");
+  rate(", fp8", &Ceilings::fp8, "FLOP/s");
+  std::printf("%s\n", g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  if (group == 0) std::printf("arithmetic by %s\n", g.before.isa.c_str());
   const std::string bytes = std::string(letter) + "B/s", flop = std::string(letter) + "FLOP/s";
   std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %s\n", static_cast<int>(width), "case",
               static_cast<int>(kernel_width), "kernel", "us", "IQR", bytes.c_str(), flop.c_str(),

@@ -92,7 +92,6 @@ class Runner {
     c.problem = find_operation(spec.op).make(device, spec);
     find_rows(device, c);
     const int64_t rotate = s_.rotate_bytes >= 0 ? s_.rotate_bytes : 3 * device.cache_bytes();
-    constexpr int64_t kMostSets = 8192;
     const int64_t bytes = std::max<int64_t>(c.problem->work().bytes(), 1);
     c.sets = std::clamp<int64_t>((rotate + bytes - 1) / bytes, 1, kMostSets);
     return c;
@@ -163,11 +162,15 @@ class Runner {
             },
             c.sets);
         // What is judged is what will be timed, a replayed graph for instance.
-        c.problem->poison(0);
-        device.fill(options.workspace, 0xff, bytes);
-        c.next = 0;
-        timer->sample(timer->whole(1));
-        r.verdict = c.problem->check(0, options, s_.tamper);
+        try {
+          c.problem->poison(0);
+          device.fill(options.workspace, 0xff, bytes);
+          c.next = 0;
+          timer->sample(timer->whole(1));
+          r.verdict = c.problem->check(0, options, s_.tamper);
+        } catch (const Error& e) {
+          r.verdict.fail(e.what());
+        }
         if (!r.verdict.right) {
           result_.wrong.push_back(std::move(r));
           continue;
@@ -200,7 +203,7 @@ class Runner {
 std::string describe(const CaseSpec& c) {
   const Operation& op = find_operation(c.op);
   std::string text = c.op + " " + c.shape.name;
-  if (c.shape.kind == Kind::moe) text += " " + c.projection;
+  if (c.shape.kind == Kind::moe && op.takes_projection()) text += " " + c.projection;
   if (op.takes_tokens) text += " T=" + std::to_string(c.tokens);
   if (op.takes_format) text += " " + format_name(c.format);
   text += std::string(" ") + name(c.dtype);

@@ -10,6 +10,9 @@
 
 namespace moeblas::bench {
 
+// Of a case. Calls of a few hundred bytes stay in the cache all the same.
+inline constexpr int64_t kMostSets = 2048;
+
 struct Settings {
   std::vector<std::string> ops{"gather_qmm"};
   std::vector<std::string> shapes;  // names, or lines of the shapes file; none: the first that fits
@@ -19,8 +22,8 @@ struct Settings {
   // rows, each with every row.
   int64_t sweep_tokens = 0;
   std::vector<std::string> beside;  // operations to be timed together with each of `ops`
-  std::vector<std::string> modes;  // none: the format of the shape
-  std::vector<int> bits{0};        // 0: the mode's default
+  std::vector<std::string> modes;   // none: the format of the shape
+  std::vector<int> bits{0};         // 0: the mode's default
   std::vector<int> group_sizes{0};
   std::vector<std::string> dtypes{"bfloat16"};
   std::string scale_dtype = "bfloat16";

@@ -162,11 +162,13 @@ std::vector<ShapeEntry> find_shapes(const std::vector<ShapeEntry>& shapes,
   if (wanted.find('=') != std::string::npos) return parse_shapes(wanted);
   if (const std::optional<ShapeEntry> sizes = parse_sizes(wanted)) return {*sizes};
   std::vector<ShapeEntry> found;
+  const bool all = wanted.ends_with('*');
+  const std::string start = all ? wanted.substr(0, wanted.size() - 1) : wanted;
   for (const ShapeEntry& entry : shapes) {
     if (entry.name == wanted) return {entry};
-    if (entry.name.starts_with(wanted)) found.push_back(entry);
+    if (entry.name.starts_with(start)) found.push_back(entry);
   }
-  if (found.size() == 1) return found;
+  if (found.size() == 1 || (all && !found.empty())) return found;
   std::string message = "'" + wanted + (found.empty() ? "' is no shape" : "' is ambiguous") + ":";
   for (const ShapeEntry& entry : found.empty() ? shapes : found) message += " " + entry.name;
   throw std::invalid_argument(message);

@@ -42,9 +42,9 @@ std::vector<ShapeEntry> parse_shapes(std::string_view text);
 // The text of shapes/moe.txt as it was when this was built.
 std::string_view builtin_shapes();
 
-// The entries that `wanted` names: "all", a name, or the beginning of exactly one name; for a shape
-// that is not in the file, a whole line in its syntax, or MxNxK (dense) and MxNxKxS (segmented).
-// Throws std::invalid_argument.
+// The entries that `wanted` names: "all", a name, the beginning of exactly one name, or that of
+// several followed by *; for a shape that is not in the file, a whole line in its syntax, or MxNxK
+// (dense) and MxNxKxS (segmented). Throws std::invalid_argument.
 std::vector<ShapeEntry> find_shapes(const std::vector<ShapeEntry>& shapes,
                                     const std::string& wanted);
 

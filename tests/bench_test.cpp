@@ -98,6 +98,8 @@ TEST(BenchShapes, SizesByThemselves) {
   EXPECT_EQ(dense.k, 64);
   EXPECT_EQ(segmented.kind, Kind::segmented);
   EXPECT_EQ(segmented.segments, 4);
+  EXPECT_EQ(find_shapes(parse_shapes(builtin_shapes()), "seg-*").size(), 6u);
+  EXPECT_THROW(shape("no-such-*"), std::invalid_argument);
   for (const char* not_sizes : {"3x16", "3x16x64x4x5", "3x16x", "x3x16x64", "3x0x64", "3x-1x64"}) {
     EXPECT_THROW(shape(not_sizes), std::invalid_argument) << not_sizes;
   }
@@ -210,6 +212,13 @@ TEST(BenchWork, BytesAndFlop) {
   // The loop over experts reads a row of x per choice.
   w = work(spec("expert_loop", shape("qwen3"), 1, {Mode::affine, 4, 64}, DType::bf16));
   EXPECT_EQ(w.read_bytes, 8 * 2048 * 2 + 8 * expert);
+
+  w = work(spec("moe_permute", shape("qwen3"), 3, {}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 3 * 2048 * 2);
+  EXPECT_EQ(w.write_bytes, 3 * 8 * 2048 * 2);
+  w = work(spec("moe_route", shape("qwen3"), 3, {}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 3 * 128 * 2);
+  EXPECT_EQ(w.write_bytes, 3 * 8 * 8);
 
   w = work(spec("segmented_mm", shape("seg-128x128x1024x16"), 1, {}, DType::f32));
   EXPECT_EQ(w.read_bytes, 256 * 1024 * 4);
@@ -510,7 +519,7 @@ TEST(BenchCommand, RunsEveryOperation) {
     EXPECT_GT(r["seconds"]["min"], 0.0) << r["name"];
     EXPECT_LE(r["check"]["worst_error_over_limit"], 1.0) << r["name"];
     EXPECT_GT(r["check"]["samples"], 0) << r["name"];
-    EXPECT_GE(r["rotated_bytes"], 1 << 20) << r["name"];
+    EXPECT_TRUE(r["rotated_bytes"] >= 1 << 20 || r["buffer_sets"] == kMostSets) << r["name"];
     const auto& group = o.json["groups"].at(r["group"].get<size_t>());
     for (const char* when : {"ceilings_before", "ceilings_after"}) {
       EXPECT_GT(group[when]["read_bytes_per_s"], 0.0);
@@ -603,7 +612,7 @@ TEST(BenchCommand, WrongAnswersAreNotTimed) {
       Settings s;
       s.ops = {op.name};
       s.shapes.assign(std::begin(kTiny), std::end(kTiny));
-      s.tokens = {4};
+      s.tokens = {8};
       s.dtypes = {"float32"};
       s.device = "cpu";
       s.threads = {1};

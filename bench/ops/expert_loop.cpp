@@ -13,8 +13,8 @@ namespace {
 TensorView from_row(TensorView t, int64_t row, int64_t count) {
   if (!t) return t;
   if (t.data != nullptr) {
-    t.data = static_cast<char*>(t.data) +
-             row * t.strides[0] * static_cast<int64_t>(size_of(t.dtype));
+    t.data =
+        static_cast<char*>(t.data) + row * t.strides[0] * static_cast<int64_t>(size_of(t.dtype));
   }
   t.shape[0] = count;
   return t;

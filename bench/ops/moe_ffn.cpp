@@ -1,6 +1,6 @@
-// moe_ffn: gate and up, activation, down and the weighted sum of one layer of a model, both products
-// in one format. The check follows a few tokens through the whole layer in float64 and asks for as
-// much accuracy as the layer's two sums and its two roundings can keep.
+// moe_ffn: gate and up, activation, down and the weighted sum of one layer of a model, both
+// products in one format. The check follows a few tokens through the whole layer in float64 and
+// asks for as much accuracy as the layer's two sums and its two roundings can keep.
 #include <algorithm>
 #include <cmath>
 
@@ -41,9 +41,9 @@ class MoeFfn final : public Case {
             int64_t{6} * selection_.rows() * intermediate_ * hidden_};
   }
   Sizes sizes() const override {
-    return {{"M", spec().tokens},        {"H", hidden_},
-            {"I", intermediate_},        {"E", spec().shape.experts},
-            {"top_k", top_k_},           {"experts_used", selection_.distinct()}};
+    return {{"M", spec().tokens}, {"H", hidden_},
+            {"I", intermediate_}, {"E", spec().shape.experts},
+            {"top_k", top_k_},    {"experts_used", selection_.distinct()}};
   }
   int64_t footprint(int64_t sets) const override {
     int64_t bytes = sets * work().bytes();
@@ -135,8 +135,7 @@ FfnLayer MoeFfn::layer(int64_t stack) const {
     l.down_bias = bias(down_bias_, down_);
   }
   l.activation = clamped() ? Activation::clamped_swiglu : Activation::silu;
-  l.glu_layout =
-      spec().shape.glu == "interleaved" ? GluLayout::interleaved : GluLayout::gate_up;
+  l.glu_layout = spec().shape.glu == "interleaved" ? GluLayout::interleaved : GluLayout::gate_up;
   return l;
 }
 
@@ -205,8 +204,7 @@ Verdict MoeFfn::check(int64_t set, const Options& options, const Tamper& tamper)
   const Precise into{hidden_, s.dtype, s.format, options.precision};
   const Precise out_of{intermediate_, s.dtype, s.format, options.precision};
   const int64_t per_token = 2 * top_k_ * intermediate_ * hidden_;
-  const int64_t sampled =
-      std::min(s.tokens, std::clamp<int64_t>(kMostWeights / per_token, 2, 32));
+  const int64_t sampled = std::min(s.tokens, std::clamp<int64_t>(kMostWeights / per_token, 2, 32));
   const int64_t columns = std::min(kColumns, hidden_);
   for (int64_t i = 0; i < sampled; ++i) {
     // The last token, then others from the first on.
@@ -241,20 +239,18 @@ Verdict MoeFfn::check(int64_t set, const Options& options, const Tamper& tamper)
         }
         double product = sum.y;
         if (biased()) {
-          product += element_of(down_bias_source_,
-                                (p.stack * s.shape.experts + expert) * hidden_ + n);
+          product +=
+              element_of(down_bias_source_, (p.stack * s.shape.experts + expert) * hidden_ + n);
         }
-        const double weight =
-            element_of(weight_source_, (set * s.tokens + t) * top_k_ + j);
+        const double weight = element_of(weight_source_, (set * s.tokens + t) * top_k_ + j);
         y.value += weight * product;
         y.limit += std::abs(weight) *
                    (sum_error_limit(sum, out_of) + std::min(certain, 6 * std::sqrt(square)) +
                     static_cast<double>(top_k_ + 2) * 0x1p-24 * std::abs(product));
       }
       v.add(load_float(out.data(), s.dtype, t * hidden_ + n), y.value,
-            y.limit + rounding_limit(y.value, s.dtype), [&] {
-              return "out[token " + std::to_string(t) + ", " + std::to_string(n) + "]";
-            });
+            y.limit + rounding_limit(y.value, s.dtype),
+            [&] { return "out[token " + std::to_string(t) + ", " + std::to_string(n) + "]"; });
     });
   }
   return verdict;
