@@ -51,8 +51,11 @@ struct Precise {
 // because errors of random data add like random walks. The second is the sharp one at large K: it
 // is what a dropped tail of K or sums kept in 16 bits cannot meet.
 double error_limit(const Sum& sum, const Precise& p);
-// The same before the output is rounded, for sums that are not outputs.
-double sum_error_limit(const Sum& sum, const Precise& p);
+// The root under the second bound, for sums that others are made of. Errors that are independent
+// and bounded stay within kSigmas times the root of the sum of their squared bounds but for once in
+// 3e7 (Hoeffding's inequality).
+double sum_spread(const Sum& sum, const Precise& p);
+inline constexpr double kSigmas = 6;
 
 // Half a unit in the last place, relative: the rounding to a dtype.
 double unit_roundoff(DType dtype);

@@ -1,7 +1,5 @@
 #include "bench/report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -87,6 +85,27 @@ Json record_json(const Record& r, const Group& g) {
   j["floor"] = {
       {"seconds", floor.seconds}, {"bound", floor.bound}, {"share", floor.seconds / median}};
   return j;
+}
+
+// The keys, and the elements of lists, on lines of their own: short, and readable as a difference.
+std::string one_per_line(const Json& j) {
+  std::string text = "{";
+  const char* between = "\n";
+  for (const auto& [key, value] : j.items()) {
+    text += between + Json(key).dump() + ": ";
+    between = ",\n";
+    if (!value.is_array() || value.empty()) {
+      text += value.dump();
+      continue;
+    }
+    const char* before = "[\n";
+    for (const Json& element : value) {
+      text += before + element.dump();
+      before = ",\n";
+    }
+    text += "\n]";
+  }
+  return text + "\n}\n";
 }
 
 }  // namespace
@@ -188,11 +207,8 @@ void print_choices(const Run& run) {
 }
 
 std::string to_json(const Run& run) {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
   Json j{{"schema", 2},
          {"date", utc_now()},
-         {"host", host},
          {"device",
           {{"kind", run.device_kind},
            {"model", run.device_model},
@@ -225,7 +241,7 @@ std::string to_json(const Run& run) {
   }
   j["skipped"] = Json::array();
   for (const Skip& s : run.skipped) j["skipped"].push_back({{"name", s.what}, {"why", s.why}});
-  return j.dump(1) + "\n";
+  return one_per_line(j);
 }
 
 }  // namespace moeblas::bench

@@ -13,10 +13,14 @@ namespace {
 
 enum : uint64_t { kX = 1, kGateUp, kDown, kRouting, kWeights, kGateUpBias, kDownBias };
 
-// A number of the layer and how far a kernel may be off.
+// A number of the layer, and the root of the sum of the squared bounds of all errors that are in it
+// (see sum_spread).
 struct Value {
-  double value = 0, limit = 0;
+  double value = 0, spread = 0;
 };
+double root_of_squares(double a, double b, double c = 0) {
+  return std::sqrt(a * a + b * b + c * c);
+}
 
 class MoeFfn final : public Case {
  public:
@@ -161,11 +165,10 @@ Value MoeFfn::activate(const Value& gate, const Value& up) const {
     g = std::min(g, limit), u = std::clamp(u, -limit, limit) + 1, a = defaults.alpha;
   }
   const double swish = g / (1 + std::exp(-a * g));
-  Value h{swish * u, 0};
-  h.limit = kSlope * gate.limit * (std::abs(u) + up.limit) + std::abs(swish) * up.limit +
-            12 * 0x1p-24 * std::abs(h.value);
-  h.limit += rounding_limit(std::abs(h.value) + h.limit, spec().dtype);
-  return h;
+  const double value = swish * u;
+  return {value, root_of_squares(
+                     kSlope * gate.spread * (std::abs(u) + kSigmas * up.spread), swish * up.spread,
+                     12 * 0x1p-24 * std::abs(value) + rounding_limit(value, spec().dtype))};
 }
 
 Value MoeFfn::activated(const Precise& precise, const std::vector<double>& x, int64_t stack,
@@ -176,11 +179,11 @@ Value MoeFfn::activated(const Precise& precise, const std::vector<double>& x, in
     gate_up_.row(stack, expert, n, w.data(), m.data());
     Sum sum;
     for (size_t j = 0; j < x.size(); ++j) sum.add(x[j], w[j], m[j]);
-    Value v{sum.y, sum_error_limit(sum, precise)};
+    Value v{sum.y, sum_spread(sum, precise)};
     if (biased()) {
       const int64_t at = (stack * spec().shape.experts + expert) * gate_up_.n() + n;
       v.value += element_of(gate_up_bias_source_, at);
-      v.limit += 0x1p-24 * std::abs(v.value);
+      v.spread = root_of_squares(v.spread, 0x1p-24 * v.value);
     }
     return v;
   };
@@ -228,14 +231,12 @@ Verdict MoeFfn::check(int64_t set, const Options& options, const Tamper& tamper)
       for (int64_t j = 0; j < top_k_; ++j) {
         const int32_t expert = ids[static_cast<size_t>(t * top_k_ + j)];
         down_.row(p.stack, expert, n, w.data(), m.data());
-        // Errors of h that a random matrix meets add like a random walk.
-        double certain = 0, square = 0;
+        double square = 0;  // of what errors of h become
         Sum sum;
         for (size_t k = 0; k < w.size(); ++k) {
           const Value& in = h[static_cast<size_t>(j * intermediate_) + k];
           sum.add(in.value, w[k], m[k]);
-          certain += in.limit * std::abs(w[k]);
-          square += in.limit * w[k] * (in.limit * w[k]);
+          square += in.spread * w[k] * (in.spread * w[k]);
         }
         double product = sum.y;
         if (biased()) {
@@ -244,12 +245,13 @@ Verdict MoeFfn::check(int64_t set, const Options& options, const Tamper& tamper)
         }
         const double weight = element_of(weight_source_, (set * s.tokens + t) * top_k_ + j);
         y.value += weight * product;
-        y.limit += std::abs(weight) *
-                   (sum_error_limit(sum, out_of) + std::min(certain, 6 * std::sqrt(square)) +
-                    static_cast<double>(top_k_ + 2) * 0x1p-24 * std::abs(product));
+        const double roundings = static_cast<double>(top_k_ + 2) * 0x1p-24 * std::abs(product);
+        const double spread =
+            root_of_squares(sum_spread(sum, out_of), std::sqrt(square), roundings);
+        y.spread = root_of_squares(y.spread, weight * spread);
       }
       v.add(load_float(out.data(), s.dtype, t * hidden_ + n), y.value,
-            y.limit + rounding_limit(y.value, s.dtype),
+            kSigmas * y.spread + rounding_limit(y.value, s.dtype),
             [&] { return "out[token " + std::to_string(t) + ", " + std::to_string(n) + "]"; });
     });
   }

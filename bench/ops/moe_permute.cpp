@@ -96,8 +96,7 @@ class MoePermute final : public Permutation {
       for (size_t i = 0; i < wanted.size(); ++i) {
         int32_t value = 0;
         std::memcpy(&value, got.data() + 4 * i, sizeof value);
-        verdict.add(value, wanted[i], 0,
-                    [&] { return what + ("[" + std::to_string(i) + "]"); });
+        verdict.add(value, wanted[i], 0, [&] { return what + ("[" + std::to_string(i) + "]"); });
       }
     };
     const std::vector<int32_t> places = this->inverse();
@@ -168,16 +167,15 @@ class MoeUnpermute final : public Permutation {
           uint32_t y = 0, weight = 0;
           source_.write((set * pairs() + row) * hidden() + i, &y, 0);
           weight_source_.write(set * pairs() + t * top_k() + j, &weight, 0);
-          const double term = double{load_float(&y, spec().dtype, 0)} *
-                              double{load_float(&weight, DType::f32, 0)};
+          const double term =
+              double{load_float(&y, spec().dtype, 0)} * double{load_float(&weight, DType::f32, 0)};
           sum += term;
           magnitude += std::abs(term);
         }
         const double limit = static_cast<double>(top_k() + 1) * 0x1p-24 * magnitude +
                              rounding_limit(sum, spec().dtype);
-        v.add(load_float(out.data(), spec().dtype, t * hidden() + i), sum, limit, [&] {
-          return "out[token " + std::to_string(t) + ", " + std::to_string(i) + "]";
-        });
+        v.add(load_float(out.data(), spec().dtype, t * hidden() + i), sum, limit,
+              [&] { return "out[token " + std::to_string(t) + ", " + std::to_string(i) + "]"; });
       }
     });
     return verdict;

@@ -40,9 +40,8 @@ class MoeRoute final : public Case {
 
   void call(int64_t set, const Options& options) override {
     const auto view = [&](const Slab& slab, DType dtype, int64_t columns) {
-      return prepared_
-                 ? slab.view(set)
-                 : TensorView(nullptr, dtype, {spec().tokens, columns}, device_.handle());
+      return prepared_ ? slab.view(set)
+                       : TensorView(nullptr, dtype, {spec().tokens, columns}, device_.handle());
     };
     moe_route(view(logits_, spec().dtype, experts_), {},
               {.top_k = static_cast<int>(top_k_), .normalize = true},

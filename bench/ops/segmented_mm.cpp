@@ -1,5 +1,5 @@
-// segmented_mm: a (M, K) times b (K, N) over ranges of K. Routing uniform: equal segments that
-// cover K; any other: as many segments between random cuts, which start and end anywhere.
+// segmented_mm: a (M, K) times b (K, N) over ranges of K. Routing uniform or even: equal segments
+// that cover K; any other: as many segments between random cuts, which start and end anywhere.
 #include <algorithm>
 
 #include "bench/data.h"
@@ -22,7 +22,7 @@ class SegmentedMm final : public Case {
     const int64_t count = s.shape.segments;
     std::vector<int64_t> cuts{0, k_};
     for (int64_t i = 1; i < count; ++i) {
-      cuts.push_back(s.routing == Routing::uniform
+      cuts.push_back(s.routing == Routing::uniform || s.routing == Routing::even
                          ? i * k_ / count
                          : static_cast<int64_t>(random.bits(i) % static_cast<uint64_t>(k_ + 1)));
     }
