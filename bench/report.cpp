@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -28,13 +29,20 @@ double load_average() {
   return getloadavg(load, 1) == 1 ? load[0] : 0;
 }
 
+// Five digits: more than repeats agree in, and a third of the text.
+double rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value);
+  return std::strtod(text, nullptr);
+}
+
 Json to_json(const Ceilings& c) {
-  return {{"read_bytes_per_s", c.read},
-          {"copy_bytes_per_s", c.copy},
-          {"f32_flop_per_s", c.f32},
-          {"bf16_flop_per_s", c.bf16},
-          {"f16_flop_per_s", c.f16},
-          {"fp8_flop_per_s", c.fp8},
+  return {{"read_bytes_per_s", rounded(c.read)},
+          {"copy_bytes_per_s", rounded(c.copy)},
+          {"f32_flop_per_s", rounded(c.f32)},
+          {"bf16_flop_per_s", rounded(c.bf16)},
+          {"f16_flop_per_s", rounded(c.f16)},
+          {"fp8_flop_per_s", rounded(c.fp8)},
           {"isa", c.isa}};
 }
 
@@ -72,18 +80,22 @@ Json record_json(const Record& r, const Group& g) {
   j["work"] = {{"read_bytes", r.work.read_bytes},
                {"write_bytes", r.work.write_bytes},
                {"flop", r.work.flop}};
-  j["check"] = {{"samples", r.verdict.samples}, {"worst_error_over_limit", r.verdict.worst}};
-  j["seconds"] = {{"median", median},
-                  {"min", r.samples.quantile(0)},
-                  {"max", r.samples.quantile(1)},
-                  {"q1", r.samples.quantile(0.25)},
-                  {"q3", r.samples.quantile(0.75)},
+  j["check"] = {{"samples", r.verdict.samples},
+                {"worst_error_over_limit", rounded(r.verdict.worst)}};
+  std::vector<double> samples = r.samples.seconds;
+  for (double& seconds : samples) seconds = rounded(seconds);
+  j["seconds"] = {{"median", rounded(median)},
+                  {"min", rounded(r.samples.quantile(0))},
+                  {"max", rounded(r.samples.quantile(1))},
+                  {"q1", rounded(r.samples.quantile(0.25))},
+                  {"q3", rounded(r.samples.quantile(0.75))},
                   {"calls_per_sample", r.samples.calls},
-                  {"samples", r.samples.seconds}};
-  j["bytes_per_s"] = static_cast<double>(r.work.bytes()) / median;
-  j["flop_per_s"] = static_cast<double>(r.work.flop) / median;
-  j["floor"] = {
-      {"seconds", floor.seconds}, {"bound", floor.bound}, {"share", floor.seconds / median}};
+                  {"samples", samples}};
+  j["bytes_per_s"] = rounded(static_cast<double>(r.work.bytes()) / median);
+  j["flop_per_s"] = rounded(static_cast<double>(r.work.flop) / median);
+  j["floor"] = {{"seconds", rounded(floor.seconds)},
+                {"bound", floor.bound},
+                {"share", rounded(floor.seconds / median)}};
   return j;
 }
 
@@ -227,7 +239,7 @@ std::string to_json(const Run& run) {
   for (const Group& g : run.groups) {
     j["groups"].push_back({{"ceilings_before", to_json(g.before)},
                            {"ceilings_after", to_json(g.after)},
-                           {"change", g.gap}});
+                           {"change", rounded(g.gap)}});
   }
   j["results"] = Json::array();
   for (const Record& r : run.records) {

@@ -408,6 +408,40 @@ TEST(BenchClock, QuantilesAndInterleaving) {
                         {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {0, 4}, {0, 4}}));
 }
 
+// A device that replays graphs of all of its buffer sets, 3 here: no sample may hold another number
+// of calls than a multiple of them.
+struct Replays final : Timer {
+  Replays(std::vector<int64_t>& log) : log_(log) {}
+  double sample(int64_t calls) override {
+    log_.push_back(calls);
+    return 0.001 * static_cast<double>(calls);
+  }
+  int64_t whole(int64_t calls) const override { return (calls + 2) / 3 * 3; }
+  std::vector<int64_t>& log_;
+};
+
+TEST(BenchClock, SamplesWalkThroughAllSets) {
+  std::vector<int64_t> log;
+  std::vector<std::unique_ptr<Timer>> timers;
+  timers.push_back(std::make_unique<Replays>(log));
+  const auto samples = time_interleaved(timers, {5, 2.0, {}}, 0.004);
+  EXPECT_EQ(samples[0].calls, 6);
+  for (double seconds : samples[0].seconds) EXPECT_DOUBLE_EQ(seconds, 0.001);
+  for (int64_t calls : log) EXPECT_EQ(calls % 3, 0) << calls;
+}
+
+TEST(BenchClock, HeatsBeforeTheSamples) {
+  std::vector<int64_t> cold, hot;
+  for (const double heat : {0.0, 0.1}) {
+    std::vector<std::unique_ptr<Timer>> timers;
+    timers.push_back(std::make_unique<Replays>(heat > 0 ? hot : cold));
+    const auto samples = time_interleaved(timers, {5, 2.0, {0, heat}}, 0.004);
+    EXPECT_EQ(samples[0].seconds.size(), 5u);
+  }
+  // 6 ms a sample.
+  EXPECT_EQ(hot.size(), cold.size() + 17);
+}
+
 // ---- the check ----
 
 // Sums of random products as a kernel might form them, judged by the limit for float32 sums.
