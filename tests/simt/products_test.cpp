@@ -492,8 +492,16 @@ TEST(SimtProducts, GatherQmvFastSaysWhatItDoesNotTake) {
   EXPECT_EQ(reason(c), "w is not affine4");
   c = taken, c.transpose = false, c.n = 32;
   EXPECT_EQ(reason(c), "w is packed along N");
-  c = taken, c.strided = true;
-  EXPECT_EQ(reason(c), "rows of x are not aligned to 16 bytes");
+  const Product product(taken);
+  Array out = product.make_out();
+  dispatch::MatmulProblem p = product.problem(out);
+  p.x.values.data = static_cast<char*>(p.x.values.data) + 4;
+  EXPECT_EQ(std::string(simt::simt_gather_qmv_fast_reject(p).text()),
+            "rows of x are not aligned to 16 bytes");
+  p = product.problem(out);
+  p.w.values.data = static_cast<char*>(p.w.values.data) + 4;
+  EXPECT_EQ(std::string(simt::simt_gather_qmv_fast_reject(p).text()),
+            "rows of w are not aligned to 8 bytes");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
