@@ -18,11 +18,17 @@ namespace {
 
 constexpr uint64_t kMostThreads = 1024;
 constexpr uint64_t kMostGroupsX = 0x7fffffff;
+// Dynamic shared memory that every kernel has without being given it.
+constexpr uint32_t kDefaultSharedBytes = 48 * 1024;
+// Of devices whose kernels' limits are remembered; others are set at every launch.
+constexpr int kDevices = 64;
 
 struct Kernel {
   const void* function = nullptr;
   std::atomic<uint64_t> launches{0};
   std::atomic<bool> fits{false};  // its arguments are as many and as large as a step's
+  // The most shared memory beyond the default that it was given, by device.
+  std::array<std::atomic<uint32_t>, kDevices> shared_bytes{};
 };
 
 using Kernels = std::map<std::string_view, Kernel>;
@@ -72,6 +78,22 @@ void require_arguments(const char* op, const simt::Step& step, Kernel& kernel) {
   kernel.fits.store(true, std::memory_order_relaxed);
 }
 
+// A kernel's limit is one of the current device.
+void allow_shared_bytes(const char* op, int32_t device, const simt::Step& step, Kernel& kernel) {
+  if (step.shared_bytes <= kDefaultSharedBytes) return;
+  std::atomic<uint32_t>* allowed =
+      device < kDevices ? &kernel.shared_bytes[static_cast<size_t>(device)] : nullptr;
+  if (allowed != nullptr && allowed->load(std::memory_order_relaxed) >= step.shared_bytes) return;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(step.shared_bytes));
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail(MOEBLAS_DEVICE_ERROR, op, step, cudaGetErrorString(status));
+  }
+  if (allowed != nullptr) allowed->store(step.shared_bytes, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void Queue::run(const simt::Step& step) {
@@ -88,6 +110,7 @@ void Queue::run(const simt::Step& step) {
     fail(MOEBLAS_DEVICE_ERROR, op_, step, "beyond what a grid can have");
   }
   require_arguments(op_, step, kernel);
+  allow_shared_bytes(op_, device_, step, kernel);
 
   std::array<void*, simt::Step::kMaxPointers + 1> arguments{};
   for (size_t i = 0; i < step.pointer_count; ++i) {
@@ -99,7 +122,7 @@ void Queue::run(const simt::Step& step) {
   const cudaError_t status =
       cudaLaunchKernel(kernel.function, {x, y, z},
                        {step.threads[0], step.threads[1], step.threads[2]}, arguments.data(),
-                       /*sharedMem=*/0, stream_);
+                       step.shared_bytes, stream_);
   if (status != cudaSuccess) {
     cudaGetLastError();
     fail(MOEBLAS_DEVICE_ERROR, op_, step, cudaGetErrorString(status));

@@ -14,13 +14,14 @@ namespace moeblas::cuda {
 class Queue final : public simt::Queue {
  public:
   Queue(const char* op, int32_t device, void* stream)
-      : op_(op), current_(device, op), stream_(static_cast<cudaStream_t>(stream)) {}
+      : op_(op), device_(device), current_(device, op), stream_(static_cast<cudaStream_t>(stream)) {}
 
   // A step without threadgroups does nothing.
   void run(const simt::Step& step) override;
 
  private:
   const char* op_;
+  int32_t device_;
   CurrentDevice current_;
   cudaStream_t stream_;
 };

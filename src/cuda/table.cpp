@@ -2,9 +2,12 @@
 // each table takes anything.
 #include "cuda/table.h"
 
+#include <string_view>
+
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm90.h"
 #include "cuda/queue.h"
 #include "simt/ffn.h"
 #include "simt/permute.h"
@@ -43,6 +46,13 @@ void ffn(const FfnProblem& p, Workspace workspace, simt::Queue& queue) {
   simt::simt_ffn(p, workspace, queue, kProducts);
 }
 
+// Instructions of sm_90a are in no other architecture, and only in code that was built for it.
+constexpr bool kHasHopper =
+    std::string_view(MOEBLAS_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
+constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
+                          .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
+                          .most = 90};
+
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
@@ -51,6 +61,9 @@ constexpr Row<MatmulProblem> kMatmul[] = {
   {Name{"qmv_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
    simt::simt_qmv_reject, simt::simt_qmv_workspace, launch<MatmulProblem, simt::simt_qmv>,
    Summary{"few rows per matrix; pairs sorted by matrix, a simdgroup per four outputs, codes used as they are"}},
+  {Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+   qmm_sm90_reject, qmm_sm90_workspace, launch<MatmulProblem, qmm_sm90>,
+   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}},
   {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
    Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},

@@ -16,5 +16,7 @@ test::Case product_case(test::Op op, const std::optional<QuantSpec>& format, DTy
                         int64_t experts = 3);
 // More pairs than one threadgroup groups by itself, of more matrices than one digit counts.
 test::Case many_pairs_case(uint64_t seed);
+// Rows and columns enough for several tiles of every kernel, in whole and with a rest.
+test::Case many_tiles_case(uint64_t seed);
 
 }  // namespace moeblas::gpu

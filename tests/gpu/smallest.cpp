@@ -107,6 +107,13 @@ void run_smallest(Report& report) {
   }
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
+  // The rows that every width of tiles is for.
+  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
+    for (int64_t m : {30, 64, 130, 300}) {
+      run_rows(product_case(Op::grouped_qmm, format, DType::bf16, true, m, 264, 320,
+                            test::Ids::mixed, 1));
+    }
+  }
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {
     run(generated_job(Op::quantize, seed));
