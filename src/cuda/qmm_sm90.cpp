@@ -19,6 +19,7 @@ using dispatch::Reason;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
 int64_t staged_k(const MatmulProblem& p) { return round_up(p.k, kBlockK); }
 
 // The stride from matrix to matrix by their flat positions, if there is one.
@@ -75,7 +76,7 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   TensorMapShape s;
   s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
   s.data = w.data;
-  s.add(static_cast<uint64_t>(w.cols) / 4, 4, kBlockK / 8);
+  s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, kBlockK / 8);
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(w.row_stride), rows);
   // One matrix in many places is one matrix.
   s.add(stride == 0 ? 1 : static_cast<uint64_t>(w.count()),
@@ -214,10 +215,10 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
       return Reason::of("the matrices of w do not lie one stride apart");
     }
   }
-  if (p.w.values.row_stride < p.w.values.cols) {
+  if (p.w.values.row_stride < row_bytes(p)) {
     return Reason::of("rows of codes lie %lld bytes apart and have %lld",
                       static_cast<long long>(p.w.values.row_stride),
-                      static_cast<long long>(p.w.values.cols));
+                      static_cast<long long>(row_bytes(p)));
   }
   if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1), "codes")) return no_map;
   return simt::PairPlan(p, kPlanTile).why_not();
