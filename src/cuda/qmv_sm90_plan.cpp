@@ -43,22 +43,46 @@ std::optional<int64_t> single_stride(const Matrices& m) {
   return stride;
 }
 
-// The instances of a format: for few tokens, and by group.
+// The instances of a format, by the dtype of its scales where that is free.
 struct Family {
-  Mode mode;
-  int bits;
+  QuantSpec spec;  // of groups of this size
+  DType scale;
   const char* few;
-  const char* many32;
-  const char* many64;  // groups of 64 and more
+  const char* many;
   uint32_t few_tokens;
 };
-constexpr Family kFamilies[] = {
-    {Mode::affine, 4, "qmv_sm90_affine4_few", "qmv_sm90_affine4_g32", "qmv_sm90_affine4_g64", 2},
-    {Mode::affine, 8, "qmv_sm90_affine8_few", "qmv_sm90_affine8_g32", "qmv_sm90_affine8_g64", 4},
-    {Mode::mxfp4, 4, "qmv_sm90_mxfp4_few", "qmv_sm90_mxfp4", nullptr, 2},
-    {Mode::mxfp8, 8, "qmv_sm90_mxfp8_few", "qmv_sm90_mxfp8", nullptr, 4},
-    {Mode::nvfp4, 4, "qmv_sm90_nvfp4_few", "qmv_sm90_nvfp4", nullptr, 1},
+#define MB_FAMILY(bits, group, tokens, scale)      \
+  {{Mode::affine, bits, group},                    \
+   DType::scale,                                   \
+   "qmv_sm90_affine" #bits "_few_" #scale,         \
+   "qmv_sm90_affine" #bits "_g" #group "_" #scale, \
+   tokens}
+#define MB_FAMILIES(bits, group, tokens)                                    \
+  MB_FAMILY(bits, group, tokens, f32), MB_FAMILY(bits, group, tokens, f16), \
+      MB_FAMILY(bits, group, tokens, bf16)
+const Family kFamilies[] = {
+    MB_FAMILIES(4, 32, 2),
+    MB_FAMILIES(4, 64, 2),
+    MB_FAMILIES(8, 32, 4),
+    MB_FAMILIES(8, 64, 4),
+    {{Mode::mxfp4, 4, 32}, DType::u8, "qmv_sm90_mxfp4_few", "qmv_sm90_mxfp4", 2},
+    {{Mode::mxfp8, 8, 32}, DType::u8, "qmv_sm90_mxfp8_few", "qmv_sm90_mxfp8", 4},
+    {{Mode::nvfp4, 4, 16}, DType::u8, "qmv_sm90_nvfp4_few", "qmv_sm90_nvfp4", 1},
 };
+#undef MB_FAMILIES
+#undef MB_FAMILY
+
+const Family* family_of(const dispatch::Operand& w) {
+  // Groups of 128 are two of 64 that share a scale.
+  const int group = std::min(w.spec->group_size, 64);
+  for (const Family& f : kFamilies) {
+    if (f.spec.mode == w.spec->mode && f.spec.bits == w.spec->bits && f.spec.group_size == group &&
+        f.scale == w.scales.dtype) {
+      return &f;
+    }
+  }
+  return nullptr;
+}
 
 struct Plan {
   Reason why_not;
@@ -138,12 +162,9 @@ Plan plan(const MatmulProblem& p) {
     return no(Reason::of("precision exact asks for sums in IEEE arithmetic"));
   }
   const QuantSpec& spec = *p.w.spec;
-  const Family* family =
-      std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                   [&](const auto& f) { return f.mode == spec.mode && f.bits == spec.bits; });
+  const Family* family = family_of(p.w);
+  if (family == nullptr) return no(Reason::of("groups of %d, less than 32", spec.group_size));
   const bool affine = spec.mode == Mode::affine;
-  if (affine && spec.group_size < 32)
-    return no(Reason::of("groups of %d, less than 32", spec.group_size));
   const int64_t rows = p.total_rows(), matrices = p.w.values.count();
   const bool one_matrix = p.grouping == dispatch::Grouping::none && p.batch.numel() == 1;
   if (rows > kQmvMostRows)
@@ -219,7 +240,7 @@ Plan plan(const MatmulProblem& p) {
   const uint32_t most = std::min<uint32_t>(q.rows, kQmvMostTokens);
   const bool few = q.limbs == 1 && !p.options.deterministic &&
                    (q.rows <= family->few_tokens || mostly_distinct(p, rows));
-  plan.kernel = few ? family->few : group >= 64 ? family->many64 : family->many32;
+  plan.kernel = few ? family->few : family->many;
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || group < 64 ? q.units : q.units / 2;

@@ -5,18 +5,17 @@
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/x_columns.cuh"
 #include "cuda/qmv_sm90.h"
-#include "formats/formats.h"
 
 namespace moeblas::cuda::device {
 
-// What a kernel is an instance for. kTiles: n-tiles of eight tokens at most, 0 for few tokens;
-// kGroup: values of x and w that meet before a scale is applied.
-template <class F, int tiles, int group>
+// What a kernel is an instance for. kScale: an ElementType. kTiles: n-tiles of eight tokens at
+// most, 0 for few tokens; kGroup: values of x and w that meet before a scale is applied.
+template <class F, int scale, int tiles, int group>
 struct QmvTraits {
   using Format = F;
   using Decode = Decoder<F>;
-  static constexpr int kTiles = tiles, kGroup = group;
-  static constexpr bool kAffine = formats::kIsAffine<F>;
+  static constexpr int kScale = scale, kTiles = tiles, kGroup = group;
+  static constexpr bool kAffine = int(F::kMode) == MOEBLAS_AFFINE;
   static constexpr bool kHalves = group == 16;               // a unit holds two groups
   static constexpr int kUnits = Decode::kBits == 4 ? 4 : 2;  // of an item
   static constexpr int kUnitBytes = kQmvItemBytes / kUnits;
@@ -54,17 +53,29 @@ struct Step {
   }
 };
 
-// The steps of 16 rows of an item. `row`: the address of the lane's row.
+// 16 rows of an item, and 32 bytes of each from chunk `i` on.
+__device__ __forceinline__ uint4 load_codes(const Item& item, int half, int i) {
+  return load_matrices(item.codes + half * 16 * kQmvSlab +
+                       (((item.chunk + i) ^ item.swizzle) << 4));
+}
+
+// Every step of an item: f(unit, half, step).
 template <class T, class F>
-__device__ __forceinline__ void for_each_step(uint32_t row, const Item& item, F&& f) {
+__device__ __forceinline__ void for_each_step(const Item& item, F&& f) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint4 w = load_matrices(row + (((item.chunk + 2 * i) ^ item.swizzle) << 4));
+    const uint4 w[2] = {load_codes(item, 0, 2 * i), load_codes(item, 1, 2 * i)};
     if constexpr (T::kUnits == 4) {
-      f(2 * i, Step{T::Decode::decode(w.x, 0), T::Decode::decode(w.y, 0)});
-      f(2 * i + 1, Step{T::Decode::decode(w.z, 0), T::Decode::decode(w.w, 0)});
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        f(2 * i, h, Step{T::Decode::decode(w[h].x, 0), T::Decode::decode(w[h].y, 0)});
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        f(2 * i + 1, h, Step{T::Decode::decode(w[h].z, 0), T::Decode::decode(w[h].w, 0)});
     } else {
-      f(i, Step{T::Decode::decode(w.x, w.z), T::Decode::decode(w.y, w.w)});
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        f(i, h, Step{T::Decode::decode(w[h].x, w[h].z), T::Decode::decode(w[h].y, w[h].w)});
     }
   }
 }
@@ -87,13 +98,13 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
 
 // The scale (or bias) of a group, from shared memory: `at` the row's, `group` within the stage.
 template <class T>
-__device__ __forceinline__ float load_scale(const QmvParams& p, uint32_t at, uint32_t group) {
-  if constexpr (T::kAffine) {
-    if (p.scale_type == simt::kF32) return load_shared_float(at + group * 4);
-    const uint32_t bits = load_shared_u16(at + group * 2);
-    return p.scale_type == simt::kBf16
-               ? __uint_as_float(bits << 16)
-               : __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+__device__ __forceinline__ float load_scale(uint32_t at, uint32_t group) {
+  if constexpr (T::kScale == simt::kF32) {
+    return load_shared_float(at + group * 4);
+  } else if constexpr (T::kScale == simt::kBf16) {
+    return __uint_as_float(load_shared_u16(at + group * 2) << 16);
+  } else if constexpr (T::kScale == simt::kF16) {
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(load_shared_u16(at + group * 2))));
   } else {
     return e8m0_or_infinity(load_shared_u8(at + group));
   }
@@ -142,25 +153,25 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
     f[0] = {__uint_as_float(v.x), __uint_as_float(v.y)};
     f[1] = {__uint_as_float(v.z), __uint_as_float(v.w)};
   }
+  // The two halves take turns: products of one wait for each other.
+  float d[2][4] = {};
+  for_each_step<T>(item, [&](int u, int h, const Step& w) { w.multiply(d[h], x[u]); });
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float d[4] = {};
-    for_each_step<T>(item.codes + h * 16 * kQmvSlab, item,
-                     [&](int u, const Step& w) { w.multiply(d, x[u]); });
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
       if constexpr (T::kHalves) {
         const float2 s = load_two_scales(item.scales + row, unit + sum_unit, tensor_scale);
-        y[h][2 * r] += s.x * f[0].scale * d[2 * r];
-        y[h][2 * r + 1] += s.y * f[1].scale * d[2 * r + 1];
+        y[h][2 * r] += s.x * f[0].scale * d[h][2 * r];
+        y[h][2 * r + 1] += s.y * f[1].scale * d[h][2 * r + 1];
       } else {
         const uint32_t group = (unit + sum_unit) >> p.group_shift;
-        const float s = load_scale<T>(p, item.scales + row, group);
-        y[h][2 * r] += s * f[0].scale * d[2 * r];
-        y[h][2 * r + 1] += s * f[1].scale * d[2 * r + 1];
+        const float s = load_scale<T>(item.scales + row, group);
+        y[h][2 * r] += s * f[0].scale * d[h][2 * r];
+        y[h][2 * r + 1] += s * f[1].scale * d[h][2 * r + 1];
         if constexpr (T::kAffine) {
-          const float b = load_scale<T>(p, item.biases + row, group);
+          const float b = load_scale<T>(item.biases + row, group);
           y[h][2 * r] += b * f[0].sum;
           y[h][2 * r + 1] += b * f[1].sum;
         }
@@ -201,7 +212,6 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float d[tiles][kParts][4] = {};
-      const uint32_t row = item.codes + h * 16 * kQmvSlab;
       const auto multiply = [&](int u, const Step& w) {
 #pragma unroll
         for (int j = 0; j < tiles; ++j) {
@@ -211,8 +221,7 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
       };
       if constexpr (T::kUnits == 4) {
         // A fetch brings two units, of one group or of two.
-        const uint4 w =
-            load_matrices(row + (((item.chunk + 2 * (i * kStepsOfGroup / 2)) ^ item.swizzle) << 4));
+        const uint4 w = load_codes(item, h, 2 * (i * kStepsOfGroup / 2));
         if constexpr (kStepsOfGroup == 2) {
           multiply(0, Step{T::Decode::decode(w.x, 0), T::Decode::decode(w.y, 0)});
           multiply(1, Step{T::Decode::decode(w.z, 0), T::Decode::decode(w.w, 0)});
@@ -223,8 +232,7 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
       } else {
 #pragma unroll
         for (int u = 0; u < kStepsOfGroup; ++u) {
-          const uint4 w = load_matrices(
-              row + (((item.chunk + 2 * (i * kStepsOfGroup + u)) ^ item.swizzle) << 4));
+          const uint4 w = load_codes(item, h, 2 * (i * kStepsOfGroup + u));
           multiply(u, Step{T::Decode::decode(w.x, w.z), T::Decode::decode(w.y, w.w)});
         }
       }
@@ -237,8 +245,8 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
           s[0] = two.x, s[1] = two.y;
         } else {
           const uint32_t group = (unit + i * kStepsOfGroup) >> p.group_shift;
-          s[0] = load_scale<T>(p, at, group);
-          if constexpr (T::kAffine) bias = load_scale<T>(p, at - item.scales + item.biases, group);
+          s[0] = load_scale<T>(at, group);
+          if constexpr (T::kAffine) bias = load_scale<T>(at - item.scales + item.biases, group);
         }
 #pragma unroll
         for (int j = 0; j < tiles; ++j) {

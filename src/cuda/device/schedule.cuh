@@ -20,7 +20,8 @@ struct Schedule {
   unsigned int begin, end;
 };
 
-__device__ __forceinline__ simt::Pair pair_of_row(const QmvParams& p, unsigned int row) {
+// One copy of it: it is long, and every launch has to fetch it.
+static __device__ __noinline__ simt::Pair pair_of_row(const QmvParams& p, unsigned int row) {
   const simt::PairInputs in = {p.x_index, p.w_index, nullptr};
   return simt::pair_at(p.pairs, in, row / p.m);
 }
