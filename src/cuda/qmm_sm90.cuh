@@ -5,17 +5,18 @@
 //
 //   rows of w            tokens (staged rows of x, in the order of their matrices)
 //   +---------------+    One persistent cluster of two blocks makes tiles of 2 x 64 kRowGroups rows
-//   | block 0       |    of w times 16 .. 256 tokens. Each block loads half of the tokens and sends
-//   |  64 per       |    them to both. In a block:
-//   |  warpgroup    |      warp 0       tiles and staged rows (bulk copies to both blocks)
-//   +---------------+      warp 1       codes (bulk copies)
-//   | block 1       |      warps 2, 3   scales, by ordinary loads: any alignment; where rows go
-//   |               |      warps 4 ..   consumers: fetch, decode, multiply, round, store
-//   +---------------+
+//   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
+//   |  64 per       |    In a block:
+//   |  warpgroup    |      warp 0      tiles; rows that are staged in order, by bulk copies to both
+//   +---------------+      warp 1      codes, by bulk copies
+//   | block 1       |      warp 2      scales and where rows go, by copies of 4 to 16 bytes
+//   |               |      warp 3      rows that are not in order, 16 bytes at a time, then from
+//   +---------------+                  block to block
+//                          warps 4 ..  consumers: fetch, decode, multiply, round, store
 //
 // A consumer decodes the next 64 k while the tensor cores multiply the last 64. Sums are float32 in
 // ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
-// on other rows. At 128 tokens and more the tensor cores are the limit, below it their issue.
+// on other rows. At 128 tokens and more the tensor cores are the limit, below it reading weights.
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
@@ -37,6 +38,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   __device__ void send_rows() const {
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
     const bool lead = threadIdx.x % 32 == 0;
+    const bool in_order = p_.x_rows == nullptr;
     uint32_t filled = 0;
     TileRecord tile = schedule.next();
     if (lead) records_.write(0, tile);
@@ -44,7 +46,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       const TileRecord following = schedule.next();
       if (lead) {
         records_.write(n, following);
-        filled = send_rows_of(tile, filled);
+        if (in_order) filled = send_rows_of(tile, filled);
       }
       __syncwarp();
       tile = following;
@@ -75,36 +77,83 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // Two warps: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
+  // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
   __device__ void send_scales() const {
-    const uint32_t thread = threadIdx.x % 64;
-    const uint32_t groups = kChunkBlocks * kBlockK / p_.group;  // of a chunk
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t chunk_bytes = kChunkBlocks * kBlockK / p_.group * Weights::kScaleBytes;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.read(n);
-      for (uint32_t i = thread; i < tile.tokens && tile.row + i < tile.end; i += 64) {
-        asm volatile("st.shared.b64 [%0], %1;" ::"r"(Block::out_rows(n) + i * 8),
-                     "l"(p_.out_rows[tile.row + i])
-                     : "memory");
-      }
       __syncwarp();
-      if (thread % 32 == 0) records_.release(n);
+      if (lane == 0) records_.release(n);
       if (tile.tokens == 0) return;
+      for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
+        device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, 8);
+      }
       const uint32_t first_row = tile.w_row + rank_ * Shape::kRows;
-      for (uint32_t first = 0; first < p_.groups; first += groups, ++filled) {
+      const uint32_t rows = p_.n > first_row ? min(p_.n - first_row, Shape::kRows) : 0;
+      for (uint32_t at = 0; at < p_.scale_row_bytes; at += chunk_bytes, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
-        // Registers are few: each of the elements read one by one takes one.
-        if (p_.wide_scales && (p_.groups % 4 == 0 || first + groups <= p_.groups)) {
-          stage_scales<true, 4>(tile.w, first_row, first, groups, to, thread);
-        } else {
-          stage_scales<false, 2>(tile.w, first_row, first, groups, to, thread);
+        copy_scales(p_.scales, tile.w, first_row, rows, at, to);
+        if (Weights::kBiases) {
+          copy_scales(p_.biases, tile.w, first_row, rows, at, to + Shape::kRows * p_.scale_pitch);
         }
-        __syncwarp();
-        if (thread % 32 == 0) device::barrier_arrive(barrier(Block::kScalesFull) + slot * 8);
+        device::copies_async_arrive(barrier(Block::kScalesFull) + slot * 8);
       }
+    }
+  }
+
+  // One warp, where the rows are staged in order: it has no part in them.
+  __device__ void ignore_tiles() const {
+    if (threadIdx.x % 32 != 0) return;
+    for (uint32_t n = 0;; ++n) {
+      const bool last = records_.read(n).tokens == 0;
+      records_.release(n);
+      if (last) return;
+    }
+  }
+
+  // One warp: the staged rows that the list names. This block's half of each slot comes by copies
+  // of 16 bytes, kAhead slots at a time, and goes to the other block once it is here.
+  __device__ void gather_rows() const {
+    constexpr uint32_t kAhead = 2;
+    static_assert(kAhead < Tiles::kXSlots, "one slot at the least is the consumers'");
+    const uint32_t lane = threadIdx.x % 32, list = base_ + Memory::kXRows;
+    const uint64_t row_bytes = uint64_t{p_.blocks} * kBlockK * 2;
+    uint32_t filled = 0, widths = 0;  // of the last slots filled, in eights, the latest lowest
+    for (uint32_t n = 0;; ++n) {
+      const TileRecord tile = records_.read(n);
+      const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
+      for (uint32_t i = lane; i < half; i += 32) {
+        const uint32_t at = tile.row + rank_ * half + i;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(list + i * 4),
+                     "r"(at < tile.end ? p_.x_rows[at] : kNoRow)
+                     : "memory");
+      }
+      __syncwarp();
+      if (lane == 0) records_.release(n);
+      if (tile.tokens == 0) break;
+      for (uint32_t k = 0; k < p_.blocks * kBlockK; k += parts * 64, ++filled) {
+        const uint32_t slot = filled % Tiles::kXSlots;
+        device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
+        for (uint32_t part = 0; part < parts; ++part) {
+          const uint32_t to =
+              base_ + slot * Tiles::kXSlotBytes + (part * tile.tokens + rank_ * half) * 128;
+          copy_rows(list, half, p_.staged + (k + part * 64 + lane % 8 * 8) * 2, row_bytes, to);
+        }
+        device::copies_async_commit();
+        widths = widths << 8 | tile.tokens / 8;
+        if (filled < kAhead) continue;
+        device::copies_async_wait<kAhead>();
+        pass_on(filled - kAhead, (widths >> (8 * kAhead) & 255) * 8);
+      }
+    }
+    device::copies_async_wait<0>();
+    for (uint32_t i = min(filled, kAhead); i > 0; --i) {
+      pass_on(filled - i, (widths >> (8 * (i - 1)) & 255) * 8);
     }
   }
 
@@ -127,34 +176,63 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     return filled;
   }
 
-  // A chunk: four neighbouring groups of a row per step of a thread, kAhead steps under way.
-  template <bool kWide, uint32_t kAhead>
-  __device__ void stage_scales(uint32_t w, uint32_t first_row, uint32_t first_group,
-                               uint32_t groups, uint32_t to, uint32_t thread) const {
-    const uint32_t shift = __ffs(static_cast<int>(groups)) - 3;  // of a row's quads
-    const uint32_t group = first_group + (thread & ((1u << shift) - 1)) * 4;
-    const uint32_t count = group < p_.groups ? min(4u, p_.groups - group) : 0;
-    uint32_t row = thread >> shift;
-    const uint32_t rows = p_.n > first_row ? p_.n - first_row : 0, step = 64 >> shift;
-    const uint8_t* scales = Weights::kStoredBytes * (w * p_.scale_matrix_stride +
-                                (first_row + row) * p_.scale_row_stride + group) + p_.scales;
-    const uint8_t* biases = Weights::kBiasBytes * (w * p_.bias_matrix_stride +
-                                (first_row + row) * p_.bias_row_stride + group) + p_.biases;
-    const int64_t next_scales = Weights::kStoredBytes * step * p_.scale_row_stride;
-    const int64_t next_biases = Weights::kBiasBytes * step * p_.bias_row_stride;
-    to += thread * 4 * Weights::kGroupBytes;
-    for (; row < Shape::kRows; row += kAhead * step) {
-      typename Weights::Quad quads[kAhead];
-#pragma unroll
-      for (uint32_t i = 0; i < kAhead; ++i) {
-        quads[i] = Weights::template load<kWide>(scales, biases, row + i * step < rows ? count : 0);
-        scales += next_scales;
-        biases += next_biases;
+  static constexpr uint32_t kNoRow = 0xffffffffu;
+
+  // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
+  __device__ void copy_scales(const ScaleRows& from, uint32_t w, uint32_t first_row, uint32_t rows,
+                              uint32_t at, uint32_t to) const {
+    const uint8_t* first =
+        from.data + w * from.matrix_stride + first_row * from.row_stride + at;
+    const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - at);
+    if (p_.scale_unit == 16) {
+      copy_scale_rows<16>(first, from.row_stride, rows, left, to);
+    } else if (p_.scale_unit == 8) {
+      copy_scale_rows<8>(first, from.row_stride, rows, left, to);
+    } else {
+      copy_scale_rows<4>(first, from.row_stride, rows, left, to);
+    }
+  }
+  template <int kUnit>
+  __device__ void copy_scale_rows(const uint8_t* first, int64_t stride, uint32_t rows, int32_t left,
+                                  uint32_t to) const {
+    for (uint32_t row = threadIdx.x % 32; row < Shape::kRows; row += 32) {
+      const uint8_t* from = first + row * stride;
+      const auto shift = static_cast<int32_t>(
+          kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
+      const int32_t bytes = row < rows ? left + shift : 0;
+      for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
+        device::copy_async<kUnit>(to + row * p_.scale_pitch + i, from - shift + i,
+                                  max(0, min(bytes - i, kUnit)));
       }
-#pragma unroll
-      for (uint32_t i = 0; i < kAhead; ++i, to += 64 * 4 * Weights::kGroupBytes) {
-        if (row + i * step < Shape::kRows) Weights::store(to, quads[i]);
-      }
+    }
+  }
+
+  // 64 k of the rows in the list, `x` being where this lane's eight of them begin in row 0.
+  __device__ void copy_rows(uint32_t list, uint32_t rows, const uint8_t* x, uint64_t row_bytes,
+                            uint32_t to) const {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (uint32_t row = lane / 8; row < rows; row += 4) {
+      uint32_t from;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(from) : "r"(list + row * 4));
+      device::copy_async<16>(to + row * 128 + ((lane % 8 ^ row % 8) << 4),
+                             x + (from == kNoRow ? 0 : from * row_bytes), from == kNoRow ? 0 : 16);
+    }
+  }
+
+  // This block's half of a slot that has come: known to its own consumers, and to the other block.
+  __device__ void pass_on(uint32_t index, uint32_t tokens) const {
+    device::shared_memory_visible_to_bulk_copies();
+    __syncwarp();
+    if (threadIdx.x % 32 != 0) return;
+    const uint32_t slot = index % Tiles::kXSlots, half = tokens / 2, parts = Block::parts(tokens);
+    const uint32_t full = barrier(Block::kXFull) + slot * 8, other = rank_ ^ 1;
+    device::barrier_expect(full, parts * half * 128);
+    for (uint32_t part = 0; part < parts; ++part) {
+      const uint32_t at =
+          base_ + slot * Tiles::kXSlotBytes + (part * tokens + rank_ * half) * 128;
+      device::copy_to_block(device::cluster_address(at, other), at, half * 128,
+                            device::cluster_address(full, other));
     }
   }
 };
@@ -173,8 +251,12 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
       producer.send_rows();
     } else if (threadIdx.x < 64) {
       if (threadIdx.x == 32) producer.send_codes();
-    } else {
+    } else if (threadIdx.x < 96) {
       producer.send_scales();
+    } else if (p.x_rows != nullptr) {
+      producer.gather_rows();
+    } else {
+      producer.ignore_tiles();
     }
   } else {
     device::take_registers<Tiles::kConsumerRegisters>();

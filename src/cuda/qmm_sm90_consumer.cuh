@@ -14,6 +14,7 @@ class QmmBlock {
  public:
   using Memory = BlockMemory<typename Weights::Bytes, Tiles>;
   static constexpr uint32_t kConsumerWarps = 4 * Tiles::kRowGroups;
+  static constexpr uint32_t kReadingProducers = 3;  // warps that hear of tiles, beside consumers
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
@@ -38,10 +39,10 @@ class QmmBlock {
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
     init(kCodesFull, Tiles::kCodeSlots, 1);
     init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
-    init(kScalesFull, kScaleSlots, 2);
+    init(kScalesFull, kScaleSlots, 32);
     init(kScalesEmpty, kScaleSlots, kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
-    init(kRecordEmpty, kRecordSlots, kConsumerWarps + 3);
+    init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
     device::barrier_init_visible();
   }
 
@@ -78,10 +79,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
     codes_ = base + Memory::kCodes + row * Weights::Bytes::kCodes +
              t * (Weights::Bytes::kCodes / 4);
-    const uint32_t row_bytes = kChunkBlocks * kBlockK / p.group * Weights::kGroupBytes;
-    scales_ = base + Memory::kScales + row * row_bytes + t * 32 / p.group * Weights::kGroupBytes;
-    next_scales_ = row_bytes / kChunkBlocks;
-    other_scales_ = row_bytes * 8;
+    row_ = row;
+    scales_ = base + Memory::kScales + row * p.scale_pitch + t * 32 / p.group * Weights::kScaleBytes;
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
@@ -95,6 +94,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       x_slot_ = device::uniform(x_slot_);
       chunk_ = device::uniform(chunk_);
       if (tile.tokens == 0) return;
+      find_shifts(tile);
       multiply_as<Tiles::kMostTokens>(tile, n);
       __syncwarp();
       if (lane_ == 0) records_.release(n);
@@ -107,8 +107,23 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   // 128 k of two rows, as they came.
   struct Raw {
     uint4 low, high;  // rows g and g + 8
-    uint32_t low_scale, high_scale;
+    uint32_t low_scale, high_scale, low_bias, high_bias;
   };
+
+  // Rows of scales that begin anywhere are copied from the word on in which they begin.
+  __device__ void find_shifts(const TileRecord& tile) {
+    shifts_ = 0;
+    if (p_.scale_unit != 4) return;
+    const int64_t row = tile.w_row + rank_ * BlockShape<Tiles>::kRows + row_;
+    const auto shift = [&](const ScaleRows& s, int64_t of) {
+      const int64_t at = tile.w * s.matrix_stride + of * s.row_stride;
+      return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
+    };
+    shifts_ = shift(p_.scales, row) | shift(p_.scales, row + 8) << 8;
+    if (Weights::kBiases) {
+      shifts_ |= shift(p_.biases, row) << 16 | shift(p_.biases, row + 8) << 24;
+    }
+  }
 
   template <uint32_t kTokens>
   __device__ void multiply_as(const TileRecord& tile, uint32_t n) {
@@ -129,11 +144,17 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
                          (code_slot_ + b) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
     const uint32_t scales = scales_ + chunk % kScaleSlots * Memory::kScaleSlotBytes +
-                            b % kChunkBlocks * next_scales_;
+                            b % kChunkBlocks * (kBlockK / p_.group * Weights::kScaleBytes);
     raw.low = device::load_shared_4(codes);
     raw.high = device::load_shared_4(codes + 8 * Weights::Bytes::kCodes);
-    raw.low_scale = Weights::fetch(scales);
-    raw.high_scale = Weights::fetch(scales + other_scales_);
+    raw.low_scale = Weights::fetch(scales + (shifts_ & 255));
+    raw.high_scale = Weights::fetch(scales + 8 * p_.scale_pitch + (shifts_ >> 8 & 255));
+    raw.low_bias = raw.high_bias = 0;
+    if (Weights::kBiases) {
+      const uint32_t biases = scales + BlockShape<Tiles>::kRows * p_.scale_pitch;
+      raw.low_bias = Weights::fetch(biases + (shifts_ >> 16 & 255));
+      raw.high_bias = Weights::fetch(biases + 8 * p_.scale_pitch + (shifts_ >> 24));
+    }
   }
 
   // The block's slots may be filled again. The addresses depend on what was read, so that no
@@ -142,7 +163,9 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     __syncwarp();
     if (lane_ != 0) return;
     const uint32_t slot = (code_slot_ + b) % kCodeSlots;
-    const uint32_t read = (raw.low.w | raw.high.w | raw.low_scale | raw.high_scale) & zero;
+    const uint32_t read =
+        (raw.low.w | raw.high.w | raw.low_scale | raw.high_scale | raw.low_bias | raw.high_bias) &
+        zero;
     device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + read);
     if (b % kChunkBlocks == kChunkBlocks - 1 || b + 1 == p_.blocks) {
       const uint32_t chunk = chunk_ + b / kChunkBlocks;
@@ -156,8 +179,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   // Half `h` of the fetched block as A of four products.
   __device__ static void decode(const Raw& raw, uint32_t h, uint32_t (&a)[4][4]) {
-    const typename Weights::Scale low = Weights::scale(raw.low_scale);
-    const typename Weights::Scale high = Weights::scale(raw.high_scale);
+    const typename Weights::Scale low = Weights::scale(raw.low_scale, raw.low_bias);
+    const typename Weights::Scale high = Weights::scale(raw.high_scale, raw.high_bias);
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
       uint32_t words[4], words8[4];
@@ -282,9 +305,10 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   uint32_t thread_, lane_, group_;  // of the warpgroup; of the warp; the warpgroup
+  uint32_t row_;                    // of w in the block: the lower of this lane's two
   uint32_t codes_, scales_;         // this lane's, in slot 0
-  uint32_t next_scales_, other_scales_;  // from block to block; to the other row
-  uint32_t x_empty_;                     // of this block or the other, by lane
+  uint32_t shifts_ = 0;             // in bytes: of two rows of scales, then of biases
+  uint32_t x_empty_;                // of this block or the other, by lane
   uint32_t transposed_;
   // Blocks, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;

@@ -43,12 +43,12 @@ struct BlockShape {
 };
 
 // Bytes of weights in shared memory, at most: of the codes of a row in one block of K, and of its
-// scales in kChunkBlocks of them.
+// scales (and biases) in kChunkBlocks of them, in groups of 32 that begin anywhere.
 struct Affine4Bytes {
-  static constexpr uint32_t kCodes = 64, kScales = 64;
+  static constexpr uint32_t kCodes = 64, kScales = 2 * (32 + 4);
 };
 struct Mxfp4Bytes {
-  static constexpr uint32_t kCodes = 64, kScales = 32;
+  static constexpr uint32_t kCodes = 64, kScales = 16 + 4;
 };
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
@@ -64,7 +64,8 @@ struct BlockMemory {
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
   static constexpr uint32_t kScales = kCodes + Tiles::kCodeSlots * kCodeSlotBytes;
   static constexpr uint32_t kOutRows = kScales + kScaleSlots * kScaleSlotBytes;
-  static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
+  static constexpr uint32_t kXRows = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
+  static constexpr uint32_t kRecords = kXRows + Tiles::kMostTokens / 2 * 4;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kEnd =
       kBarriers + 16 * (Tiles::kXSlots + Tiles::kCodeSlots + kScaleSlots + kRecordSlots);
@@ -73,13 +74,21 @@ struct BlockMemory {
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
 
-// Rows of x and the runs that they form: rows of one run are consecutive and share a matrix.
-struct RowRuns {
-  const simt::Pair* pairs;  // null: one run, of matrix 0
+// Runs of result matrices (pairs of x and w) that share a matrix of w, as pairs.metal writes them:
+// runs[0] their number, runs[1 + r] where run r begins, runs[1 + runs[0]] the number of pairs.
+struct Runs {
+  const simt::Pair* pairs;  // null: `matrices`, or one run, of matrix 0
   const uint32_t* order;    // null: each pair is a run
-  const uint32_t* runs;     // as pairs.metal writes them
+  const uint32_t* runs;
+  const int32_t* matrices;  // of each run, -1: none
   uint32_t pair_count;
   uint32_t rows_per_pair;
+};
+
+// Scales or biases, in bytes.
+struct ScaleRows {
+  const uint8_t* data;
+  int64_t row_stride, matrix_stride;
 };
 
 struct QmmSm90Params {
@@ -87,32 +96,57 @@ struct QmmSm90Params {
 
   CUtensorMap codes;      // words: K, N, matrices
   CUtensorMap x[kBoxes];  // staged rows; boxes of 64 k and 8 << i rows
-  RowRuns runs;
-  const int64_t* out_rows;  // where each staged row goes, in elements of out
-  const uint8_t* scales;
-  const uint8_t* biases;
+  Runs runs;
+  const int64_t* out_rows;  // where the row at each place of the runs goes, in elements of out
+  const uint32_t* x_rows;   // the staged row that stands there; null: staged in this order
+  const uint8_t* staged;
+  ScaleRows scales, biases;
   uint8_t* out;
-  int64_t scale_row_stride, scale_matrix_stride;  // in elements
-  int64_t bias_row_stride, bias_matrix_stride;
   uint32_t n;
-  uint32_t blocks;       // of K
-  uint32_t groups;       // of a row
-  uint32_t group;        // values in each
-  uint32_t matrix_step;  // 0: all matrices lie in one place
-  uint32_t wide_scales;  // four neighbours may be read as one
-  uint32_t wide_out;     // eight neighbours may be written as one
+  uint32_t blocks;           // of K
+  uint32_t group;            // values
+  uint32_t scale_row_bytes;  // that exist, of a row
+  uint32_t scale_pitch;      // of a row and chunk in shared memory
+  uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
+  uint32_t matrix_step;      // 0: all matrices lie in one place
+  uint32_t wide_out;         // eight neighbours may be written as one
 };
 
-struct StageRowsParams {
-  RowRuns runs;
+// Rows of x as they are read, and as they are staged.
+struct StagedRows {
   const uint8_t* x;
   uint8_t* staged;
+  int64_t col_stride;  // of x, in elements
+  uint32_t k, staged_k;
+  uint32_t wide;  // eight neighbours of x may be read as one
+};
+
+// stage_rows: every row of the runs, in their order.
+struct StageRowsParams {
+  StagedRows rows;
+  Runs runs;
   int64_t* out_rows;
   uint8_t* out;
-  int64_t row_stride, col_stride;  // of x, in elements
-  int64_t out_row_stride;
-  uint32_t rows, n, k, staged_k;
-  uint32_t wide;  // eight neighbours of x may be read as one
+  int64_t row_stride, out_row_stride;
+  uint32_t row_count, n;
+};
+
+// group_rows and place_rows, the one after the other: the rows of x staged as they stand, in a layer
+// whose pairs are `top_k` to each matrix of x, and the lists that lead from the runs to them.
+inline constexpr uint32_t kGroupedThreads = 256, kGroupedMatrices = 1024;
+struct GroupRowsParams {
+  simt::PairParams pairs;
+  StagedRows rows;
+  const uint8_t* w_index;
+  uint32_t* counts;   // of each matrix and of none, by block
+  uint32_t* runs;     // as Runs
+  int32_t* matrices;  // as Runs
+  uint32_t* x_rows;
+  int64_t* out_rows;
+  uint8_t* out;
+  int64_t row_stride, out_row_stride;
+  uint32_t rows_per_pair, top_k, x_row_count, n;
+  uint32_t blocks, block_pairs;  // that share the pairs
 };
 
 }  // namespace moeblas::cuda

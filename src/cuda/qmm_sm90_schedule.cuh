@@ -26,9 +26,9 @@ class Schedule {
       : p_(p),
         lane_(threadIdx.x % 32),
         stripes_((p.n + kStripe - 1) / kStripe),
-        run_count_(p.runs.pairs == nullptr ? 1
-                   : p.runs.order == nullptr ? p.runs.pair_count
-                                             : p.runs.runs[0]),
+        run_count_(p.runs.runs != nullptr    ? p.runs.runs[0]
+                   : p.runs.pairs != nullptr ? p.runs.pair_count
+                                             : 1),
         tile_(first),
         step_(step) {
     look_at_window();
@@ -72,13 +72,15 @@ class Schedule {
     row_ = rows_ = w_ = 0;
     if (run < run_count_) {
       uint32_t first = run, last = run + 1;  // pairs
-      if (p_.runs.order != nullptr) {
+      if (p_.runs.runs != nullptr) {
         first = p_.runs.runs[1 + run];
         last = p_.runs.runs[2 + run];
       }
       row_ = first * p_.runs.rows_per_pair;
       rows_ = (last - first) * p_.runs.rows_per_pair;
-      if (p_.runs.pairs != nullptr) {
+      if (p_.runs.matrices != nullptr) {
+        w_ = static_cast<uint32_t>(p_.runs.matrices[run]);
+      } else if (p_.runs.pairs != nullptr) {
         const uint32_t pair = p_.runs.order != nullptr ? p_.runs.order[first] : first;
         w_ = static_cast<uint32_t>(p_.runs.pairs[pair].w);
       }

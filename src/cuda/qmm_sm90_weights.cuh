@@ -42,7 +42,6 @@ __device__ __forceinline__ uint32_t rounded(float low, float high) {
   return r;
 }
 __device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a, a, 0x1010); }
-__device__ __forceinline__ uint32_t high_twice(uint32_t a) { return __byte_perm(a, a, 0x3232); }
 
 }  // namespace pair16
 
@@ -56,51 +55,23 @@ struct NibbleOrder {
   }
 };
 
-// Four neighbours read as one, or so many of them one by one and zeros after them.
-template <bool kWide>
-__device__ __forceinline__ uint2 four_halves(const uint8_t* from, uint32_t count) {
-  if constexpr (kWide) {
-    return count == 0 ? uint2{0, 0} : __ldg(reinterpret_cast<const uint2*>(from));
-  } else {
-    uint32_t v[4];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      v[i] = i < count ? __ldg(reinterpret_cast<const uint16_t*>(from) + i) : 0;
-    }
-    return {v[0] | v[1] << 16, v[2] | v[3] << 16};
-  }
-}
-template <bool kWide>
-__device__ __forceinline__ uint32_t four_bytes(const uint8_t* from, uint32_t count) {
-  if constexpr (kWide) {
-    return count == 0 ? 0 : __ldg(reinterpret_cast<const uint32_t*>(from));
-  } else {
-    uint32_t word = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      if (i < count) word |= uint32_t{__ldg(from + i)} << (8 * i);
-    }
-    return word;
-  }
-}
-
-// A row's scale and bias in bfloat16, side by side.
+// Affine with scales and biases in bfloat16.
 struct Bfloat16Affine4 {
   using Order = NibbleOrder;
   using Bytes = Affine4Bytes;
-  static constexpr uint32_t kGroupBytes = 4;  // of a group, in shared memory
+  static constexpr uint32_t kScaleBytes = 2;  // of one
+  static constexpr bool kBiases = true;
 
   struct Scale {
     uint32_t scale, bias;
   };
-  static constexpr uint32_t kStoredBytes = 2, kBiasBytes = 2;  // of a scale and a bias in memory
   static __device__ __forceinline__ uint32_t fetch(uint32_t address) {
-    uint32_t word;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
-    return word;
+    uint16_t half;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(address));
+    return half;
   }
-  static __device__ __forceinline__ Scale scale(uint32_t word) {
-    return {pair16::low_twice(word), pair16::high_twice(word)};
+  static __device__ __forceinline__ Scale scale(uint32_t scale, uint32_t bias) {
+    return {pair16::low_twice(scale), pair16::low_twice(bias)};
   }
   // 128 + q is exact in bfloat16, and so is taking 128 away again.
   static __device__ __forceinline__ void decode(uint32_t codes, const Scale& s,
@@ -111,41 +82,25 @@ struct Bfloat16Affine4 {
       words[i] = pair16::multiply_add(pair16::add(shifted, 0xc300c300u), s.scale, s.bias);
     }
   }
-  // Four neighbouring groups, from global memory and into shared memory.
-  struct Quad {
-    uint2 scales, biases;
-  };
-  template <bool kWide>
-  static __device__ __forceinline__ Quad load(const uint8_t* scales, const uint8_t* biases,
-                                              uint32_t count) {
-    return {four_halves<kWide>(scales, count), four_halves<kWide>(biases, count)};
-  }
-  static __device__ __forceinline__ void store(uint32_t to, const Quad& q) {
-    const uint2 s = q.scales, b = q.biases;
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(__byte_perm(s.x, b.x, 0x5410)), "r"(__byte_perm(s.x, b.x, 0x7632)),
-                 "r"(__byte_perm(s.y, b.y, 0x5410)), "r"(__byte_perm(s.y, b.y, 0x7632))
-                 : "memory");
-  }
 };
 
-// A row's scale as a power of two in bfloat16, which reaches all of them.
 struct Bfloat16Mxfp4 {
   using Order = NibbleOrder;
   using Bytes = Mxfp4Bytes;
-  static constexpr uint32_t kGroupBytes = 2;
+  static constexpr uint32_t kScaleBytes = 1;
+  static constexpr bool kBiases = false;
 
   struct Scale {
     uint32_t scale;
   };
-  static constexpr uint32_t kStoredBytes = 1, kBiasBytes = 0;
   static __device__ __forceinline__ uint32_t fetch(uint32_t address) {
-    uint16_t half;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(address));
-    return half;
+    uint32_t byte;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address));
+    return byte;
   }
-  static __device__ __forceinline__ Scale scale(uint32_t half) {
-    return {pair16::low_twice(half)};
+  // bfloat16 holds all the powers of two.
+  static __device__ __forceinline__ Scale scale(uint32_t byte, uint32_t) {
+    return {pair16::low_twice(byte == 255 ? 0x7fffu : byte == 0 ? 0x0040u : byte << 7)};
   }
   // A code's magnitude moved to bits 8..6 and its sign to bit 15 is the value times 2^-126: the
   // subnormals of both formats are the same line. Products of two powers of two and at most two
@@ -159,21 +114,6 @@ struct Bfloat16Mxfp4 {
                                        : (shifted & 0x00f000f0u) * 0x104u;
       words[i] = pair16::multiply(pair16::multiply(bits & 0x81c081c0u, 0x7e807e80u), s.scale);
     }
-  }
-  static __device__ __forceinline__ uint32_t power(uint32_t byte) {
-    return byte == 255 ? 0x7fffu : byte == 0 ? 0x0040u : byte << 7;
-  }
-  using Quad = uint32_t;
-  template <bool kWide>
-  static __device__ __forceinline__ Quad load(const uint8_t* scales, const uint8_t*,
-                                              uint32_t count) {
-    return four_bytes<kWide>(scales, count);
-  }
-  static __device__ __forceinline__ void store(uint32_t to, Quad bytes) {
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to),
-                 "r"(power(bytes & 255) | power(bytes >> 8 & 255) << 16),
-                 "r"(power(bytes >> 16 & 255) | power(bytes >> 24) << 16)
-                 : "memory");
   }
 };
 

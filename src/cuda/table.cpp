@@ -7,7 +7,8 @@
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
-#include "cuda/qmm_sm90.h"
+#include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
 #include "simt/ffn.h"
 #include "simt/permute.h"
@@ -26,6 +27,13 @@ void launch(const Problem& p, Workspace workspace) {
   check_ids(p);
   Queue queue(p.op, p.device.id, p.options.stream);
   plan(p, workspace, queue);
+}
+
+// A kernel that launches itself.
+template <void (*run)(const MatmulProblem&, Workspace)>
+void launch(const MatmulProblem& p, Workspace workspace) {
+  check_ids(p);
+  run(p, workspace);
 }
 
 // The products of an expert layer, by the same preference as the rows below.
@@ -58,11 +66,14 @@ constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grou
 
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
+  {Name{"qmv_sm90"}, Arch{90, "sm_90"}, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+   qmv_sm90_reject, nullptr, launch<qmv_sm90>,
+   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}},
   {Name{"qmv_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
    simt::simt_qmv_reject, simt::simt_qmv_workspace, launch<MatmulProblem, simt::simt_qmv>,
    Summary{"few rows per matrix; pairs sorted by matrix, a simdgroup per four outputs, codes used as they are"}},
   {Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
-   qmm_sm90_reject, qmm_sm90_workspace, launch<MatmulProblem, qmm_sm90>,
+   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
    Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}},
   {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,

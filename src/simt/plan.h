@@ -29,8 +29,6 @@ struct Step {
   const char* kernel = nullptr;
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::array<uint32_t, 3> threads{1, 1, 1};
-  // Of a threadgroup, beyond what the kernel declares; portable kernels ask for none.
-  uint32_t shared_bytes = 0;
   // Bound in order from buffer 0 on; the parameters follow as the next buffer.
   std::array<void*, kMaxPointers> pointers{};
   size_t pointer_count = 0;

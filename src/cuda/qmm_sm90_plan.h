@@ -3,12 +3,11 @@
 #pragma once
 
 #include "dispatch/row.h"
-#include "simt/plan.h"
 
 namespace moeblas::cuda {
 
 dispatch::Reason qmm_sm90_reject(const dispatch::MatmulProblem& p);
 size_t qmm_sm90_workspace(const dispatch::MatmulProblem& p);
-void qmm_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace, simt::Queue& queue);
+void qmm_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 
 }  // namespace moeblas::cuda
