@@ -46,7 +46,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       const TileRecord following = schedule.next();
       if (lead) {
         records_.write(n, following);
-        if (in_order) filled = send_rows_of(tile, filled);
+        filled = in_order ? send_rows_of(tile, filled) : pass_on_rows_of(tile, filled);
       }
       __syncwarp();
       tile = following;
@@ -116,14 +116,11 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // One warp: the staged rows that the list names. This block's half of each slot comes by copies
-  // of 16 bytes, kAhead slots at a time, and goes to the other block once it is here.
+  // One warp: this block's half of the staged rows that the list names.
   __device__ void gather_rows() const {
-    constexpr uint32_t kAhead = 2;
-    static_assert(kAhead < Tiles::kXSlots, "one slot at the least is the consumers'");
     const uint32_t lane = threadIdx.x % 32, list = base_ + Memory::kXRows;
     const uint64_t row_bytes = uint64_t{p_.blocks} * kBlockK * 2;
-    uint32_t filled = 0, widths = 0;  // of the last slots filled, in eights, the latest lowest
+    uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.read(n);
       const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
@@ -135,25 +132,17 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       }
       __syncwarp();
       if (lane == 0) records_.release(n);
-      if (tile.tokens == 0) break;
-      for (uint32_t k = 0; k < p_.blocks * kBlockK; k += parts * 64, ++filled) {
+      if (tile.tokens == 0) return;
+      for (uint32_t k = 0; k < p_.blocks * kBlockK; ++filled) {
         const uint32_t slot = filled % Tiles::kXSlots;
         device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
-        for (uint32_t part = 0; part < parts; ++part) {
+        for (uint32_t i = 0; i < parts; ++i, k += 64) {
           const uint32_t to =
-              base_ + slot * Tiles::kXSlotBytes + (part * tile.tokens + rank_ * half) * 128;
-          copy_rows(list, half, p_.staged + (k + part * 64 + lane % 8 * 8) * 2, row_bytes, to);
+              base_ + slot * Tiles::kXSlotBytes + (i * tile.tokens + rank_ * half) * 128;
+          copy_rows(list, half, p_.staged + (k + lane % 8 * 8) * 2, row_bytes, to);
         }
-        device::copies_async_commit();
-        widths = widths << 8 | tile.tokens / 8;
-        if (filled < kAhead) continue;
-        device::copies_async_wait<kAhead>();
-        pass_on(filled - kAhead, (widths >> (8 * kAhead) & 255) * 8);
+        device::copies_async_arrive(barrier(Block::kXHalf) + slot * 8);
       }
-    }
-    device::copies_async_wait<0>();
-    for (uint32_t i = min(filled, kAhead); i > 0; --i) {
-      pass_on(filled - i, (widths >> (8 * (i - 1)) & 255) * 8);
     }
   }
 
@@ -220,27 +209,31 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // This block's half of a slot that has come: known to its own consumers, and to the other block.
-  __device__ void pass_on(uint32_t index, uint32_t tokens) const {
-    device::shared_memory_visible_to_bulk_copies();
-    __syncwarp();
-    if (threadIdx.x % 32 != 0) return;
-    const uint32_t slot = index % Tiles::kXSlots, half = tokens / 2, parts = Block::parts(tokens);
-    const uint32_t full = barrier(Block::kXFull) + slot * 8, other = rank_ ^ 1;
-    device::barrier_expect(full, parts * half * 128);
-    for (uint32_t part = 0; part < parts; ++part) {
-      const uint32_t at =
-          base_ + slot * Tiles::kXSlotBytes + (part * tokens + rank_ * half) * 128;
-      device::copy_to_block(device::cluster_address(at, other), at, half * 128,
-                            device::cluster_address(full, other));
+  // This block's half of the tile's slots, as gather_rows fills them: known to its own consumers,
+  // and to the other block. By another thread than those that copy: its fence waits for none of the
+  // copies that are under way.
+  __device__ uint32_t pass_on_rows_of(const TileRecord& tile, uint32_t filled) const {
+    const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens), other = rank_ ^ 1;
+    for (uint32_t k = 0; k < p_.blocks * kBlockK; ++filled) {
+      const uint32_t slot = filled % Tiles::kXSlots, full = barrier(Block::kXFull) + slot * 8;
+      device::barrier_wait(barrier(Block::kXHalf) + slot * 8, filled / Tiles::kXSlots % 2);
+      device::shared_memory_visible_to_bulk_copies();
+      device::barrier_expect(full, parts * half * 128);
+      for (uint32_t i = 0; i < parts; ++i, k += 64) {
+        const uint32_t at =
+            base_ + slot * Tiles::kXSlotBytes + (i * tile.tokens + rank_ * half) * 128;
+        device::copy_to_block(device::cluster_address(at, other), at, half * 128,
+                              device::cluster_address(full, other));
+      }
     }
+    return filled;
   }
 };
 
 template <class Weights, class Tiles>
 __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  const uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
+  const uint32_t base = device::uniform((device::shared_address(memory) + 1023) & ~1023u);
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
   __syncthreads();
   device::cluster_barrier();

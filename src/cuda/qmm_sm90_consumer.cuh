@@ -24,6 +24,7 @@ class QmmBlock {
   static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
   static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
+  static constexpr uint32_t kXHalf = kRecordEmpty + kRecordSlots;
 
   __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
       : p_(p),
@@ -43,6 +44,7 @@ class QmmBlock {
     init(kScalesEmpty, kScaleSlots, kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
     init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
+    init(kXHalf, Tiles::kXSlots, 32);
     device::barrier_init_visible();
   }
 
@@ -79,8 +81,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
     codes_ = base + Memory::kCodes + row * Weights::Bytes::kCodes +
              t * (Weights::Bytes::kCodes / 4);
+    columns_ = device::uniform(device::wgmma_columns_at(base));
     row_ = row;
-    scales_ = base + Memory::kScales + row * p.scale_pitch + t * 32 / p.group * Weights::kScaleBytes;
+    scales_ =
+        base + Memory::kScales + row * p.scale_pitch + t * 32 / p.group * Weights::kScaleBytes;
+    next_scales_ = device::uniform(kBlockK / p.group * Weights::kScaleBytes);
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
@@ -94,7 +99,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       x_slot_ = device::uniform(x_slot_);
       chunk_ = device::uniform(chunk_);
       if (tile.tokens == 0) return;
-      find_shifts(tile);
+      find_scales(tile);
       multiply_as<Tiles::kMostTokens>(tile, n);
       __syncwarp();
       if (lane_ == 0) records_.release(n);
@@ -110,18 +115,21 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     uint32_t low_scale, high_scale, low_bias, high_bias;
   };
 
-  // Rows of scales that begin anywhere are copied from the word on in which they begin.
-  __device__ void find_shifts(const TileRecord& tile) {
-    shifts_ = 0;
-    if (p_.scale_unit != 4) return;
+  // Where this lane's scales begin. Rows that begin anywhere are copied from the word on in which
+  // they do.
+  __device__ void find_scales(const TileRecord& tile) {
     const int64_t row = tile.w_row + rank_ * BlockShape<Tiles>::kRows + row_;
     const auto shift = [&](const ScaleRows& s, int64_t of) {
+      if (p_.scale_unit != 4) return 0u;
       const int64_t at = tile.w * s.matrix_stride + of * s.row_stride;
       return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
     };
-    shifts_ = shift(p_.scales, row) | shift(p_.scales, row + 8) << 8;
+    low_scales_ = scales_ + shift(p_.scales, row);
+    high_scales_ = scales_ + 8 * p_.scale_pitch + shift(p_.scales, row + 8);
     if (Weights::kBiases) {
-      shifts_ |= shift(p_.biases, row) << 16 | shift(p_.biases, row + 8) << 24;
+      const uint32_t biases = scales_ + BlockShape<Tiles>::kRows * p_.scale_pitch;
+      low_biases_ = biases + shift(p_.biases, row);
+      high_biases_ = biases + 8 * p_.scale_pitch + shift(p_.biases, row + 8);
     }
   }
 
@@ -143,18 +151,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8,
                          (code_slot_ + b) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
-    const uint32_t scales = scales_ + chunk % kScaleSlots * Memory::kScaleSlotBytes +
-                            b % kChunkBlocks * (kBlockK / p_.group * Weights::kScaleBytes);
+    const uint32_t scales =
+        chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_;
     raw.low = device::load_shared_4(codes);
     raw.high = device::load_shared_4(codes + 8 * Weights::Bytes::kCodes);
-    raw.low_scale = Weights::fetch(scales + (shifts_ & 255));
-    raw.high_scale = Weights::fetch(scales + 8 * p_.scale_pitch + (shifts_ >> 8 & 255));
-    raw.low_bias = raw.high_bias = 0;
-    if (Weights::kBiases) {
-      const uint32_t biases = scales + BlockShape<Tiles>::kRows * p_.scale_pitch;
-      raw.low_bias = Weights::fetch(biases + (shifts_ >> 16 & 255));
-      raw.high_bias = Weights::fetch(biases + 8 * p_.scale_pitch + (shifts_ >> 24));
-    }
+    raw.low_scale = Weights::fetch(low_scales_ + scales);
+    raw.high_scale = Weights::fetch(high_scales_ + scales);
+    raw.low_bias = Weights::kBiases ? Weights::fetch(low_biases_ + scales) : 0;
+    raw.high_bias = Weights::kBiases ? Weights::fetch(high_biases_ + scales) : 0;
   }
 
   // The block's slots may be filled again. The addresses depend on what was read, so that no
@@ -207,11 +211,13 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
     }
     device::wgmma_begin();
-    const uint32_t rows = base_ + slot % kXSlots * Tiles::kXSlotBytes + part * kTokens * 128;
+    const uint32_t columns =
+        columns_ + slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+        part * device::wgmma_columns_step(kTokens * 128);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      device::Wgmma<device::Bfloat16, kTokens>::multiply(sums, a[j],
-                                                         device::wgmma_columns(rows + j * 32));
+    for (uint32_t j = 0; j < 4; ++j) {
+      device::Wgmma<device::Bfloat16, kTokens>::multiply(
+          sums, a[j], device::wgmma_columns(columns + j * device::wgmma_columns_step(32)));
     }
     device::wgmma_commit();
   }
@@ -306,8 +312,10 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   uint32_t thread_, lane_, group_;  // of the warpgroup; of the warp; the warpgroup
   uint32_t row_;                    // of w in the block: the lower of this lane's two
+  uint32_t columns_;                // descriptor of the staged rows
   uint32_t codes_, scales_;         // this lane's, in slot 0
-  uint32_t shifts_ = 0;             // in bytes: of two rows of scales, then of biases
+  uint32_t low_scales_, high_scales_, low_biases_, high_biases_;  // of the tile
+  uint32_t next_scales_;                                          // from block to block
   uint32_t x_empty_;                // of this block or the other, by lane
   uint32_t transposed_;
   // Blocks, slots of rows and chunks of scales so far.

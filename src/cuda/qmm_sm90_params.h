@@ -68,7 +68,8 @@ struct BlockMemory {
   static constexpr uint32_t kRecords = kXRows + Tiles::kMostTokens / 2 * 4;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kEnd =
-      kBarriers + 16 * (Tiles::kXSlots + Tiles::kCodeSlots + kScaleSlots + kRecordSlots);
+      kBarriers + 8 * (3 * Tiles::kXSlots +
+                       2 * (Tiles::kCodeSlots + kScaleSlots + kRecordSlots));
   // With what it takes to reach a multiple of 1024.
   static constexpr uint32_t kBytes = kEnd + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");

@@ -116,7 +116,7 @@ struct Room {
     };
     if (per_x > 0) {
       const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
-      block_pairs = static_cast<uint32_t>(ceil_div(ceil_div(pairs, 64), 256) * 256);
+      block_pairs = static_cast<uint32_t>(ceil_div(ceil_div(pairs, 128), 256) * 256);
       blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
       counts = take(keys * blocks * 4);
       runs = take((keys + 2) * 4);

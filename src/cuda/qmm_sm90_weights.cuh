@@ -41,6 +41,13 @@ __device__ __forceinline__ uint32_t rounded(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+// (a & mask) | b. `b` is best in a register: the instruction has room for one number.
+template <uint32_t kMask>
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "n"(kMask), "r"(b));
+  return r;
+}
 __device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a, a, 0x1010); }
 
 }  // namespace pair16
@@ -63,7 +70,7 @@ struct Bfloat16Affine4 {
   static constexpr bool kBiases = true;
 
   struct Scale {
-    uint32_t scale, bias;
+    uint32_t scale, bias, magic;
   };
   static __device__ __forceinline__ uint32_t fetch(uint32_t address) {
     uint16_t half;
@@ -71,14 +78,16 @@ struct Bfloat16Affine4 {
     return half;
   }
   static __device__ __forceinline__ Scale scale(uint32_t scale, uint32_t bias) {
-    return {pair16::low_twice(scale), pair16::low_twice(bias)};
+    uint32_t magic;  // in a register, which the compiler would not do by itself
+    asm("mov.b32 %0, 0x43004300;" : "=r"(magic));
+    return {pair16::low_twice(scale), pair16::low_twice(bias), magic};
   }
   // 128 + q is exact in bfloat16, and so is taking 128 away again.
   static __device__ __forceinline__ void decode(uint32_t codes, const Scale& s,
                                                 uint32_t (&words)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t shifted = (codes >> (4 * i) & 0x000f000fu) | 0x43004300u;
+      const uint32_t shifted = pair16::and_or<0x000f000fu>(codes >> (4 * i), s.magic);
       words[i] = pair16::multiply_add(pair16::add(shifted, 0xc300c300u), s.scale, s.bias);
     }
   }

@@ -25,11 +25,18 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The descriptor of B at a shared address that is a multiple of 1024 plus 32 per step of 16 k.
-// In its upper half: groups of 8 columns lie 1024 bytes apart, 128-byte swizzle.
-__device__ __forceinline__ uint64_t wgmma_columns(uint32_t address) {
+// The descriptor of B, from its lower half: wgmma_columns_at of a shared address that is a multiple
+// of 1024, plus what wgmma_columns_step says of each further part. In its upper half: groups of 8
+// columns lie 1024 bytes apart, 128-byte swizzle.
+__device__ __forceinline__ constexpr uint32_t wgmma_columns_at(uint32_t address) {
+  return address >> 4 | 1u << 16;
+}
+__device__ __forceinline__ constexpr uint32_t wgmma_columns_step(uint32_t bytes) {
+  return bytes >> 4;
+}
+__device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   uint64_t descriptor;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(address >> 4 | 1u << 16), "r"(0x40000040u));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(0x40000040u));
   return descriptor;
 }
 
