@@ -7,12 +7,11 @@
 //   +---------------+    One persistent cluster of two blocks makes tiles of 2 x 64 kRowGroups rows
 //   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
 //   |  64 per       |    In a block:
-//   |  warpgroup    |      warp 0      tiles; rows that are staged in order, by bulk copies to both
+//   |  warpgroup    |      warp 0      tiles; staged rows, by bulk copies to both blocks
 //   +---------------+      warp 1      codes, by bulk copies
 //   | block 1       |      warp 2      scales and where rows go, by copies of 4 to 16 bytes
-//   |               |      warp 3      rows that are not in order, 16 bytes at a time, then from
-//   +---------------+                  block to block
-//                          warps 4 ..  consumers: fetch, decode, multiply, round, store
+//   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
+//   +---------------+
 //
 // A consumer decodes the next 64 k while the tensor cores multiply the last 64. Sums are float32 in
 // ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
@@ -38,7 +37,6 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   __device__ void send_rows() const {
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
     const bool lead = threadIdx.x % 32 == 0;
-    const bool in_order = p_.x_rows == nullptr;
     uint32_t filled = 0;
     TileRecord tile = schedule.next();
     if (lead) records_.write(0, tile);
@@ -46,7 +44,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       const TileRecord following = schedule.next();
       if (lead) {
         records_.write(n, following);
-        filled = in_order ? send_rows_of(tile, filled) : pass_on_rows_of(tile, filled);
+        filled = send_rows_of(tile, filled);
       }
       __syncwarp();
       tile = following;
@@ -106,46 +104,6 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // One warp, where the rows are staged in order: it has no part in them.
-  __device__ void ignore_tiles() const {
-    if (threadIdx.x % 32 != 0) return;
-    for (uint32_t n = 0;; ++n) {
-      const bool last = records_.read(n).tokens == 0;
-      records_.release(n);
-      if (last) return;
-    }
-  }
-
-  // One warp: this block's half of the staged rows that the list names.
-  __device__ void gather_rows() const {
-    const uint32_t lane = threadIdx.x % 32, list = base_ + Memory::kXRows;
-    const uint64_t row_bytes = uint64_t{p_.blocks} * kBlockK * 2;
-    uint32_t filled = 0;
-    for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.read(n);
-      const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
-      for (uint32_t i = lane; i < half; i += 32) {
-        const uint32_t at = tile.row + rank_ * half + i;
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(list + i * 4),
-                     "r"(at < tile.end ? p_.x_rows[at] : kNoRow)
-                     : "memory");
-      }
-      __syncwarp();
-      if (lane == 0) records_.release(n);
-      if (tile.tokens == 0) return;
-      for (uint32_t k = 0; k < p_.blocks * kBlockK; ++filled) {
-        const uint32_t slot = filled % Tiles::kXSlots;
-        device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
-        for (uint32_t i = 0; i < parts; ++i, k += 64) {
-          const uint32_t to =
-              base_ + slot * Tiles::kXSlotBytes + (i * tile.tokens + rank_ * half) * 128;
-          copy_rows(list, half, p_.staged + (k + lane % 8 * 8) * 2, row_bytes, to);
-        }
-        device::copies_async_arrive(barrier(Block::kXHalf) + slot * 8);
-      }
-    }
-  }
-
  private:
   // Returns the number of slots filled so far, given that before this tile.
   __device__ uint32_t send_rows_of(const TileRecord& tile, uint32_t filled) const {
@@ -164,8 +122,6 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
     return filled;
   }
-
-  static constexpr uint32_t kNoRow = 0xffffffffu;
 
   // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
   __device__ void copy_scales(const ScaleRows& from, uint32_t w, uint32_t first_row, uint32_t rows,
@@ -195,45 +151,12 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       }
     }
   }
-
-  // 64 k of the rows in the list, `x` being where this lane's eight of them begin in row 0.
-  __device__ void copy_rows(uint32_t list, uint32_t rows, const uint8_t* x, uint64_t row_bytes,
-                            uint32_t to) const {
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll 4
-    for (uint32_t row = lane / 8; row < rows; row += 4) {
-      uint32_t from;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(from) : "r"(list + row * 4));
-      device::copy_async<16>(to + row * 128 + ((lane % 8 ^ row % 8) << 4),
-                             x + (from == kNoRow ? 0 : from * row_bytes), from == kNoRow ? 0 : 16);
-    }
-  }
-
-  // This block's half of the tile's slots, as gather_rows fills them: known to its own consumers,
-  // and to the other block. By another thread than those that copy: its fence waits for none of the
-  // copies that are under way.
-  __device__ uint32_t pass_on_rows_of(const TileRecord& tile, uint32_t filled) const {
-    const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens), other = rank_ ^ 1;
-    for (uint32_t k = 0; k < p_.blocks * kBlockK; ++filled) {
-      const uint32_t slot = filled % Tiles::kXSlots, full = barrier(Block::kXFull) + slot * 8;
-      device::barrier_wait(barrier(Block::kXHalf) + slot * 8, filled / Tiles::kXSlots % 2);
-      device::shared_memory_visible_to_bulk_copies();
-      device::barrier_expect(full, parts * half * 128);
-      for (uint32_t i = 0; i < parts; ++i, k += 64) {
-        const uint32_t at =
-            base_ + slot * Tiles::kXSlotBytes + (i * tile.tokens + rank_ * half) * 128;
-        device::copy_to_block(device::cluster_address(at, other), at, half * 128,
-                              device::cluster_address(full, other));
-      }
-    }
-    return filled;
-  }
 };
 
 template <class Weights, class Tiles>
 __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  const uint32_t base = device::uniform((device::shared_address(memory) + 1023) & ~1023u);
+  const uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
   __syncthreads();
   device::cluster_barrier();
@@ -246,10 +169,6 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
       if (threadIdx.x == 32) producer.send_codes();
     } else if (threadIdx.x < 96) {
       producer.send_scales();
-    } else if (p.x_rows != nullptr) {
-      producer.gather_rows();
-    } else {
-      producer.ignore_tiles();
     }
   } else {
     device::take_registers<Tiles::kConsumerRegisters>();

@@ -14,7 +14,7 @@ class QmmBlock {
  public:
   using Memory = BlockMemory<typename Weights::Bytes, Tiles>;
   static constexpr uint32_t kConsumerWarps = 4 * Tiles::kRowGroups;
-  static constexpr uint32_t kReadingProducers = 3;  // warps that hear of tiles, beside consumers
+  static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
@@ -24,7 +24,6 @@ class QmmBlock {
   static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
   static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
-  static constexpr uint32_t kXHalf = kRecordEmpty + kRecordSlots;
 
   __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
       : p_(p),
@@ -44,7 +43,6 @@ class QmmBlock {
     init(kScalesEmpty, kScaleSlots, kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
     init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
-    init(kXHalf, Tiles::kXSlots, 32);
     device::barrier_init_visible();
   }
 

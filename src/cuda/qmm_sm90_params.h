@@ -23,7 +23,7 @@ inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
 struct Tiles256 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
-  static constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
 };
 struct Tiles64 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
@@ -64,12 +64,10 @@ struct BlockMemory {
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
   static constexpr uint32_t kScales = kCodes + Tiles::kCodeSlots * kCodeSlotBytes;
   static constexpr uint32_t kOutRows = kScales + kScaleSlots * kScaleSlotBytes;
-  static constexpr uint32_t kXRows = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
-  static constexpr uint32_t kRecords = kXRows + Tiles::kMostTokens / 2 * 4;
+  static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kEnd =
-      kBarriers + 8 * (3 * Tiles::kXSlots +
-                       2 * (Tiles::kCodeSlots + kScaleSlots + kRecordSlots));
+      kBarriers + 16 * (Tiles::kXSlots + Tiles::kCodeSlots + kScaleSlots + kRecordSlots);
   // With what it takes to reach a multiple of 1024.
   static constexpr uint32_t kBytes = kEnd + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
@@ -81,7 +79,7 @@ struct Runs {
   const simt::Pair* pairs;  // null: `matrices`, or one run, of matrix 0
   const uint32_t* order;    // null: each pair is a run
   const uint32_t* runs;
-  const int32_t* matrices;  // of each run, -1: none
+  const int32_t* matrices;  // of each run, -1: none; null: as the pairs say
   uint32_t pair_count;
   uint32_t rows_per_pair;
 };
@@ -98,9 +96,7 @@ struct QmmSm90Params {
   CUtensorMap codes;      // words: K, N, matrices
   CUtensorMap x[kBoxes];  // staged rows; boxes of 64 k and 8 << i rows
   Runs runs;
-  const int64_t* out_rows;  // where the row at each place of the runs goes, in elements of out
-  const uint32_t* x_rows;   // the staged row that stands there; null: staged in this order
-  const uint8_t* staged;
+  const int64_t* out_rows;  // where each staged row goes, in elements of out
   ScaleRows scales, biases;
   uint8_t* out;
   uint32_t n;
@@ -132,22 +128,26 @@ struct StageRowsParams {
   uint32_t row_count, n;
 };
 
-// group_rows and place_rows, the one after the other: the rows of x staged as they stand, in a layer
-// whose pairs are `top_k` to each matrix of x, and the lists that lead from the runs to them.
-inline constexpr uint32_t kGroupedThreads = 256, kGroupedMatrices = 1024;
-struct GroupRowsParams {
+// count_pairs, then place_rows: the same for a layer of experts, whose pairs are `top_k` to each
+// matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of them,
+// a warp of count_pairs counts as many.
+inline constexpr uint32_t kStageThreads = 256, kPlaceMatrices = 1024, kPlaceMostPairs = 4096;
+inline constexpr uint32_t kPlaceBlocks = 256;  // about so many
+struct PlaceRowsParams {
   simt::PairParams pairs;
   StagedRows rows;
   const uint8_t* w_index;
-  uint32_t* counts;   // of each matrix and of none, by block
+  // Pairs of each matrix and of none: by block, before it among the blocks that one block counts;
+  // and of all those.
+  uint32_t* counts;
+  uint32_t* totals;
   uint32_t* runs;     // as Runs
   int32_t* matrices;  // as Runs
-  uint32_t* x_rows;
   int64_t* out_rows;
   uint8_t* out;
   int64_t row_stride, out_row_stride;
-  uint32_t rows_per_pair, top_k, x_row_count, n;
-  uint32_t blocks, block_pairs;  // that share the pairs
+  uint32_t rows_per_pair, top_k, n;
+  uint32_t blocks, block_pairs;
 };
 
 }  // namespace moeblas::cuda

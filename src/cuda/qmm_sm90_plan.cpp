@@ -88,24 +88,24 @@ const Kernel& kernel_of(const MatmulProblem& p) {
 
 // The plan's own tiles are not used.
 constexpr uint32_t kPlanTile = 256;
+constexpr int64_t kStageWarps = kStageThreads / 32;
 
-// How many neighbouring pairs meet each matrix of x, as in a layer of experts, where that is so;
-// 0 where it is not, or where x has more rows than are asked for.
+// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not so.
 int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
   if (p.grouping != dispatch::Grouping::gather || plan.source() != simt::kGroupedPairs) return 0;
-  if (p.x_position.index != nullptr || p.w.values.count() > kGroupedMatrices) return 0;
+  if (p.x_position.index != nullptr || p.w.values.count() > kPlaceMatrices) return 0;
   const simt::PairParams q = plan.params();
-  if (q.ndim == 1 && q.x_step[0] == 1) return 1;
-  if (q.ndim == 1 && q.x_step[0] == 0) return q.pairs;
-  if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) return q.shape[1];
-  return 0;
+  int64_t per_x = 0;
+  if (q.ndim == 1) per_x = q.x_step[0] == 1 ? 1 : q.x_step[0] == 0 ? q.pairs : 0;
+  if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) per_x = q.shape[1];
+  return per_x > kPlaceMostPairs ? 0 : per_x;
 }
 
 // Where things lie in the workspace.
 struct Room {
   size_t lists = 0;  // of the pairs, by PairPlan
-  size_t counts = 0, runs = 0, matrices = 0, x_rows = 0, out_rows = 0, staged = 0, bytes = 0;
-  uint32_t blocks = 0, block_pairs = 0;  // that share the pairs
+  size_t counts = 0, totals = 0, runs = 0, matrices = 0, out_rows = 0, staged = 0, bytes = 0;
+  uint32_t blocks = 0, block_pairs = 0;  // of place_rows
 
   Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
     const int64_t rows = p.total_rows();
@@ -116,17 +116,19 @@ struct Room {
     };
     if (per_x > 0) {
       const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
-      block_pairs = static_cast<uint32_t>(ceil_div(ceil_div(pairs, 128), 256) * 256);
+      const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
+      block_pairs = static_cast<uint32_t>(
+          per_x * std::min(most, ceil_div(ceil_div(pairs, kPlaceBlocks), per_x)));
       blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
-      counts = take(keys * blocks * 4);
+      counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
+      totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
       runs = take((keys + 2) * 4);
       matrices = take(keys * 4);
-      x_rows = take(rows * 4);
     } else {
       lists = take(static_cast<int64_t>(plan.workspace()));
     }
     out_rows = take(rows * 8);
-    staged = take((per_x > 0 ? p.x.values.count() * p.m : rows) * staged_k(p) * 2);
+    staged = take(rows * staged_k(p) * 2);
   }
 };
 
@@ -142,35 +144,29 @@ StagedRows staged_rows(const MatmulProblem& p, uint8_t* staged) {
   return s;
 }
 
-uint32_t blocks_for(const MatmulProblem& p, int64_t rows) {
-  constexpr int64_t kWarps = kGroupedThreads / 32, kPerMultiprocessor = 5;
-  return static_cast<uint32_t>(
-      std::min(ceil_div(rows, kWarps), kPerMultiprocessor * multiprocessors(p.device.id)));
-}
-
-// Groups and stages the rows of an expert layer.
-Runs group(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
+// Groups the pairs of an expert layer and stages their rows.
+Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
            const Room& at, Queue& queue) {
-  GroupRowsParams q{};
+  PlaceRowsParams q{};
   q.pairs = plan.params();
   q.rows = staged_rows(p, base + at.staged);
   q.w_index = static_cast<const uint8_t*>(plan.w_index());
   q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
+  q.totals = reinterpret_cast<uint32_t*>(base + at.totals);
   q.runs = reinterpret_cast<uint32_t*>(base + at.runs);
   q.matrices = reinterpret_cast<int32_t*>(base + at.matrices);
-  q.x_rows = reinterpret_cast<uint32_t*>(base + at.x_rows);
   q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   q.out = static_cast<uint8_t*>(p.out.data);
   q.row_stride = p.x.values.row_stride;
   q.out_row_stride = p.out.row_stride;
   q.rows_per_pair = static_cast<uint32_t>(p.m);
   q.top_k = static_cast<uint32_t>(per_x);
-  q.x_row_count = static_cast<uint32_t>(p.x.values.count() * p.m);
   q.n = static_cast<uint32_t>(p.n);
   q.blocks = at.blocks;
   q.block_pairs = at.block_pairs;
-  queue.run("group_rows_nibbles", at.blocks + blocks_for(p, q.x_row_count), kGroupedThreads, 0, q);
-  queue.run("place_rows", at.blocks, kGroupedThreads, 0, q);
+  const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+  queue.run("count_pairs", counters, kStageThreads, 0, q);
+  queue.run("place_rows_nibbles", at.blocks, kStageThreads, 0, q);
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;
@@ -197,7 +193,11 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.out_row_stride = p.out.row_stride;
   q.row_count = static_cast<uint32_t>(p.total_rows());
   q.n = static_cast<uint32_t>(p.n);
-  queue.run("stage_rows_nibbles", blocks_for(p, q.row_count), kGroupedThreads, 0, q);
+  constexpr int64_t kBlocksPerMultiprocessor = 5;
+  queue.run("stage_rows_nibbles",
+            static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
+                                           kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
+            kStageThreads, 0, q);
   return q.runs;
 }
 
@@ -223,13 +223,13 @@ ScaleRows scale_rows(const Matrices& m) {
   return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
 }
 
-void multiply(const MatmulProblem& p, const Runs& runs, bool in_order, uint8_t* base,
-              const Room& at, Queue& queue) {
+void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Room& at,
+              Queue& queue) {
   const Kernel& kernel = kernel_of(p);
   QmmSm90Params q{};
   q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
   const auto k = static_cast<uint64_t>(staged_k(p));
-  for (uint32_t i = 0; in_order && i < QmmSm90Params::kBoxes; ++i) {
+  for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
     TensorMapShape s;
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
     s.data = base + at.staged;
@@ -240,8 +240,6 @@ void multiply(const MatmulProblem& p, const Runs& runs, bool in_order, uint8_t* 
   }
   q.runs = runs;
   q.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
-  if (!in_order) q.x_rows = reinterpret_cast<const uint32_t*>(base + at.x_rows);
-  q.staged = base + at.staged;
   q.out = static_cast<uint8_t*>(p.out.data);
   q.n = static_cast<uint32_t>(p.n);
   q.blocks = static_cast<uint32_t>(k / kBlockK);
@@ -278,7 +276,7 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
     return Reason::of("scales are %s, not bfloat16", name(p.w.scales.dtype));
   }
   if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
-  if (std::max({p.n, p.k, p.total_rows(), p.x.values.count() * p.m}) > kMost) {
+  if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
     return Reason::of("more than 2^31 - 1 rows, columns or values in a row");
   }
   const int64_t tiles = (p.total_rows() / 32 + p.batch.numel()) * (p.n / 256 + 1);
@@ -321,8 +319,8 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   auto* base = static_cast<uint8_t*>(workspace.data);
   Queue queue(p.op, p.device.id, p.options.stream);
   const Runs runs =
-      per_x > 0 ? group(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
-  multiply(p, runs, per_x == 0, base, at, queue);
+      per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
+  multiply(p, runs, base, at, queue);
 }
 
 }  // namespace moeblas::cuda

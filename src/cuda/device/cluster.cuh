@@ -42,20 +42,6 @@ __device__ __forceinline__ void copy_box_to_both(uint32_t to, const CUtensorMap*
       : "memory");
 }
 
-// So many bytes from this block's shared memory to another's, by cluster addresses, which report at
-// the barrier there.
-__device__ __forceinline__ void copy_to_block(uint32_t to, uint32_t from, uint32_t bytes,
-                                              uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-      ::"r"(to), "r"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-// Between writes to shared memory of other kinds, finished, and what bulk copies and wgmma read.
-__device__ __forceinline__ void shared_memory_visible_to_bulk_copies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // ---- copies of a few bytes, global to shared memory ---------------------------------------------
 
 // kBytes are written, the first `count` of them as they are read, the others as zeros.
@@ -74,14 +60,6 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int32_
 // This thread's copies so far arrive at the barrier when they are done: one of its arrivals.
 __device__ __forceinline__ void copies_async_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void copies_async_commit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until at most kPending of this thread's committed groups are unfinished.
-template <int kPending>
-__device__ __forceinline__ void copies_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // For data that is read again.
