@@ -257,54 +257,71 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     store_tile<kTokens>(sums, tile, n);
   }
 
-  // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists.
+  // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64
+  // tokens at a time: the next are rounded while the last are on their way.
   template <uint32_t kTokens>
   __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
                              uint32_t n) const {
-    constexpr uint32_t kAtOnce = kTokens < 64 ? kTokens : 64;
-    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
-    const uint32_t octet = thread_ % 8, column = first_n + octet * 8;
+    constexpr uint32_t kAtOnce = kTokens < 64 ? kTokens : 64, kSteps = kTokens / kAtOnce;
+    static_assert(kSteps == 1 || Tiles::kOutBuffers == 2, "one buffer is filled, one is read");
+    const uint32_t out = base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes;
+    // With several steps, a barrier has been passed since another warp last read the first buffer.
+    if (kSteps == 1) device::named_barrier(1 + group_, 128);
+    put_tokens<kTokens, kAtOnce>(sums, 0, out);
+    device::named_barrier(1 + group_, 128);
 #pragma unroll
-    for (uint32_t c = 0; c < kTokens / kAtOnce; ++c) {
-      const uint32_t buffer =
-          base_ + Memory::kOut +
-          (group_ * Tiles::kOutBuffers + c % Tiles::kOutBuffers) * Memory::kOutBytes;
-      if (Tiles::kOutBuffers == 1 || c == 0) device::named_barrier(1 + group_, 128);
-#pragma unroll
-      for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
-        const float* s = &sums[4 * (c * (kAtOnce / 8) + j)];
-        asm volatile(
-            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                buffer + transposed_ + j * 1024),
-            "r"(pair16::rounded(s[0], s[1])), "r"(pair16::rounded(s[2], s[3])),
-            "r"(pair16::rounded(s[4], s[5])), "r"(pair16::rounded(s[6], s[7]))
-            : "memory");
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      if (i + 1 < kSteps) {
+        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % 2 * Memory::kOutBytes);
       }
-      device::named_barrier(1 + group_, 128);
+      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n), out + i % 2 * Memory::kOutBytes);
+      if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
+    }
+  }
+
+  // Rows of 64 outputs in the 128-byte swizzle.
+  template <uint32_t kTokens, uint32_t kAtOnce>
+  __device__ void put_tokens(const float (&sums)[kTokens / 2], uint32_t step,
+                             uint32_t buffer) const {
 #pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; i += 16) {
-        const uint32_t token = i + thread_ / 8;
-        const uint32_t at = c * kAtOnce + token;
-        if (tile.row + at >= tile.end || column >= p_.n) continue;
-        const uint4 v = device::load_shared_4(buffer + token * 128 + ((octet ^ (token % 8)) << 4));
-        int64_t row;
-        asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(Block::out_rows(n) + at * 8));
-        store(v, row + column, p_.n - column);
+    for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
+      const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
+      asm volatile(
+          "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+              buffer + transposed_ + j * 1024),
+          "r"(pair16::rounded(s[0], s[1])), "r"(pair16::rounded(s[2], s[3])),
+          "r"(pair16::rounded(s[4], s[5])), "r"(pair16::rounded(s[6], s[7]))
+          : "memory");
+    }
+  }
+
+  template <uint32_t kAtOnce>
+  __device__ void store_tokens(const TileRecord& tile, uint32_t first, uint32_t out_rows,
+                               uint32_t buffer) const {
+    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
+    const uint32_t octet = thread_ % 8, column = first_n + octet * 8, token = thread_ / 8;
+    const bool whole = p_.wide_out && first_n + 64 <= p_.n;
+    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + column;
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; i += 16) {
+      if (tile.row + first + i + token >= tile.end) continue;
+      const uint4 v =
+          device::load_shared_4(buffer + (i + token) * 128 + ((octet ^ (token % 8)) << 4));
+      int64_t row;
+      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(out_rows + (first + i + token) * 8));
+      if (whole) {
+        *reinterpret_cast<uint4*>(out + row) = v;
+      } else if (column < p_.n) {
+        store_some(v, out + row, p_.n - column);
       }
     }
   }
 
   // `count` neighbours, eight at most.
-  __device__ void store(const uint4& v, int64_t first, uint32_t count) const {
-    uint16_t* to = reinterpret_cast<uint16_t*>(p_.out) + first;
-    if (p_.wide_out && count >= 8) {
-      *reinterpret_cast<uint4*>(to) = v;
-      return;
-    }
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (uint32_t i = 0; i < 8; ++i) {
-      if (i < count) to[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+  static __device__ __noinline__ void store_some(uint4 v, uint16_t* to, uint32_t count) {
+    for (uint32_t i = 0; i < min(count, 8u); ++i) {
+      const uint32_t word = i < 4 ? (i < 2 ? v.x : v.y) : (i < 6 ? v.z : v.w);
+      to[i] = static_cast<uint16_t>(word >> (i % 2 * 16));
     }
   }
 
