@@ -18,13 +18,14 @@ template <class Weights, class Tiles>
 __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
 #endif
 
-#define MB_QMM_SM90_TILES(name, Weights, tokens)                                   \
-  static const simt::CudaKernel name##_##tokens{                                   \
-      "qmm_sm90_" #name "_" #tokens,                                               \
-      reinterpret_cast<const void*>(&qmm_sm90<Weights, Tiles##tokens>)}
-#define MB_QMM_SM90(name, Weights)         \
-  MB_QMM_SM90_TILES(name, Weights, 256);   \
-  MB_QMM_SM90_TILES(name, Weights, 64);    \
+#define MB_QMM_SM90_TILES(name, Weights, tokens)                         \
+  static const simt::CudaKernel name##_##tokens {                        \
+    "qmm_sm90_" #name "_" #tokens,                                       \
+        reinterpret_cast<const void*>(&qmm_sm90<Weights, Tiles##tokens>) \
+  }
+#define MB_QMM_SM90(name, Weights)       \
+  MB_QMM_SM90_TILES(name, Weights, 256); \
+  MB_QMM_SM90_TILES(name, Weights, 64);  \
   MB_QMM_SM90_TILES(name, Weights, 32)
 
 MB_QMM_SM90(affine4_bf16, Bfloat16Affine4);

@@ -126,8 +126,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
   __device__ void copy_scales(const ScaleRows& from, uint32_t w, uint32_t first_row, uint32_t rows,
                               uint32_t at, uint32_t to) const {
-    const uint8_t* first =
-        from.data + w * from.matrix_stride + first_row * from.row_stride + at;
+    const uint8_t* first = from.data + w * from.matrix_stride + first_row * from.row_stride + at;
     const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - at);
     if (p_.scale_unit == 16) {
       copy_scale_rows<16>(first, from.row_stride, rows, left, to);
@@ -142,8 +141,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
                                   uint32_t to) const {
     for (uint32_t row = threadIdx.x % 32; row < Shape::kRows; row += 32) {
       const uint8_t* from = first + row * stride;
-      const auto shift = static_cast<int32_t>(
-          kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
+      const auto shift =
+          static_cast<int32_t>(kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
       const int32_t bytes = row < rows ? left + shift : 0;
       for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
         device::copy_async<kUnit>(to + row * p_.scale_pitch + i, from - shift + i,

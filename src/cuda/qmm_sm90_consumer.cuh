@@ -77,8 +77,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Weights::Bytes::kCodes +
-             t * (Weights::Bytes::kCodes / 4);
+    codes_ =
+        base + Memory::kCodes + row * Weights::Bytes::kCodes + t * (Weights::Bytes::kCodes / 4);
     columns_ = device::uniform(device::wgmma_columns_at(base));
     row_ = row;
     scales_ =
@@ -146,8 +146,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kScalesFull) + chunk % kScaleSlots * 8,
                            chunk / kScaleSlots % 2);
     }
-    device::barrier_wait(barrier(Block::kCodesFull) + slot * 8,
-                         (code_slot_ + b) / kCodeSlots % 2);
+    device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + b) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
     const uint32_t scales =
         chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_;
@@ -209,9 +208,9 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
     }
     device::wgmma_begin();
-    const uint32_t columns =
-        columns_ + slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
-        part * device::wgmma_columns_step(kTokens * 128);
+    const uint32_t columns = columns_ +
+                             slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+                             part * device::wgmma_columns_step(kTokens * 128);
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) {
       device::Wgmma<device::Bfloat16, kTokens>::multiply(
@@ -220,8 +219,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     device::wgmma_commit();
   }
 
-  // Products and decoding take turns: a half block is multiplied while the next is decoded, and what
-  // the one before it was made of is given back.
+  // Products and decoding take turns: a half block is multiplied while the next is decoded, and
+  // what the one before it was made of is given back.
   template <uint32_t kTokens>
   __device__ void multiply_tile(const TileRecord& tile, uint32_t n) {
     constexpr uint32_t kParts = Block::parts(kTokens);
@@ -286,12 +285,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 #pragma unroll
     for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
       const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
-      asm volatile(
-          "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-              buffer + transposed_ + j * 1024),
-          "r"(pair16::rounded(s[0], s[1])), "r"(pair16::rounded(s[2], s[3])),
-          "r"(pair16::rounded(s[4], s[5])), "r"(pair16::rounded(s[6], s[7]))
-          : "memory");
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       buffer + transposed_ + j * 1024),
+                   "r"(pair16::rounded(s[0], s[1])), "r"(pair16::rounded(s[2], s[3])),
+                   "r"(pair16::rounded(s[4], s[5])), "r"(pair16::rounded(s[6], s[7]))
+                   : "memory");
     }
   }
 
@@ -331,7 +329,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   uint32_t codes_, scales_;         // this lane's, in slot 0
   uint32_t low_scales_, high_scales_, low_biases_, high_biases_;  // of the tile
   uint32_t next_scales_;                                          // from block to block
-  uint32_t x_empty_;                // of this block or the other, by lane
+  uint32_t x_empty_;  // of this block or the other, by lane
   uint32_t transposed_;
   // Blocks, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;

@@ -129,8 +129,8 @@ struct StageRowsParams {
 };
 
 // count_pairs, then place_rows: the same for a layer of experts, whose pairs are `top_k` to each
-// matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of them,
-// a warp of count_pairs counts as many.
+// matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of
+// them, a warp of count_pairs counts as many.
 inline constexpr uint32_t kStageThreads = 256, kPlaceMatrices = 1024, kPlaceMostPairs = 4096;
 inline constexpr uint32_t kPlaceBlocks = 256;  // about so many
 struct PlaceRowsParams {

@@ -72,8 +72,8 @@ constexpr Kernels kMxfp4 = {kernel<Mxfp4Bytes, Tiles256>("qmm_sm90_mxfp4_bf16_25
                             kernel<Mxfp4Bytes, Tiles64>("qmm_sm90_mxfp4_bf16_64"),
                             kernel<Mxfp4Bytes, Tiles32>("qmm_sm90_mxfp4_bf16_32")};
 
-// Rows of a matrix where all are met alike. What the routing is, the host does not know; every width
-// takes every routing.
+// Rows of a matrix where all are met alike. What the routing is, the host does not know; every
+// width takes every routing.
 constexpr int64_t kMostRowsOf32 = 40, kMostRowsOf64 = 88;
 
 const Kernel& kernel_of(const MatmulProblem& p) {
@@ -90,7 +90,8 @@ const Kernel& kernel_of(const MatmulProblem& p) {
 constexpr uint32_t kPlanTile = 256;
 constexpr int64_t kStageWarps = kStageThreads / 32;
 
-// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not so.
+// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not
+// so.
 int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
   if (p.grouping != dispatch::Grouping::gather || plan.source() != simt::kGroupedPairs) return 0;
   if (p.x_position.index != nullptr || p.w.values.count() > kPlaceMatrices) return 0;
@@ -194,10 +195,11 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.row_count = static_cast<uint32_t>(p.total_rows());
   q.n = static_cast<uint32_t>(p.n);
   constexpr int64_t kBlocksPerMultiprocessor = 5;
-  queue.run("stage_rows_nibbles",
-            static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
-                                           kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
-            kStageThreads, 0, q);
+  queue.run(
+      "stage_rows_nibbles",
+      static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
+                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
+      kStageThreads, 0, q);
   return q.runs;
 }
 
@@ -253,8 +255,8 @@ void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Roo
   const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
   const uint32_t chunk = kChunkBlocks * kBlockK / q.group * size;
   q.scale_row_bytes = static_cast<uint32_t>(p.k) / q.group * size;
-  const int64_t aligned = std::min<int64_t>(
-      {chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
+  const int64_t aligned =
+      std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
   q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
   q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
   queue.run(kernel.name, static_cast<uint32_t>(multiprocessors(p.device.id)) / 2 * 2,

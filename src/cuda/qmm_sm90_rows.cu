@@ -9,9 +9,9 @@
 //   pairs    | warp 0 | warp 1 | ... block 0 of count_pairs | warp 0 | ...
 //            | block 0 of place_rows | block 1 |            counts, totals[matrix]
 //
-// The order within a matrix is that of the pairs, and nothing depends on the timing of threads. Rows
-// are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory, 16-byte stores. The
-// time goes into writing the staged rows.
+// The order within a matrix is that of the pairs, and nothing depends on the timing of threads.
+// Rows are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory, 16-byte
+// stores. The time goes into writing the staged rows.
 #include "cuda/qmm_sm90_params.h"
 #include "cuda/qmm_sm90_weights.cuh"
 #include "simt/cuda_stdlib.cuh"
@@ -41,8 +41,8 @@ __device__ uint4 load_chunk(const StagedRows& p, const uint16_t* x, uint32_t k) 
   }
 }
 
-// The row of x that begins at element `from`, as it is staged: store(chunk, its eight positions) for
-// all chunks. By one warp, with `shared` memory of its own.
+// The row of x that begins at element `from`, as it is staged: store(chunk, its eight positions)
+// for all chunks. By one warp, with `shared` memory of its own.
 template <class Order, bool kWide, class Store>
 __device__ void stage_as(const StagedRows& p, int64_t from, uint4* shared, Store store) {
   constexpr uint32_t kAhead = kWide ? 4 : 1;  // steps whose loads are under way

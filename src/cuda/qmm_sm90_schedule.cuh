@@ -98,7 +98,7 @@ class Schedule {
   uint32_t lane_, stripes_, run_count_;
   uint32_t tile_, step_;
   uint32_t window_ = 0;
-  uint32_t before_ = 0;                     // tiles up to the end of the window
+  uint32_t before_ = 0;                            // tiles up to the end of the window
   uint32_t row_ = 0, rows_ = 0, w_ = 0, end_ = 0;  // of this lane's run; tiles up to its end
 };
 

@@ -61,6 +61,16 @@ struct NibbleOrder {
     return 32 * t + 8 * (j / 2) + 2 * (j % 2) + h + 4 * e;
   }
 };
+template <class Order>
+constexpr bool is_permutation() {
+  bool found[kBlockK] = {};
+  for (uint32_t p = 0; p < kBlockK; ++p) found[Order::natural_k(p)] = true;
+  for (uint32_t k = 0; k < kBlockK; ++k) {
+    if (!found[k]) return false;
+  }
+  return true;
+}
+static_assert(is_permutation<NibbleOrder>(), "every value of a block has one place");
 
 // Affine with scales and biases in bfloat16.
 struct Bfloat16Affine4 {
@@ -119,8 +129,8 @@ struct Bfloat16Mxfp4 {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t shifted = i < 2 ? codes : codes >> 8;
-      const uint32_t bits = i % 2 == 0 ? (shifted & 0x000f000fu) * 0x1040u
-                                       : (shifted & 0x00f000f0u) * 0x104u;
+      const uint32_t bits =
+          i % 2 == 0 ? (shifted & 0x000f000fu) * 0x1040u : (shifted & 0x00f000f0u) * 0x104u;
       words[i] = pair16::multiply(pair16::multiply(bits & 0x81c081c0u, 0x7e807e80u), s.scale);
     }
   }

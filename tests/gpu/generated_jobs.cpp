@@ -55,7 +55,9 @@ Judgement judge_product(const Held& held, const std::string& kernel, std::span<c
 }  // namespace
 
 Job job_of(const Case& c) {
-  auto held = std::make_shared<Held>(Held{c, test::build(c, test::Side::right, test::kPoison)});
+  // On the right, tensors begin anywhere; on the left as they do in practice.
+  const test::Side side = test::Random(c.seed).one_in(2) ? test::Side::left : test::Side::right;
+  auto held = std::make_shared<Held>(Held{c, test::build(c, side, test::kPoison)});
   if (!test::is_product(c.op)) test::fill_conversion(c, held->o);
   Job job;
   job.op = test::name(c.op);
@@ -140,9 +142,9 @@ Case many_tiles_case(uint64_t seed) {
   constexpr int64_t kMostProducts = 16'000'000;
   constexpr Op kOps[] = {Op::gather_qmm, Op::gather_qmv, Op::quantized_matmul, Op::grouped_qmm};
   constexpr int kAffine = 3;  // of the formats
-  const QuantSpec kFormats[] = {{Mode::affine, 4, 64}, {Mode::affine, 4, 32}, {Mode::affine, 4, 128},
-                                {Mode::mxfp4},         {Mode::mxfp8},         {Mode::nvfp4},
-                                {Mode::affine, 8, 64}};
+  const QuantSpec kFormats[] = {
+      {Mode::affine, 4, 64}, {Mode::affine, 4, 32}, {Mode::affine, 4, 128}, {Mode::mxfp4},
+      {Mode::mxfp8},         {Mode::nvfp4},         {Mode::affine, 8, 64}};
   test::Random random(seed * 0x9e3779b97f4a7c15u + 7);
   const Op op = kOps[seed % std::size(kOps)];
   const uint64_t turn = seed / std::size(kOps);
@@ -156,18 +158,29 @@ Case many_tiles_case(uint64_t seed) {
   int64_t rows = random.pick({31, 33, 64, 65, 100, 129, 200, 256, 257, 300, 520});
   if (op == Op::gather_qmv || op == Op::grouped_qmm) rows *= random.pick<int64_t>({1, experts});
   int64_t n = random.pick({5, 64, 65, 128, 200, 256, 264, 330, 520, 777});
-  int64_t k = std::max<int64_t>(1, random.pick({128, 96, 160, 256, 288, 512, 544, 640, 1152}) / unit) * unit;
+  int64_t k =
+      std::max<int64_t>(1, random.pick({128, 96, 160, 256, 288, 512, 544, 640, 1152}) / unit) *
+      unit;
   while (rows * n * k > kMostProducts && k > unit) k -= unit;
   while (rows * n * k > kMostProducts) rows = (rows + 1) / 2;
-  Case c = product_case(op, format, dtype, true, rows, n, k,
-                        random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one,
-                                     test::Ids::sorted}),
-                        experts);
+  Case c = product_case(
+      op, format, dtype, true, rows, n, k,
+      random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one, test::Ids::sorted}),
+      experts);
+  if (op == Op::gather_qmm && !random.one_in(3)) {
+    // As in a layer of experts: each row meets several matrices.
+    const auto top_k = random.pick<int64_t>({1, 2, 3, 8});
+    const int64_t tokens = (2 * rows + top_k - 1) / top_k;
+    c.x = test::plain(dtype, {tokens, 1, 1, k});
+    c.rhs = test::plain(DType::i32, {tokens, top_k});
+    c.out = test::plain(dtype, {tokens, top_k, 1, n});
+  }
   c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
                           test::Values::integers, test::Values::ends, test::Values::specials});
   if (format.bits == 8 && c.values == test::Values::integers) c.values = test::Values::normal;
   if (c.values == test::Values::ends) {
-    c.scale_exponent = dtype == DType::f16 ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
+    c.scale_exponent =
+        dtype == DType::f16 ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
     if (format.mode == Mode::nvfp4) c.scale_exponent = random.pick({-6, 6});
     c.x_exponent = -c.scale_exponent;
   }

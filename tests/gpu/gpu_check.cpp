@@ -1,12 +1,12 @@
 // The check of the CUDA backend on a machine with a GPU; needs nothing but the library and CUDA.
 //
-//   gpu_check [--cases N] [--first SEED] [--threads N] [--op NAME] [--json FILE] [--commit ID]
-//             [--fact KEY=VALUE] [--smallest] [--timings] [--no-checks] [--cpu]
+//   gpu_check [--cases N] [--first SEED] [--threads N] [--op NAME] [--row NAME] [--json FILE]
+//             [--commit ID] [--fact KEY=VALUE] [--smallest] [--timings] [--no-checks] [--cpu]
 //
 // Every operation over its generated cases, through the table's own choice and forced through every
-// row, against the CPU backend and float64, called and captured. --smallest: each kernel once or
-// twice, for compute-sanitizer. --timings: also how fast the products are. --cpu: the jobs judge
-// the CPU backend itself, on a machine without a GPU.
+// row (--row: that one), against the CPU backend and float64, called and captured. --smallest: each
+// kernel once or twice, for compute-sanitizer. --timings: also how fast the products are. --cpu:
+// the jobs judge the CPU backend itself, on a machine without a GPU.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +20,7 @@
 #include "report.h"
 #include "smallest.h"
 #include "timing.h"
+#include "weights.h"
 
 namespace moeblas::gpu {
 namespace {
@@ -28,7 +29,7 @@ struct Arguments {
   uint64_t cases = 432;
   uint64_t first = 0;
   int threads = static_cast<int>(std::thread::hardware_concurrency());
-  std::string op, json, commit;
+  std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
   bool smallest = false, timings = false, checks = true, cpu = false;
 };
@@ -92,6 +93,7 @@ void run_source(const Source& source, const Arguments& arguments, Report& report
       const Outcome chosen = run_job(job, lane, nullptr, /*graph=*/true);
       report.add(job, nullptr, chosen);
       for (const std::string& row : rows) {
+        if (!arguments.row.empty() && row != arguments.row) continue;
         if (row == chosen.kernel || chosen.kernel.empty()) continue;
         report.add(job, row.c_str(), run_job(job, lane, row.c_str(), seed % 4 == 0));
       }
@@ -137,6 +139,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.threads = std::atoi(value);
     } else if (name == "--op") {
       a.op = value;
+    } else if (name == "--row") {
+      a.row = value;
     } else if (name == "--json") {
       a.json = value;
     } else if (name == "--commit") {
@@ -157,12 +161,13 @@ int run(const Arguments& arguments) {
   if (!arguments.cpu) describe_machine(report, arguments);
   set_num_threads(1);  // the CPU backend's share of each of this program's threads
   if (arguments.smallest) {
-    run_smallest(report);
+    run_smallest(report, arguments.row);
   } else if (arguments.checks) {
     if (!arguments.cpu) {
       check_queue(report);
       check_memory(report);
       check_calls(report);
+      check_weights(report);
     }
     for (const Source& source : sources()) {
       if (arguments.op.empty() || arguments.op == source.op) {
