@@ -25,6 +25,7 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
   }
 #define MB_QMM_SM90(name, Weights)       \
   MB_QMM_SM90_TILES(name, Weights, 256); \
+  MB_QMM_SM90_TILES(name, Weights, 128); \
   MB_QMM_SM90_TILES(name, Weights, 64);  \
   MB_QMM_SM90_TILES(name, Weights, 32)
 

@@ -179,7 +179,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   // Half `h` of the fetched block as A of four products.
-  __device__ static void decode(const Raw& raw, uint32_t h, uint32_t (&a)[4][4]) {
+  __device__ static void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
     const typename Weights::Scale low = Weights::scale(raw.low_scale, raw.low_bias);
     const typename Weights::Scale high = Weights::scale(raw.high_scale, raw.high_bias);
 #pragma unroll
@@ -200,9 +200,9 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // 64 k: part `part` of the staged rows' slot.
-  template <uint32_t kTokens>
-  __device__ void multiply(float (&sums)[kTokens / 2], uint32_t (&a)[4][4], uint32_t slot,
+  // kSteps of 16 k from part `part` of a slot of staged rows on.
+  template <uint32_t kTokens, uint32_t kSteps>
+  __device__ void multiply(float (&sums)[kTokens / 2], uint32_t (*a)[4], uint32_t slot,
                            uint32_t part) const {
     if (part == 0) {
       device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
@@ -212,37 +212,52 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
                              slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
                              part * device::wgmma_columns_step(kTokens * 128);
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
+    for (uint32_t j = 0; j < kSteps; ++j) {
       device::Wgmma<device::Bfloat16, kTokens>::multiply(
-          sums, a[j], device::wgmma_columns(columns + j * device::wgmma_columns_step(32)));
+          sums, *reinterpret_cast<uint32_t(*)[4]>(a[j]),
+          device::wgmma_columns(columns + j / 4 * device::wgmma_columns_step(kTokens * 128) +
+                                j % 4 * device::wgmma_columns_step(32)));
     }
     device::wgmma_commit();
   }
 
-  // Products and decoding take turns: a half block is multiplied while the next is decoded, and
-  // what the one before it was made of is given back.
   template <uint32_t kTokens>
   __device__ void multiply_tile(const TileRecord& tile, uint32_t n) {
-    constexpr uint32_t kParts = Block::parts(kTokens);
-    constexpr uint32_t kSlotsPerBlock = 2 / kParts;
-    const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
     float sums[kTokens / 2];
-    uint32_t a[2][4][4];
-    Raw raw;
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
+    const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
+    if constexpr (Tiles::kWholeBlocks) {
+      multiply_blocks<kTokens>(sums, zero);
+    } else {
+      multiply_halves<kTokens>(sums, zero);
+    }
+    x_slot_ += p_.blocks * (2 / Block::parts(kTokens));
+    code_slot_ += p_.blocks;
+    chunk_ += (p_.blocks + kChunkBlocks - 1) / kChunkBlocks;
+    store_tile<kTokens>(sums, tile, n);
+  }
+
+  // Products and decoding take turns: half a block is multiplied while the next is decoded, and
+  // what the one before it was made of is given back.
+  template <uint32_t kTokens>
+  __device__ void multiply_halves(float (&sums)[kTokens / 2], uint32_t zero) {
+    constexpr uint32_t kParts = Block::parts(kTokens);
+    constexpr uint32_t kSlotsPerBlock = 2 / kParts;
+    uint32_t a[2][4][4];
+    Raw raw;
     fetch(raw, 0);
     decode(raw, 0, a[0]);
     uint32_t slot = x_slot_;
     for (uint32_t b = 0; b < p_.blocks; ++b) {
       const bool more = b + 1 < p_.blocks;
-      multiply<kTokens>(sums, a[0], slot, 0);
+      multiply<kTokens, 4>(sums, a[0], slot, 0);
       device::wgmma_wait<1>();
       if (b > 0) release_rows(slot - 1);
       decode(raw, 1, a[1]);
       release_codes(raw, b, zero);
       if (more) fetch(raw, b + 1);
-      multiply<kTokens>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
+      multiply<kTokens, 4>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
       device::wgmma_wait<1>();
       if (kSlotsPerBlock == 2) release_rows(slot);
       if (more) decode(raw, 0, a[0]);
@@ -250,10 +265,35 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
     device::wgmma_wait<0>();
     release_rows(slot - 1);
-    x_slot_ = slot;
-    code_slot_ += p_.blocks;
-    chunk_ += (p_.blocks + kChunkBlocks - 1) / kChunkBlocks;
-    store_tile<kTokens>(sums, tile, n);
+  }
+
+  // The same by whole blocks, where there are registers for two of them.
+  template <uint32_t kTokens>
+  __device__ void multiply_blocks(float (&sums)[kTokens / 2], uint32_t zero) {
+    static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
+    uint32_t a[2][8][4];
+    Raw raw;
+    fetch(raw, 0);
+    decode(raw, 0, a[0]);
+    decode(raw, 1, a[0] + 4);
+    release_codes(raw, 0, zero);
+    const auto step = [&](uint32_t b, uint32_t(*now)[4], uint32_t(*next)[4]) {
+      const bool more = b + 1 < p_.blocks;
+      if (more) fetch(raw, b + 1);
+      multiply<kTokens, 8>(sums, now, x_slot_ + b, 0);
+      device::wgmma_wait<1>();
+      if (b > 0) release_rows(x_slot_ + b - 1);
+      if (!more) return;
+      decode(raw, 0, next);
+      decode(raw, 1, next + 4);
+      release_codes(raw, b + 1, zero);
+    };
+    for (uint32_t b = 0; b < p_.blocks; b += 2) {
+      step(b, a[0], a[1]);
+      if (b + 1 < p_.blocks) step(b + 1, a[1], a[0]);
+    }
+    device::wgmma_wait<0>();
+    release_rows(x_slot_ + p_.blocks - 1);
   }
 
   // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64

@@ -24,16 +24,25 @@ struct Tiles256 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kWholeBlocks = false;  // a step of the products is 64 k, not 128
+};
+struct Tiles128 {
+  static constexpr uint32_t kRowGroups = 2, kMostTokens = 128, kLeastTokens = 64;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kWholeBlocks = true;
 };
 struct Tiles64 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kWholeBlocks = false;
 };
 struct Tiles32 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
   static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kWholeBlocks = false;
 };
 
 template <class Tiles>

@@ -63,24 +63,28 @@ constexpr Kernel kernel(const char* name) {
 }
 // By the width of their tiles.
 struct Kernels {
-  Kernel tiles256, tiles64, tiles32;
+  Kernel tiles256, tiles128, tiles64, tiles32;
 };
 constexpr Kernels kAffine4 = {kernel<Affine4Bytes, Tiles256>("qmm_sm90_affine4_bf16_256"),
+                              kernel<Affine4Bytes, Tiles128>("qmm_sm90_affine4_bf16_128"),
                               kernel<Affine4Bytes, Tiles64>("qmm_sm90_affine4_bf16_64"),
                               kernel<Affine4Bytes, Tiles32>("qmm_sm90_affine4_bf16_32")};
 constexpr Kernels kMxfp4 = {kernel<Mxfp4Bytes, Tiles256>("qmm_sm90_mxfp4_bf16_256"),
+                            kernel<Mxfp4Bytes, Tiles128>("qmm_sm90_mxfp4_bf16_128"),
                             kernel<Mxfp4Bytes, Tiles64>("qmm_sm90_mxfp4_bf16_64"),
                             kernel<Mxfp4Bytes, Tiles32>("qmm_sm90_mxfp4_bf16_32")};
 
 // Rows of a matrix where all are met alike. What the routing is, the host does not know; every
 // width takes every routing.
-constexpr int64_t kMostRowsOf32 = 40, kMostRowsOf64 = 88;
+constexpr int64_t kMostRowsOf32 = 40, kMostRowsOf64 = 88, kMostRowsOf128 = 192;
 
 const Kernel& kernel_of(const MatmulProblem& p) {
   const Kernels& of = p.w.spec->mode == Mode::affine ? kAffine4 : kMxfp4;
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
-  return rows <= kMostRowsOf32 ? of.tiles32 : rows <= kMostRowsOf64 ? of.tiles64 : of.tiles256;
+  if (rows <= kMostRowsOf32) return of.tiles32;
+  if (rows <= kMostRowsOf64) return of.tiles64;
+  return rows <= kMostRowsOf128 ? of.tiles128 : of.tiles256;
 }
 
 // ---- How rows are grouped

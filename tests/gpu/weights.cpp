@@ -42,7 +42,8 @@ Weights affine(int group, bool small) {
     to.push_back(static_cast<uint8_t>(bits >> 8));
   };
   for (int64_t g = 0; g < kRows * kValues / group; ++g) {
-    const auto exponent = static_cast<int>(small ? random.between(-126, 0) : random.between(0, 121));
+    const auto exponent =
+        static_cast<int>(small ? random.between(-126, 0) : random.between(0, 121));
     const int other = std::max(-126, exponent + static_cast<int>(random.between(-12, 4)));
     const double s = random.one_in(20) ? 0 : number(exponent);
     const double b = random.one_in(20) ? 0 : number(other);
@@ -64,8 +65,7 @@ Weights mxfp4(bool small) {
   }
   for (int64_t g = 0; g < kRows * kValues / 32; ++g) {
     // 6 * 2^125 is the largest that is finite.
-    w.scales.push_back(
-        static_cast<uint8_t>(small ? random.below(127) : random.between(127, 252)));
+    w.scales.push_back(static_cast<uint8_t>(small ? random.below(127) : random.between(127, 252)));
     for (int64_t i = 0; i < 32; ++i) {
       const uint32_t code = test::packed_code(w.codes.data(), 4, g * 32 + i);
       w.expected.push_back(test::decode_block(Mode::mxfp4, code, w.scales.back(), 1));
