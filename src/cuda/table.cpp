@@ -77,7 +77,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}},
   {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
-   Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},
+   Summary{"any product; pairs sorted by matrix, tiles of 64 x 128 decoded to float32 in shared memory"}},
 };
 
 constexpr Row<QuantizeProblem> kQuantize[] = {
