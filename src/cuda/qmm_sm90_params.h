@@ -141,7 +141,7 @@ struct StageRowsParams {
 // matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of
 // them, a warp of count_pairs counts as many.
 inline constexpr uint32_t kStageThreads = 256, kPlaceMatrices = 1024, kPlaceMostPairs = 4096;
-inline constexpr uint32_t kPlaceBlocks = 256;  // about so many
+inline constexpr uint32_t kPlaceBlocks = 528;  // about so many
 struct PlaceRowsParams {
   simt::PairParams pairs;
   StagedRows rows;

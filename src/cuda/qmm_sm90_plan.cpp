@@ -76,7 +76,7 @@ constexpr Kernels kMxfp4 = {kernel<Mxfp4Bytes, Tiles256>("qmm_sm90_mxfp4_bf16_25
 
 // Rows of a matrix where all are met alike. What the routing is, the host does not know; every
 // width takes every routing.
-constexpr int64_t kMostRowsOf32 = 40, kMostRowsOf64 = 88, kMostRowsOf128 = 192;
+constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 
 const Kernel& kernel_of(const MatmulProblem& p) {
   const Kernels& of = p.w.spec->mode == Mode::affine ? kAffine4 : kMxfp4;

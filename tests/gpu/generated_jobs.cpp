@@ -54,9 +54,7 @@ Judgement judge_product(const Held& held, const std::string& kernel, std::span<c
 
 }  // namespace
 
-Job job_of(const Case& c) {
-  // On the right, tensors begin anywhere; on the left as they do in practice.
-  const test::Side side = test::Random(c.seed).one_in(2) ? test::Side::left : test::Side::right;
+Job job_of(const Case& c, test::Side side) {
   auto held = std::make_shared<Held>(Held{c, test::build(c, side, test::kPoison)});
   if (!test::is_product(c.op)) test::fill_conversion(c, held->o);
   Job job;
@@ -126,6 +124,13 @@ Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bo
   return c;
 }
 
+void as_expert_layer(Case& c, int64_t tokens, int64_t top_k) {
+  const int64_t n = c.out.shape.back(), k = c.x.shape.back();
+  c.x = test::plain(c.x.dtype, {tokens, 1, 1, k});
+  c.rhs = test::plain(DType::i32, {tokens, top_k});
+  c.out = test::plain(c.x.dtype, {tokens, top_k, 1, n});
+}
+
 Case many_pairs_case(uint64_t seed) {
   constexpr Op kOps[] = {Op::gather_qmv, Op::grouped_qmm};
   test::Random random(seed);
@@ -168,12 +173,8 @@ Case many_tiles_case(uint64_t seed) {
       random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one, test::Ids::sorted}),
       experts);
   if (op == Op::gather_qmm && !random.one_in(3)) {
-    // As in a layer of experts: each row meets several matrices.
     const auto top_k = random.pick<int64_t>({1, 2, 3, 8});
-    const int64_t tokens = (2 * rows + top_k - 1) / top_k;
-    c.x = test::plain(dtype, {tokens, 1, 1, k});
-    c.rhs = test::plain(DType::i32, {tokens, top_k});
-    c.out = test::plain(dtype, {tokens, top_k, 1, n});
+    as_expert_layer(c, (2 * rows + top_k - 1) / top_k, top_k);
   }
   c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
                           test::Values::integers, test::Values::ends, test::Values::specials});
@@ -186,6 +187,11 @@ Case many_tiles_case(uint64_t seed) {
   }
   c.seed = seed;
   return c;
+}
+
+Job job_of(const Case& c) {
+  const bool left = test::Random(c.seed).one_in(2);
+  return job_of(c, left ? test::Side::left : test::Side::right);
 }
 
 Job generated_job(Op op, uint64_t seed) { return job_of(test::make_case(op, seed)); }

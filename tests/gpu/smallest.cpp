@@ -75,7 +75,8 @@ void run_smallest(Report& report, const std::string& only) {
   const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
   // Forced through every row, since the first that takes a product hides the others.
   const auto run_rows = [&](const test::Case& c) {
-    const Job job = job_of(c);
+    // As aligned as tensors are in practice; each has memory of its exact size here.
+    const Job job = job_of(c, test::Side::left);
     for (const std::string& row : rows) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -114,6 +115,10 @@ void run_smallest(Report& report, const std::string& only) {
       run_rows(product_case(Op::grouped_qmm, format, DType::bf16, true, m, 264, 320,
                             test::Ids::mixed, 1));
     }
+    test::Case layer =
+        product_case(Op::gather_qmm, format, DType::bf16, true, 1, 264, 320, test::Ids::mixed, 3);
+    as_expert_layer(layer, 70, 3);
+    run_rows(layer);
   }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
