@@ -42,7 +42,7 @@ __device__ __forceinline__ void copy_box_to_both(uint32_t to, const CUtensorMap*
       : "memory");
 }
 
-// ---- copies of a few bytes, global to shared memory ---------------------------------------------
+// ---- copies of a few bytes, global to shared memory
 
 // kBytes as they are read, or zeros without reading.
 template <int kBytes>
