@@ -31,7 +31,7 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 Path path_of(std::string_view kernel) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
-  if (kernel == "qmv_simt") return Path::factored;
+  if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt") return Path::factored;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
 }
