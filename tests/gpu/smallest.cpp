@@ -1,5 +1,6 @@
 #include "smallest.h"
 
+#include "cuda_lane.h"
 #include "generated_jobs.h"
 #include "moe_jobs.h"
 #include "support/generator.h"
