@@ -341,9 +341,9 @@ MOEBLAS_API moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x,
 /* ---- Block-quantized products ------------------------------------------------------------- */
 /* Both operands are block-quantized in one format, mxfp4, mxfp8 or nvfp4: y = fq(x) @ fq(w)^T,
  * where fq is quantize followed by dequantize, in float32. x and w are each either packed (codes
- * and scales) or float: `codes` is then the float tensor and `scales` NULL, and the tensor is
- * quantized on the fly along K. nvfp4: both have a tensor_scale or neither; x's is one number or
- * one per matrix of w. */
+ * and scales) or float: `codes` is then the float tensor, `scales` NULL, the layout that of rows,
+ * and the tensor is quantized on the fly along K. nvfp4: both have a tensor_scale or neither; x's
+ * is one number or one per matrix of w. */
 
 /* out = (alpha * sum + beta * c) + bias, in float32, rounded once. NULL stands for alpha 1 alone.
  * Rows whose index selects no matrix are 0. */
