@@ -14,15 +14,7 @@ Operand stack(const char* name, const Quantized& q) {
   require_ndim(kOp, {name, q.codes}, 3, 3);
   const std::string scales = cat(name, ".scales"), biases = cat(name, ".biases"),
                     tensor_scale = cat(name, ".tensor_scale");
-  if (q.spec.mode != Mode::dense) {
-    return packed_operand(kOp, {name, scales.c_str(), biases.c_str(), tensor_scale.c_str()}, q,
-                          "K");
-  }
-  require_float(kOp, {name, q.codes});
-  if (q.scales || q.biases || q.tensor_scale || q.host_tensor_scale) {
-    fail(kOp, name, " is dense with scales, biases or tensor_scale, expected none");
-  }
-  return dense_operand(q.codes);
+  return weights_operand(kOp, {name, scales.c_str(), biases.c_str(), tensor_scale.c_str()}, q, "K");
 }
 
 void require_matrix(const char* name, const Quantized& q, const Operand& operand, int64_t experts,

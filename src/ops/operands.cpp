@@ -241,6 +241,24 @@ Operand packed_operand(const char* op, const OperandNames& names, const Quantize
   return operand;
 }
 
+Operand weights_operand(const char* op, const OperandNames& names, const Quantized& q,
+                        const char* axis) {
+  if (q.spec.mode != Mode::dense) return packed_operand(op, names, q, axis);
+  require_ndim(op, {names.codes, q.codes}, 2);
+  if (!is_float(q.codes.dtype)) {
+    fail(op, names.codes, " has dtype ", name(q.codes.dtype),
+         ", expected float32, float16 or bfloat16 for mode dense");
+  }
+  if (q.scales || q.biases || q.tensor_scale || q.host_tensor_scale) {
+    fail(op, names.codes, " is of mode dense with scales, biases or tensor_scale, expected none");
+  }
+  if (q.scale_layout != ScaleLayout::rows) {
+    fail(op, "scale_layout is ", static_cast<int>(q.scale_layout),
+         ", expected 0 (rows) for mode dense");
+  }
+  return dense_operand(q.codes);
+}
+
 Positions count_positions(const Shape& own, const Shape& result) {
   const Shape steps = contiguous_strides(own);
   Positions p;
