@@ -6,6 +6,7 @@
 // model.cpp is the model; weights.h finds its weights, arithmetic.h has what is no product.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -53,6 +54,18 @@ class MoeModel {
   // token that follows each of them, or only of the one that follows the last. Throws
   // std::invalid_argument if a token is not in the vocabulary or the cache has no room for them.
   Matrix forward(std::span<const int32_t> tokens, KvCache& cache, bool only_last = false);
+
+  // The same for a text of any length, in passes of at most kPass tokens: attention's scores take
+  // heads * pass * length numbers. Calls use(logits, first) with those of tokens first, first + 1,
+  // ... of the text.
+  static constexpr size_t kPass = 128;
+  template <class Use>
+  void read(std::span<const int32_t> tokens, KvCache& cache, bool only_last, Use&& use) {
+    for (size_t first = 0; first < tokens.size(); first += kPass) {
+      const auto pass = tokens.subspan(first, std::min(kPass, tokens.size() - first));
+      use(forward(pass, cache, only_last), first);
+    }
+  }
 
   const checkpoint::Config& config() const { return config_; }
   const Profile& profile() const { return profile_; }
