@@ -26,8 +26,8 @@ struct Experts {
   // Stacked in the file (MLX's switch_mlp, or a three-dimensional parameter of Hugging Face, a view
   // into gate_up_proj included): all experts; spec.mode dense if they are floats.
   std::optional<Quantized> stack;
-  // Stored one by one: a float matrix (N, K) for each. Empty if there is a stack.
-  std::vector<TensorView> separate;
+  // Stored one by one: a matrix (N, K) for each expert. Empty if there is a stack.
+  std::vector<Quantized> separate;
 };
 
 // model.safetensors, or the model*.safetensors that are there: their headers say which tensors
@@ -42,10 +42,10 @@ class Checkpoint {
   const std::vector<Safetensors>& files() const { return files_; }
   bool has(std::string_view name) const { return by_name_.contains(name); }
 
-  // What the config's architecture needs and no file has: tensor names in the model's order; a
-  // projection of experts is named once. Empty: the checkpoint is complete.
+  // What the config's architecture needs and no file has: tensor names in the model's order, at
+  // most 1000; a projection of which no expert is there is named once. Empty: nothing is missing.
   std::vector<std::string> missing() const;
-  // Throws Error naming what is missing, and the absent files that the index says it is in.
+  // Throws Error naming what is missing, and the file that the index says it is in.
   void require_complete() const;
 
   // The functions below throw Error, naming the file and the tensor, if it is missing or has
@@ -63,6 +63,11 @@ class Checkpoint {
   Experts experts(std::string_view mlp, std::string_view projection, const Shape& shape) const;
 
  private:
+  Quantized dense(std::string_view name, const Shape& shape) const;
+  TensorView view(std::string_view name) const;
+  const Safetensors& file_of(std::string_view name) const;
+  std::string where() const;
+
   // Positions in files_ and in that file's tensors().
   struct Place {
     size_t file;

@@ -20,6 +20,6 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string quoted(std::string_view text) { return '"' + printable(text) + '"'; }
+std::string in_quotes(std::string_view text) { return '"' + printable(text) + '"'; }
 
 }  // namespace moeblas::checkpoint

@@ -10,7 +10,7 @@ namespace moeblas::checkpoint {
 // Text from a file, fit for a message: control characters as \xHH, cut after 120 bytes.
 std::string printable(std::string_view text);
 // The same in double quotes.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // "FILE: FIELD: what is wrong": a file that cannot be read, breaks its format, or is not supported.
 class Error : public std::runtime_error {
