@@ -62,11 +62,6 @@ void eval(const Settings& s) {
     model.read(inputs, cache, false, [&](const examples::Matrix& logits, size_t at) {
       for (int64_t row = 0; row < logits.rows; ++row) {
         const auto next = static_cast<size_t>(tokens[first + at + static_cast<size_t>(row) + 1]);
-        if (next >= static_cast<size_t>(logits.cols)) {
-          throw std::invalid_argument(s.text + ": token " + std::to_string(next) +
-                                      " is outside the vocabulary of " +
-                                      std::to_string(logits.cols));
-        }
         bits += log2_sum_exp(logits.row(row), logits.cols) -
                 double{logits.row(row)[next]} * std::numbers::log2e;
       }

@@ -29,6 +29,10 @@ std::vector<int32_t> LanguageModel::tokens(std::string_view text) const {
       throw std::invalid_argument("this model has no byte vocabulary: expected token ids, got '" +
                                   std::string(word.substr(0, 40)) + "'");
     }
+    if (id < 0 || id >= config().vocab_size) {
+      throw std::invalid_argument("token " + std::to_string(id) + " is outside the vocabulary of " +
+                                  std::to_string(config().vocab_size));
+    }
     ids.push_back(id);
     text.remove_prefix(word.size());
   }

@@ -19,7 +19,7 @@ class LanguageModel {
   // A token is a byte; else commands take and print token ids.
   bool bytes() const { return bytes_; }
   // The bytes of the text, or the numbers in it, which spaces, line ends and commas separate.
-  // Throws std::invalid_argument if something else stands there.
+  // Throws std::invalid_argument if something else stands there, or no token of the vocabulary.
   std::vector<int32_t> tokens(std::string_view text) const;
   // What is printed for a token.
   std::string text(int32_t token) const;

@@ -35,7 +35,7 @@ std::vector<FfnLayer> experts_of(const Checkpoint& c, const std::string& mlp) {
   std::vector<FfnLayer> layers;
   for (size_t x = 0; x < gate.separate.size(); ++x) {
     const auto matrix = [x](const checkpoint::Experts& projection) {
-      return Quantized{.spec = {Mode::dense}, .codes = stack_of_one(projection.separate[x])};
+      return stack_of_one(projection.separate[x]);
     };
     layers.push_back({.gate = matrix(gate), .up = matrix(up), .down = matrix(down)});
   }
