@@ -11,6 +11,8 @@ void add_info(CLI::App& app);
 void add_kernels(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_quantize(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_eval(CLI::App& app);
 

@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
+#include <set>
 #include <utility>
 
 #include "checkpoint/json.h"
@@ -10,6 +12,8 @@
 namespace moeblas::checkpoint {
 namespace {
 
+constexpr size_t kMostNames = 1000;
+
 std::string text(const Shape& shape) {
   std::string result = "[";
   for (int i = 0; i < shape.ndim(); ++i) result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
@@ -18,6 +22,15 @@ std::string text(const Shape& shape) {
 
 std::string path(std::string_view module, std::string_view name) {
   return std::string(module).append(1, '.').append(name);
+}
+
+// Of many names, a few besides the first.
+std::string others(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 4;
+  std::string result;
+  for (size_t i = 1; i < std::min(names.size(), kShown); ++i) result += ", " + printable(names[i]);
+  if (names.size() > kShown) result += " and " + std::to_string(names.size() - kShown) + " more";
+  return names.size() > 1 ? "; so is" + result.substr(1) : "";
 }
 
 // The file that model.safetensors.index.json promises a tensor in; "" if it does not say.
@@ -33,7 +46,7 @@ std::string promised_file(const std::filesystem::path& folder, const std::string
 
 }  // namespace
 
-Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
   std::error_code failed;
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
@@ -41,12 +54,15 @@ Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
     if (name.starts_with("model") && name.ends_with(".safetensors")) paths.push_back(entry.path());
   }
   if (failed) throw Error(folder.string(), "", failed.message());
-  Config config = Config::read(folder / "config.json");
   if (paths.empty()) throw Error(folder.string(), "", "holds no model*.safetensors");
   std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path& folder) {
   std::vector<Safetensors> files;
-  for (const auto& file : paths) files.push_back(Safetensors::open(file));
-  Checkpoint checkpoint(std::move(config), std::move(files));
+  for (const auto& file : weight_files(folder)) files.push_back(Safetensors::open(file));
+  Checkpoint checkpoint(Config::read(folder / "config.json"), std::move(files));
   checkpoint.folder_ = folder;
   return checkpoint;
 }
@@ -171,10 +187,9 @@ Experts Checkpoint::experts(std::string_view mlp, std::string_view projection,
 }
 
 std::vector<std::string> Checkpoint::missing() const {
-  constexpr size_t kMost = 1000;
   std::vector<std::string> names;
   const auto need = [&](std::string name) {
-    if (names.size() < kMost && !has(name)) names.push_back(std::move(name));
+    if (names.size() < kMostNames && !has(name)) names.push_back(std::move(name));
   };
   const auto need_experts = [&](const Module& m) {
     const std::string experts = path(m.mlp, "experts.");
@@ -187,7 +202,7 @@ std::vector<std::string> Checkpoint::missing() const {
     if (first == by_name_.end() || !first->first.starts_with(experts)) {
       return need(experts + "*." + m.projection + ".weight");
     }
-    for (int64_t e = 0; e < m.shape[0] && names.size() < kMost; ++e) {
+    for (int64_t e = 0; e < m.shape[0] && names.size() < kMostNames; ++e) {
       need(experts + std::to_string(e) + "." + m.projection + ".weight");
     }
   };
@@ -199,16 +214,52 @@ std::vector<std::string> Checkpoint::missing() const {
   return names;
 }
 
+std::vector<std::string> Checkpoint::unknown() const {
+  std::set<std::string_view> known;
+  const auto know = [&](const std::string& name) {
+    const auto found = by_name_.find(name);
+    if (found != by_name_.end()) known.insert(found->first);
+  };
+  const auto know_module = [&](const std::string& module) {
+    for (const char* part : {"weight", "scales", "biases", "bias"}) know(path(module, part));
+  };
+  visit_modules(config_, [&](const Module& m) {
+    know_module(m.path);
+    if (m.kind != Module::experts) return;
+    const std::string experts = path(m.mlp, "experts.");
+    know_module(experts + m.projection);
+    know(experts + m.projection);
+    if (m.projection != "down_proj") know(experts + "gate_up_proj");
+    // The files' names, not all that the config's number of experts allows.
+    for (auto it = by_name_.lower_bound(experts);
+         it != by_name_.end() && it->first.starts_with(experts); ++it) {
+      int64_t e = -1;
+      const std::string_view rest = std::string_view(it->first).substr(experts.size());
+      const auto number = std::from_chars(rest.data(), rest.data() + rest.size(), e);
+      if (number.ec != std::errc() || e < 0 || e >= m.shape[0]) continue;
+      const std::string module = experts + std::to_string(e) + "." + m.projection;
+      if (it->first.starts_with(module + ".")) know_module(module);
+    }
+  });
+  if (config_.tie_word_embeddings) know_module("lm_head");
+  std::vector<std::string> names;
+  for (const auto& [name, place] : by_name_) {
+    if (names.size() < kMostNames && !known.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
 void Checkpoint::require_complete() const {
-  const std::vector<std::string> names = missing();
-  if (names.empty()) return;
-  constexpr size_t kShown = 4;
-  std::string what = "is missing";
-  if (names.size() > 1) what += ", and " + std::to_string(names.size() - 1) + " more are, as";
-  for (size_t i = 1; i < std::min(names.size(), kShown); ++i) what += " " + printable(names[i]);
-  const std::string file = folder_.empty() ? "" : promised_file(folder_, names[0]);
-  if (!file.empty()) what += "; the index says that it is in " + printable(file);
-  throw Error(where(), names[0], what);
+  if (const auto names = missing(); !names.empty()) {
+    const std::string file = folder_.empty() ? "" : promised_file(folder_, names[0]);
+    throw Error(where(), names[0],
+                "is missing" + others(names) +
+                    (file.empty() ? "" : "; the index says that it is in " + printable(file)));
+  }
+  if (const auto names = unknown(); !names.empty()) {
+    throw Error(file_of(names[0]).file(), names[0],
+                "is no tensor of this architecture" + others(names));
+  }
 }
 
 }  // namespace moeblas::checkpoint

@@ -30,6 +30,10 @@ struct Experts {
   std::vector<Quantized> separate;
 };
 
+// The files of a folder that hold its tensors: model*.safetensors, sorted. Throws Error if there is
+// none.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
+
 // model.safetensors, or the model*.safetensors that are there: their headers say which tensors
 // exist, not model.safetensors.index.json, which may name absent files. Views are valid while the
 // checkpoint or one moved from it lives. Reading from several threads is safe.
@@ -45,7 +49,11 @@ class Checkpoint {
   // What the config's architecture needs and no file has: tensor names in the model's order, at
   // most 1000; a projection of which no expert is there is named once. Empty: nothing is missing.
   std::vector<std::string> missing() const;
-  // Throws Error naming what is missing, and the file that the index says it is in.
+  // Tensors that the architecture does not have, at most 1000 names. lm_head.weight beside tied
+  // embeddings is known, and not used.
+  std::vector<std::string> unknown() const;
+  // Throws Error naming what is missing, and the file that the index says it is in, or what is
+  // unknown.
   void require_complete() const;
 
   // The functions below throw Error, naming the file and the tensor, if it is missing or has

@@ -129,9 +129,13 @@ QuantSpec read_spec(const Fields& fields) {
   return spec;
 }
 
-Quantization read_quantization(const std::string& file, const std::string& name,
-                               const Json& object) {
-  const Fields fields(file, name, object);
+std::optional<Quantization> read_quantization(const std::string& file, const Fields& config) {
+  // The second is a duplicate, or another library's only word on the matter.
+  std::string name = "quantization";
+  const Json* object = config.find(name.c_str());
+  if (object == nullptr) object = config.find((name = "quantization_config").c_str());
+  if (object == nullptr) return std::nullopt;
+  const Fields fields(file, name, *object);
   if (fields.find("quant_method") != nullptr) {
     fields.fail("quant_method",
                 "is not supported; supported is the quantization of MLX: "
@@ -140,7 +144,7 @@ Quantization read_quantization(const std::string& file, const std::string& name,
   fields.at("group_size");
   fields.at("bits");
   Quantization result{read_spec(fields), {}};
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& [key, value] : object->items()) {
     if (key == "group_size" || key == "bits" || key == "mode") continue;
     const std::string path = name + "." + key;
     if (value.is_boolean()) {
@@ -219,6 +223,12 @@ std::optional<QuantSpec> Quantization::of(std::string_view module) const {
   return found == overrides.end() ? spec : found->second;
 }
 
+std::optional<Quantization> Quantization::read(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const Json json = parse_json(file, read_text(path));
+  return read_quantization(file, Fields(file, "", json));
+}
+
 Config Config::parse(std::string file, std::string_view text) {
   Config c;
   c.file = std::move(file);
@@ -276,11 +286,7 @@ Config Config::parse(std::string file, std::string_view text) {
   } else if (eos != nullptr) {
     c.eos_token_ids = {fields.integer("eos_token_id", 0, c.vocab_size - 1)};
   }
-  for (const char* name : {"quantization", "quantization_config"}) {
-    const Json* value = fields.find(name);
-    if (value == nullptr || c.quantization) continue;
-    c.quantization = read_quantization(c.file, name, *value);
-  }
+  c.quantization = read_quantization(c.file, fields);
   return c;
 }
 

@@ -28,6 +28,9 @@ struct Quantization {
   std::map<std::string, std::optional<QuantSpec>, std::less<>> overrides;
 
   std::optional<QuantSpec> of(std::string_view module) const;
+
+  // Of the config.json of any model; nullopt if it says nothing.
+  static std::optional<Quantization> read(const std::filesystem::path& path);
 };
 
 // Every number is in the range that its comment gives, and each is at most 2^24 where none is

@@ -2,41 +2,36 @@
 #pragma once
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <string>
-#include <utility>
 
 #include "checkpoint/error.h"
 
 namespace moeblas::checkpoint {
 
 // What the last system call on a file left in errno.
-inline Error system_error(const std::string& file, const char* what) {
-  return Error(file, "", std::string(what) + ": " + std::strerror(errno));
-}
+Error system_error(const std::string& file, const char* what);
 
+// Everything that fails throws Error naming the file.
 class Descriptor {
  public:
-  Descriptor(const std::string& file, int flags)
-      : number_(::open(file.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (number_ < 0) {
-      throw system_error(file, flags & O_CREAT ? "cannot be created" : "cannot be opened");
-    }
-  }
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
+  Descriptor(const std::string& file, int flags);
+  ~Descriptor();
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
 
   operator int() const { return number_; }
-  // What a destructor could not report.
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
+  // All bytes, at a position of the file.
+  void write(const void* data, size_t bytes, uint64_t position);
+  // Returns when file and data survive the loss of power.
+  void sync();
+  // Closes it, and reports what a destructor could not.
+  void finish();
 
  private:
+  std::string file_;
   int number_;
 };
 

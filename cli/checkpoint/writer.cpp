@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace moeblas::checkpoint {
+
 uint64_t Declared::bytes() const {
   uint64_t bytes = size_of(dtype);
   for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
@@ -56,7 +56,7 @@ void SafetensorsWriter::write(std::string_view name, uint64_t offset,
                 "has " + std::to_string(region.bytes) + " bytes, not " +
                     std::to_string(offset + data.size()));
   }
-  put(header_.size() + region.begin + offset, data.data(), data.size());
+  descriptor_.write(data.data(), data.size(), header_.size() + region.begin + offset);
   region.written += data.size();
 }
 
@@ -68,26 +68,12 @@ void SafetensorsWriter::finish() {
                       std::to_string(region.written) + " were written");
     }
   }
-  sync();
-  put(0, header_.data(), header_.size());
-  sync();
-  if (!descriptor_.close()) throw system_error(file_, "cannot be written");
-}
-
-void SafetensorsWriter::put(uint64_t position, const void* data, size_t bytes) {
-  const char* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t done = ::pwrite(descriptor_, from, bytes, static_cast<off_t>(position));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw system_error(file_, "cannot be written");
-    from += done;
-    bytes -= static_cast<size_t>(done);
-    position += static_cast<uint64_t>(done);
-  }
-}
-
-void SafetensorsWriter::sync() {
-  if (::fsync(descriptor_) != 0) throw system_error(file_, "cannot be made durable");
+  constexpr size_t kLength = sizeof(uint64_t);
+  descriptor_.write(header_.data() + kLength, header_.size() - kLength, kLength);
+  descriptor_.sync();
+  descriptor_.write(header_.data(), kLength, 0);
+  descriptor_.sync();
+  descriptor_.finish();
 }
 
 }  // namespace moeblas::checkpoint

@@ -27,8 +27,8 @@ struct Declared {
 };
 
 // The data is laid out by descending element size, then by name, behind a header of a multiple of 8
-// bytes, so that every tensor is aligned. The header is written by finish(): a file that was left
-// before that has a header length of 0, which every reader refuses. Throws Error naming the file.
+// bytes, so that every tensor is aligned. The header's length is written last: until then it is 0,
+// which every reader refuses. Throws Error naming the file.
 class SafetensorsWriter {
  public:
   // Fails if the file exists. Names are unique, sizes as Safetensors takes them.
@@ -37,7 +37,7 @@ class SafetensorsWriter {
 
   // Each byte of a tensor is written once; offset counts from the tensor's begin.
   void write(std::string_view name, uint64_t offset, std::span<const std::byte> data);
-  // Everything was written: makes the data durable, then writes the header and makes it durable.
+  // Everything was written: makes it durable, then the header's length.
   void finish();
 
  private:
@@ -46,9 +46,6 @@ class SafetensorsWriter {
     uint64_t bytes;
     uint64_t written;
   };
-  void put(uint64_t position, const void* data, size_t bytes);
-  void sync();
-
   std::string file_;
   Descriptor descriptor_;
   std::string header_;  // with its length
