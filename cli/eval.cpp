@@ -3,8 +3,6 @@
 // The text is read in windows of `context` tokens that do not overlap. Each window's tokens predict
 // the token after them, the last one the first of the next window: every token but the text's first
 // is predicted once, from what stands before it in its window.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -19,6 +17,7 @@
 #include "commands.h"
 #include "language_model.h"
 #include "moeblas/kernels.h"
+#include "progress.h"
 
 namespace moeblas::cli {
 namespace {
@@ -53,7 +52,7 @@ void eval(const Settings& s) {
   const auto context = static_cast<size_t>(s.context > 0 ? s.context : std::min(kContext, longest));
   const size_t predicted = tokens.size() - 1;
   examples::KvCache cache(config, static_cast<int64_t>(std::min(context, predicted)));
-  const bool progress = isatty(STDERR_FILENO) != 0;
+  ProgressBar bar("reading");
   const auto start = std::chrono::steady_clock::now();
   double bits = 0;
   for (size_t first = 0; first < predicted; first += context) {
@@ -65,16 +64,12 @@ void eval(const Settings& s) {
         bits += log2_sum_exp(logits.row(row), logits.cols) -
                 double{logits.row(row)[next]} * std::numbers::log2e;
       }
-      if (progress) {
-        const size_t done = first + at + static_cast<size_t>(logits.rows);
-        std::fprintf(stderr, "\r%zu of %zu tokens, %.4f bits each ", done, predicted,
-                     bits / static_cast<double>(done));
-      }
+      bar.show(first + at + static_cast<size_t>(logits.rows), predicted);
     });
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (progress) std::fprintf(stderr, "\r\033[K");
+  bar.clear();
   std::printf("%.5f bits per %s: %zu predicted, windows of %zu, %.1f s, %.1f tokens/s\n",
               bits / static_cast<double>(predicted), language.bytes() ? "byte" : "token", predicted,
               context, seconds, static_cast<double>(predicted) / seconds);

@@ -1,13 +1,17 @@
 // moeblas generate: a language model continues a text; then how fast it was, and where the time
 // went.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "language_model.h"
@@ -15,6 +19,8 @@
 
 namespace moeblas::cli {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 struct Settings {
   std::string model, prompt;
@@ -48,11 +54,15 @@ class Sampler {
   std::mt19937_64 random_;
 };
 
+// By operation, what took longest first.
 void print(const examples::Profile& profile) {
+  std::vector<std::pair<examples::Profile::Name, examples::Profile::Entry>> entries(
+      profile.entries.begin(), profile.entries.end());
+  std::ranges::sort(entries, std::greater(), [](const auto& e) { return e.second.seconds; });
   std::fprintf(stderr, "%-18s %-12s %8s %10s %10s %7s\n", "operation", "", "calls", "ms", "us/call",
                "share");
   double outside = profile.seconds;
-  for (const auto& [name, entry] : profile.entries) {
+  for (const auto& [name, entry] : entries) {
     outside -= entry.seconds;
     std::fprintf(stderr, "%-18s %-12s %8lld %10.1f %10.1f %6.1f%%\n",
                  std::string(name.first).c_str(), std::string(name.second).c_str(),
@@ -64,9 +74,10 @@ void print(const examples::Profile& profile) {
                outside * 1e3, "", outside * 100 / profile.seconds);
 }
 
-double seconds_between(std::chrono::steady_clock::time_point a,
-                       std::chrono::steady_clock::time_point b) {
-  return std::chrono::duration<double>(b - a).count();
+void print_rate(const char* what, int64_t tokens, Clock::duration time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  std::fprintf(stderr, "%s: %lld tokens in %.3f s, %.1f tokens/s\n", what,
+               static_cast<long long>(tokens), seconds, static_cast<double>(tokens) / seconds);
 }
 
 void generate(const Settings& s) {
@@ -81,6 +92,7 @@ void generate(const Settings& s) {
                                 ", less than the model's context");
   }
   const int64_t most = std::min(s.max_tokens, context - length);
+  examples::MoeModel& model = language.model();
   examples::KvCache cache(config, length + most);
   Sampler sample(s.temperature, s.seed);
   const auto say = [&](int32_t token) {
@@ -90,39 +102,30 @@ void generate(const Settings& s) {
   };
   for (const int32_t token : prompt) say(token);
 
-  const auto start = std::chrono::steady_clock::now();
-  int32_t token = 0;
-  const auto choose = [&](const examples::Matrix& logits, size_t = 0) {
-    token = sample({logits.row(0), static_cast<size_t>(logits.cols)});
-  };
-  examples::MoeModel& model = language.model();
+  const auto start = Clock::now();
   examples::Matrix logits(0, 0);
   model.read(prompt, cache, true, [&](examples::Matrix last, size_t) { logits = std::move(last); });
-  const auto read = std::chrono::steady_clock::now();
+  const auto read = Clock::now();
   int64_t count = 0;
-  const auto ends = [&](int32_t id) {
-    return std::ranges::find(config.eos_token_ids, id) != config.eos_token_ids.end();
-  };
-  while (count < most) {
-    choose(logits);
+  for (bool stop = false; count < most && !stop; ++count) {
+    // The prompt's last pass has the first token's logits.
+    const int32_t token = sample({logits.row(0), static_cast<size_t>(logits.cols)});
     say(token);
-    if (++count == most || ends(token)) break;
-    logits = model.forward({&token, 1}, cache);
+    stop = std::ranges::count(config.eos_token_ids, token) > 0;
+    if (!stop && count + 1 < most) logits = model.forward({&token, 1}, cache);
   }
-  const auto end = std::chrono::steady_clock::now();
+  const auto end = Clock::now();
   std::printf("\n");
   std::fflush(stdout);
 
-  if (most < s.max_tokens) {
+  if (count == most && most < s.max_tokens) {
     std::fprintf(stderr, "the model's context of %lld tokens ends here\n",
                  static_cast<long long>(context));
   }
-  const double reading = seconds_between(start, read), writing = seconds_between(read, end);
-  std::fprintf(stderr, "\nprompt: %lld tokens in %.3f s, %.1f tokens/s\n",
-               static_cast<long long>(length), reading, static_cast<double>(length) / reading);
-  std::fprintf(stderr, "generated: %lld tokens in %.3f s, %.1f tokens/s, %d threads\n\n",
-               static_cast<long long>(count), writing, static_cast<double>(count) / writing,
-               get_num_threads());
+  std::fprintf(stderr, "\n%d threads\n", get_num_threads());
+  print_rate("prompt", length, read - start);
+  if (count > 1) print_rate("after the first", count - 1, end - read);
+  std::fprintf(stderr, "\n");
   print(model.profile());
 }
 

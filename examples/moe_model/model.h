@@ -40,7 +40,8 @@ struct Profile {
     int64_t calls = 0;
     double seconds = 0;
   };
-  std::map<std::pair<std::string_view, std::string_view>, Entry> entries;
+  using Name = std::pair<std::string_view, std::string_view>;
+  std::map<Name, Entry> entries;
   double seconds = 0;  // of all, what lies between the operations included
 };
 
