@@ -130,7 +130,12 @@ void inspect(const std::string& target) {
   const fs::path folder = fs::is_directory(path) ? path : path.parent_path();
   std::optional<checkpoint::Quantization> quantization;
   if (fs::exists(folder / "config.json")) {
-    quantization = checkpoint::Quantization::read(folder / "config.json");
+    // Of another library's formats, the tensors can still be listed.
+    try {
+      quantization = checkpoint::Quantization::read(folder / "config.json");
+    } catch (const checkpoint::Error& e) {
+      std::fprintf(stderr, "moeblas: %s\n", e.what());
+    }
   }
   Tensors tensors;
   for (const Safetensors& file : files) {

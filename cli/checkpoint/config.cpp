@@ -11,6 +11,7 @@ namespace moeblas::checkpoint {
 namespace {
 
 constexpr int64_t kMostSize = int64_t{1} << 24;
+constexpr int64_t kMostLayers = 4096;
 constexpr int64_t kMostCount = 65536;
 
 // The members of one JSON object; a member that is null counts as absent.
@@ -201,7 +202,7 @@ std::vector<bool> sparse_layers(const Fields& fields, const Config& config) {
   const auto layers = static_cast<size_t>(config.num_hidden_layers);
   std::vector<bool> sparse(layers, true);
   if (config.architecture == Architecture::olmoe) return sparse;
-  const auto step = static_cast<size_t>(fields.integer("decoder_sparse_step", 1, kMostCount, 1));
+  const auto step = static_cast<size_t>(fields.integer("decoder_sparse_step", 1, kMostLayers, 1));
   for (size_t i = 0; i < layers; ++i) sparse[i] = (i + 1) % step == 0;
   for (const int64_t i : fields.integers("mlp_only_layers", 0, config.num_hidden_layers - 1)) {
     sparse[static_cast<size_t>(i)] = false;
@@ -239,7 +240,7 @@ Config Config::parse(std::string file, std::string_view text) {
   c.qk_norm = olmoe ? QkNorm::all_heads : QkNorm::each_head;
 
   c.hidden_size = fields.integer("hidden_size", 1, kMostSize);
-  c.num_hidden_layers = fields.integer("num_hidden_layers", 1, kMostCount);
+  c.num_hidden_layers = fields.integer("num_hidden_layers", 1, kMostLayers);
   c.num_attention_heads = fields.integer("num_attention_heads", 1, kMostCount);
   c.num_key_value_heads =
       fields.integer("num_key_value_heads", 1, kMostCount, c.num_attention_heads);

@@ -39,7 +39,7 @@ struct Config {
   std::string file;  // for messages
   Architecture architecture{};
   int64_t hidden_size = 0;              // >= 1
-  int64_t num_hidden_layers = 0;        // 1 .. 65536
+  int64_t num_hidden_layers = 0;        // 1 .. 4096
   int64_t num_attention_heads = 0;      // >= 1, a multiple of num_key_value_heads
   int64_t num_key_value_heads = 0;      // >= 1
   int64_t head_dim = 0;                 // >= 2, even

@@ -1,8 +1,11 @@
 #include "checkpoint/quantize.h"
 
 #include <fnmatch.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -21,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
-
-constexpr uint64_t kMostShardBytes = uint64_t{5} << 30;
 
 // One module of the output.
 struct Part {
@@ -186,7 +187,7 @@ class Conversion {
     for (const Part& part : parts_) {
       for (Declared& tensor : tensors_of(part)) {
         const uint64_t bytes = tensor.bytes();
-        if (shard_bytes + bytes > kMostShardBytes && !shards.back().empty()) {
+        if (shard_bytes + bytes > options_.shard_bytes && !shards.back().empty()) {
           shards.emplace_back();
           shard_bytes = 0;
         }
@@ -343,12 +344,11 @@ QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& out,
   if (fs::exists(target)) throw Error(out.string(), "", "exists already");
   Conversion conversion(in, options);
 
-  std::error_code failed;
-  if (!fs::create_directory(partial, failed)) {
+  if (::mkdir(partial.c_str(), 0777) != 0) {
+    if (errno != EEXIST) throw system_error(partial.string(), "cannot be created");
     throw Error(partial.string(), "",
-                failed ? failed.message()
-                       : "exists: it is being written, or was left by a run that was killed and is "
-                         "to be removed");
+                "exists: it is being written, or was left by a run that was killed and is to be "
+                "removed");
   }
   struct Remover {
     ~Remover() {
@@ -360,8 +360,9 @@ QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& out,
   } remover{partial};
   const QuantizeResult result = conversion.write(partial, progress);
   Descriptor(partial.string(), O_RDONLY | O_DIRECTORY).sync();
-  fs::rename(partial, target, failed);
-  if (failed) throw Error(out.string(), "", failed.message());
+  if (::rename(partial.c_str(), target.c_str()) != 0) {
+    throw system_error(out.string(), "cannot be given its name");
+  }
   remover.done = true;
   Descriptor(target.parent_path().string(), O_RDONLY | O_DIRECTORY).sync();
   return result;

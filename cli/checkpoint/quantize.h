@@ -13,9 +13,10 @@
 namespace moeblas::checkpoint {
 
 struct QuantizeOptions {
-  QuantSpec spec;
+  QuantSpec spec{};
   // Shell patterns of MLX's module paths ("*.mlp.gate", "lm_head"): these modules stay floats.
-  std::vector<std::string> skip;
+  std::vector<std::string> skip{};
+  uint64_t shard_bytes = uint64_t{5} << 30;  // of tensors in one file; a larger tensor has its own
 };
 
 struct QuantizeResult {
@@ -31,14 +32,16 @@ struct QuantizeResult {
 //     P.biases, by moeblas::quantize, with scales and biases of the matrix's dtype; norms, biases
 //     and skipped modules as they are;
 //   - Qwen3-MoE's routers affine 8-bit in groups of 64, whatever the rest, noted in the config;
-//   - files of at most 5 GiB and their index, the config with "quantization" and its duplicate
+//   - files of at most shard_bytes and their index, the config with "quantization" and its
+//   duplicate
 //     "quantization_config", the tokenizer's files and generation_config.json.
 // Refused: a checkpoint that is incomplete, has unknown tensors, is quantized already, or holds a
 // matrix with a value that is not finite; a pattern that matches nothing; an `out` that exists.
 //
-// The folder is made as `out`.partial and renamed when all of it is durable. Whenever the process
-// is killed, `in` is untouched and `out` is complete or not there; what is left of `out`.partial
-// does not load, and is to be removed before the next try. An error removes it.
+// The folder is made as `out`.partial, config.json last, and renamed when all of it is durable.
+// Whenever the process is killed, `in` is untouched, `out` is complete or not there, and so is the
+// config.json of `out`.partial, without which it does not load. What is left is to be removed
+// before the next try. An error removes it.
 //
 // progress is told the parameters done and to do, now and then, from this thread.
 QuantizeResult quantize_checkpoint(const std::filesystem::path& in,

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "checkpoint/descriptor.h"
@@ -333,8 +334,9 @@ Safetensors::Safetensors(std::string file, std::span<const std::byte> bytes,
     tensors_.push_back(checked(file_, entry, rest - length));
   }
   // Of an empty tensor and the one that begins at its place, the empty one comes first.
-  std::ranges::stable_sort(tensors_, {},
-                           [](const Tensor& t) { return std::pair(t.offset, t.bytes); });
+  std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& x, const Tensor& y) {
+    return std::tie(x.offset, x.bytes, x.name) < std::tie(y.offset, y.bytes, y.name);
+  });
   uint64_t end = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& tensor = tensors_[i];
