@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/random_model.h"
 #include "model/reference_model.h"
-#include "model/tiny_model.h"
 
 namespace moeblas::test {
 namespace {
@@ -21,8 +21,8 @@ struct Outcome {
 };
 
 // Runs `moeblas ARGUMENTS`.
-Outcome run(const TinyModel& tiny, const std::string& arguments) {
-  const std::string errors = (tiny.folder() / "stderr").string();
+Outcome run(const RandomModel& drawn, const std::string& arguments) {
+  const std::string errors = (drawn.folder() / "stderr").string();
   const std::string command =
       std::string(MOEBLAS_CLI) + " " + arguments + " 2> " + errors + " < /dev/null";
   Outcome o;
@@ -35,30 +35,30 @@ Outcome run(const TinyModel& tiny, const std::string& arguments) {
   return o;
 }
 
-std::string generate(const TinyModel& tiny, const std::string& arguments) {
-  return "generate --model " + tiny.folder().string() + " " + arguments;
+std::string generate(const RandomModel& drawn, const std::string& arguments) {
+  return "generate --model " + drawn.folder().string() + " " + arguments;
 }
 
 // A model whose tokens are bytes, and one whose tokens are numbers.
-const TinyConfig kBytes{.format = QuantSpec{Mode::affine, 4, 32}, .context = 48};
-const TinyConfig kNumbers{.family = Family::qwen3_moe, .vocab = 96, .context = 48};
+const RandomConfig kBytes{.format = QuantSpec{Mode::affine, 4, 32}, .context = 48};
+const RandomConfig kNumbers{.family = Family::qwen3_moe, .vocab = 96, .context = 48};
 
 TEST(Generate, ASeedGivesOneText) {
-  const TinyModel tiny(kBytes, 1);
+  const RandomModel drawn(kBytes, 1);
   const std::string common = "--prompt Abraham --max-tokens 30 --temperature 1 --seed ";
-  const Outcome first = run(tiny, generate(tiny, common + "5"));
+  const Outcome first = run(drawn, generate(drawn, common + "5"));
   ASSERT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(first.out.size(), std::string("Abraham").size() + 30 + 1);
   EXPECT_EQ(first.out.substr(0, 7), "Abraham");
   for (const char* threads : {" --threads 1", " --threads 2", " --threads 3"}) {
-    EXPECT_EQ(run(tiny, generate(tiny, common + "5" + threads)).out, first.out) << threads;
+    EXPECT_EQ(run(drawn, generate(drawn, common + "5" + threads)).out, first.out) << threads;
   }
-  EXPECT_NE(run(tiny, generate(tiny, common + "6")).out, first.out);
+  EXPECT_NE(run(drawn, generate(drawn, common + "6")).out, first.out);
 }
 
 TEST(Generate, ReportsSpeedAndOperations) {
-  const TinyModel tiny(kBytes, 2);
-  const Outcome o = run(tiny, generate(tiny, "--prompt abc --max-tokens 4"));
+  const RandomModel drawn(kBytes, 2);
+  const Outcome o = run(drawn, generate(drawn, "--prompt abc --max-tokens 4"));
   ASSERT_EQ(o.status, 0);
   for (const char* part : {"prompt: 3 tokens in ", "after the first: 3 tokens in ", " tokens/s",
                            "moe_ffn ", "gather_mm          q k^T", "gather_mm          p v",
@@ -69,8 +69,8 @@ TEST(Generate, ReportsSpeedAndOperations) {
 
 // Greedy text is what the reference finds likeliest, as long as float32 can tell.
 TEST(Generate, FollowsTheLikeliestToken) {
-  const TinyModel tiny(kNumbers, 3);
-  const Outcome o = run(tiny, generate(tiny, "--prompt '3, 14 15' --max-tokens 12"));
+  const RandomModel drawn(kNumbers, 3);
+  const Outcome o = run(drawn, generate(drawn, "--prompt '3, 14 15' --max-tokens 12"));
   ASSERT_EQ(o.status, 0) << o.err;
   std::vector<int32_t> tokens;
   std::istringstream words(o.out);
@@ -78,7 +78,7 @@ TEST(Generate, FollowsTheLikeliestToken) {
   ASSERT_EQ(tokens.size(), 15u) << o.out;
   EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3),
             (std::vector<int32_t>{3, 14, 15}));
-  const Judgement judgement = judge(tiny, tokens);
+  const Judgement judgement = judge(drawn, tokens);
   int compared = 0;
   for (size_t i = 2; i + 1 < tokens.size(); ++i, ++compared) {
     const double* row = judgement.exact.data() + i * 96;
@@ -90,18 +90,18 @@ TEST(Generate, FollowsTheLikeliestToken) {
 }
 
 TEST(Generate, StopsWhereTheContextEnds) {
-  const TinyModel tiny(kBytes, 4);
-  const Outcome o = run(tiny, generate(tiny, "--prompt 0123456789 --max-tokens 1000"));
+  const RandomModel drawn(kBytes, 4);
+  const Outcome o = run(drawn, generate(drawn, "--prompt 0123456789 --max-tokens 1000"));
   ASSERT_EQ(o.status, 0);
   EXPECT_EQ(o.out.size(), 48u + 1);
   EXPECT_NE(o.err.find("context of 48 tokens"), std::string::npos) << o.err;
 }
 
 TEST(Generate, RefusesWithASentence) {
-  const TinyModel bytes(kBytes, 5), numbers(kNumbers, 6);
-  const auto refused = [](const TinyModel& tiny, const std::string& arguments,
+  const RandomModel bytes(kBytes, 5), numbers(kNumbers, 6);
+  const auto refused = [](const RandomModel& drawn, const std::string& arguments,
                           std::vector<const char*> parts) {
-    const Outcome o = run(tiny, arguments);
+    const Outcome o = run(drawn, arguments);
     EXPECT_NE(o.status, 0) << arguments;
     EXPECT_EQ(o.out, "");
     for (const char* part : parts) {
@@ -120,19 +120,19 @@ TEST(Generate, RefusesWithASentence) {
   // Another architecture, another activation: what came, and what is supported.
   for (const auto& [from, to, supported] : std::vector<std::array<const char*, 3>>{
            {"olmoe", "llama", "qwen3_moe"}, {"silu", "gelu", "silu"}}) {
-    const TinyModel tiny(kBytes, 7);
-    std::ifstream in(tiny.folder() / "config.json");
+    const RandomModel drawn(kBytes, 7);
+    std::ifstream in(drawn.folder() / "config.json");
     std::string config{std::istreambuf_iterator<char>(in), {}};
     config.replace(config.find(from), std::string(from).size(), to);
-    std::ofstream(tiny.folder() / "config.json") << config;
-    refused(tiny, generate(tiny, "--prompt a"), {"config.json", to, supported});
+    std::ofstream(drawn.folder() / "config.json") << config;
+    refused(drawn, generate(drawn, "--prompt a"), {"config.json", to, supported});
   }
 }
 
 TEST(Eval, IsTheEntropyByTheReference) {
-  const TinyModel tiny(kBytes, 8);
+  const RandomModel drawn(kBytes, 8);
   const std::string text = "Now it came to pass in the days when the judges ruled.";
-  std::ofstream(tiny.folder() / "text") << text;
+  std::ofstream(drawn.folder() / "text") << text;
   for (const size_t context : {size_t{16}, size_t{48}}) {
     double bits = 0, tolerance = 0;
     for (size_t first = 0; first + 1 < text.size(); first += context) {
@@ -141,7 +141,7 @@ TEST(Eval, IsTheEntropyByTheReference) {
       for (size_t i = 0; i < inputs; ++i) {
         tokens.push_back(static_cast<unsigned char>(text[first + i]));
       }
-      const Judgement judgement = judge(tiny, tokens);
+      const Judgement judgement = judge(drawn, tokens);
       tolerance = std::max(tolerance, judgement.tolerance);
       for (size_t i = 0; i < inputs; ++i) {
         const double* row = judgement.exact.data() + i * 256;
@@ -152,8 +152,8 @@ TEST(Eval, IsTheEntropyByTheReference) {
     }
     bits /= static_cast<double>(text.size() - 1);
     const Outcome o =
-        run(tiny, "eval --model " + tiny.folder().string() + " --text " +
-                      (tiny.folder() / "text").string() + (context == 16 ? " --context 16" : ""));
+        run(drawn, "eval --model " + drawn.folder().string() + " --text " +
+                       (drawn.folder() / "text").string() + (context == 16 ? " --context 16" : ""));
     ASSERT_EQ(o.status, 0) << o.err;
     // The sum of two logits' errors, in bits, and what five printed digits leave out.
     EXPECT_NEAR(std::stod(o.out), bits, 2 * tolerance / std::log(2) + 0.5e-5) << o.out;
@@ -164,16 +164,16 @@ TEST(Eval, IsTheEntropyByTheReference) {
 }
 
 TEST(Eval, RefusesWithASentence) {
-  const TinyModel tiny(kBytes, 9);
-  std::ofstream(tiny.folder() / "short") << "a";
-  const std::string model = "eval --model " + tiny.folder().string() + " --text ";
-  Outcome o = run(tiny, model + (tiny.folder() / "short").string());
+  const RandomModel drawn(kBytes, 9);
+  std::ofstream(drawn.folder() / "short") << "a";
+  const std::string model = "eval --model " + drawn.folder().string() + " --text ";
+  Outcome o = run(drawn, model + (drawn.folder() / "short").string());
   EXPECT_EQ(o.status, 1);
   EXPECT_NE(o.err.find("at least two tokens"), std::string::npos) << o.err;
-  o = run(tiny, model + "/nowhere");
+  o = run(drawn, model + "/nowhere");
   EXPECT_EQ(o.status, 1);
   EXPECT_NE(o.err.find("/nowhere"), std::string::npos) << o.err;
-  o = run(tiny, model + (tiny.folder() / "config.json").string() + " --context 49");
+  o = run(drawn, model + (drawn.folder() / "config.json").string() + " --context 49");
   EXPECT_EQ(o.status, 1);
   EXPECT_NE(o.err.find("at most the model's 48"), std::string::npos) << o.err;
 }

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <string>
 
-#include "model/tiny_model.h"
+#include "model/random_model.h"
 
 namespace moeblas::test {
 namespace {
 
 // Bytes that a run of `tokens` may hold at once beside the file: keys and values, and what one
 // layer makes of the tokens, every intermediate result counted as if none were freed.
-int64_t activation_bytes(const TinyConfig& c, int64_t tokens) {
+int64_t activation_bytes(const RandomConfig& c, int64_t tokens) {
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   const int64_t layers = static_cast<int64_t>(c.sparse.size());
   const int64_t cache = layers * 2 * kv * tokens;
@@ -37,7 +37,7 @@ TEST(Memory, IsTheFileAndTheActivations) {
   constexpr int64_t kProgram = 4 << 20;
   constexpr int64_t kTokens = 16;
   for (const bool quantized : {true, false}) {
-    TinyConfig config{.hidden = 512, .heads = 32, .experts = 48, .top_k = 8, .expert_size = 512};
+    RandomConfig config{.hidden = 512, .heads = 32, .experts = 48, .top_k = 8, .expert_size = 512};
     config.keep_values = false;
     config.sparse = {true};
     if (quantized) {
@@ -47,12 +47,12 @@ TEST(Memory, IsTheFileAndTheActivations) {
       config.layout = ExpertLayout::separate;
       config.keep_values = true;
     }
-    const TinyModel tiny(config, 3);
-    const auto file = static_cast<int64_t>(tiny.file_bytes());
+    const RandomModel drawn(config, 3);
+    const auto file = static_cast<int64_t>(drawn.file_bytes());
     // A copy of the weights would show, however they were copied.
     ASSERT_GT(file, 4 * kProgram);
     const int64_t most = file + activation_bytes(config, kTokens) + kProgram;
-    const int64_t peak = peak_beyond_start(tiny.folder(), kTokens);
+    const int64_t peak = peak_beyond_start(drawn.folder(), kTokens);
     EXPECT_LE(peak, most) << "file " << file << ", activations "
                           << activation_bytes(config, kTokens);
     EXPECT_GT(peak, 0);

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "model/random_model.h"
 #include "model/reference_model.h"
-#include "model/tiny_model.h"
 #include "moe_model/model.h"
 #include "moeblas/kernels.h"
 #include "support/execute.h"
@@ -17,7 +17,7 @@ constexpr QuantSpec kAffine4{Mode::affine, 4, 32};
 // The variants between them have everything that a config may say.
 struct Variant {
   const char* name;
-  TinyConfig config;
+  RandomConfig config;
 };
 const Variant kVariants[] = {
     {"olmoe, affine", {.format = kAffine4}},
@@ -90,9 +90,9 @@ struct Loaded {
 };
 
 // Logits (tokens, vocab), read in passes of these lengths in turn.
-std::vector<float> logits(const TinyModel& tiny, std::span<const int32_t> tokens,
+std::vector<float> logits(const RandomModel& drawn, std::span<const int32_t> tokens,
                           std::vector<size_t> passes, int64_t capacity = 0) {
-  Loaded loaded(tiny.folder());
+  Loaded loaded(drawn.folder());
   examples::KvCache cache(loaded.model.config(),
                           capacity > 0 ? capacity : static_cast<int64_t>(tokens.size()));
   std::vector<float> all;
@@ -120,12 +120,12 @@ TEST(Model, LogitsAreThoseOfTheReference) {
   uint64_t seed = 1;
   for (const Variant& variant : kVariants) {
     SCOPED_TRACE(variant.name);
-    const TinyModel tiny(variant.config, seed);
+    const RandomModel drawn(variant.config, seed);
     const auto tokens = draw_tokens(19, variant.config.vocab, ++seed);
-    const Judgement judgement = judge(tiny, tokens);
+    const Judgement judgement = judge(drawn, tokens);
     // The case can tell right from wrong.
     ASSERT_LT(judgement.tolerance * 1000, judgement.spread);
-    const double error = largest_error(logits(tiny, tokens, {tokens.size()}), judgement.exact);
+    const double error = largest_error(logits(drawn, tokens, {tokens.size()}), judgement.exact);
     EXPECT_LE(error, judgement.tolerance);
     RecordProperty(variant.name, std::to_string(error / judgement.tolerance));
   }
@@ -136,23 +136,23 @@ TEST(Model, TheCacheChangesNothing) {
   uint64_t seed = 101;
   for (const Variant& variant : kVariants) {
     SCOPED_TRACE(variant.name);
-    const TinyModel tiny(variant.config, seed);
+    const RandomModel drawn(variant.config, seed);
     const auto tokens = draw_tokens(13, variant.config.vocab, ++seed);
-    const Judgement judgement = judge(tiny, tokens);
+    const Judgement judgement = judge(drawn, tokens);
     ASSERT_LT(judgement.tolerance * 1000, judgement.spread);
-    EXPECT_LE(largest_error(logits(tiny, tokens, {1}), judgement.exact), judgement.tolerance);
-    EXPECT_LE(largest_error(logits(tiny, tokens, {3, 1, 5}, 40), judgement.exact),
+    EXPECT_LE(largest_error(logits(drawn, tokens, {1}), judgement.exact), judgement.tolerance);
+    EXPECT_LE(largest_error(logits(drawn, tokens, {3, 1, 5}, 40), judgement.exact),
               judgement.tolerance);
   }
 }
 
 TEST(Model, OneCacheServesTextAfterText) {
-  const TinyModel tiny(kVariants[0].config, 7);
-  Loaded loaded(tiny.folder());
+  const RandomModel drawn(kVariants[0].config, 7);
+  Loaded loaded(drawn.folder());
   examples::KvCache cache(loaded.model.config(), 12);
   for (uint64_t text = 0; text < 3; ++text) {
     const auto tokens = draw_tokens(12 - static_cast<int64_t>(text) * 3, 256, text);
-    const Judgement judgement = judge(tiny, tokens);
+    const Judgement judgement = judge(drawn, tokens);
     cache.length = 0;
     const examples::Matrix got = loaded.model.forward(tokens, cache);
     EXPECT_LE(largest_error(got.data, judgement.exact), judgement.tolerance);
@@ -168,10 +168,10 @@ TEST(Model, OneCacheServesTextAfterText) {
 }
 
 TEST(Model, LongTextsAreReadInPasses) {
-  TinyConfig config = kVariants[0].config;
+  RandomConfig config = kVariants[0].config;
   config.context = 400;
-  const TinyModel tiny(config, 8);
-  Loaded loaded(tiny.folder());
+  const RandomModel drawn(config, 8);
+  Loaded loaded(drawn.folder());
   const auto tokens = draw_tokens(300, 256, 9);
   examples::KvCache cache(loaded.model.config(), 300);
   std::vector<float> all;
@@ -181,18 +181,18 @@ TEST(Model, LongTextsAreReadInPasses) {
     all.insert(all.end(), some.data.begin(), some.data.end());
   });
   EXPECT_EQ(starts, (std::vector<size_t>{0, 128, 256}));
-  const Judgement judgement = judge(tiny, tokens);
+  const Judgement judgement = judge(drawn, tokens);
   EXPECT_LE(largest_error(all, judgement.exact), judgement.tolerance);
 }
 
 TEST(Model, ThreadsChangeNoBit) {
   for (const Variant& variant : kVariants) {
     SCOPED_TRACE(variant.name);
-    const TinyModel tiny(variant.config, 21);
+    const RandomModel drawn(variant.config, 21);
     const auto tokens = draw_tokens(9, variant.config.vocab, 22);
     std::vector<std::vector<float>> results;
     for (const int threads : {1, 2, 5}) {
-      with_threads(threads, [&] { results.push_back(logits(tiny, tokens, {6, 1})); });
+      with_threads(threads, [&] { results.push_back(logits(drawn, tokens, {6, 1})); });
     }
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
@@ -200,8 +200,8 @@ TEST(Model, ThreadsChangeNoBit) {
 }
 
 TEST(Model, EveryProductIsAnOperation) {
-  const TinyModel tiny(kVariants[0].config, 31);
-  Loaded loaded(tiny.folder());
+  const RandomModel drawn(kVariants[0].config, 31);
+  Loaded loaded(drawn.folder());
   examples::KvCache cache(loaded.model.config(), 8);
   loaded.model.forward(draw_tokens(5, 256, 1), cache);
   loaded.model.forward(draw_tokens(1, 256, 2), cache);
@@ -238,8 +238,8 @@ std::string message_of(Call&& call) {
 }
 
 TEST(Model, RefusesWhatItCannotRead) {
-  const TinyModel tiny(kVariants[0].config, 41);
-  Loaded loaded(tiny.folder());
+  const RandomModel drawn(kVariants[0].config, 41);
+  Loaded loaded(drawn.folder());
   examples::KvCache cache(loaded.model.config(), 4);
   const auto forward = [&](std::vector<int32_t> tokens) {
     return message_of([&] { loaded.model.forward(tokens, cache); });
@@ -253,11 +253,11 @@ TEST(Model, RefusesWhatItCannotRead) {
 }
 
 TEST(Model, NamesWhatACheckpointLacks) {
-  TinyConfig config = kVariants[2].config;
+  RandomConfig config = kVariants[2].config;
   config.two_files = true;
-  const TinyModel tiny(config, 51);
-  std::filesystem::remove(tiny.folder() / "model-00002-of-00002.safetensors");
-  const std::string message = message_of([&] { Loaded loaded(tiny.folder()); });
+  const RandomModel drawn(config, 51);
+  std::filesystem::remove(drawn.folder() / "model-00002-of-00002.safetensors");
+  const std::string message = message_of([&] { Loaded loaded(drawn.folder()); });
   EXPECT_NE(message.find("is missing"), std::string::npos) << message;
   EXPECT_NE(message.find("model.layers.0."), std::string::npos) << message;
 }

@@ -12,7 +12,7 @@ using Row = std::vector<double>;
 
 class Reference {
  public:
-  Reference(const TinyModel& model, double noise, Random random)
+  Reference(const RandomModel& model, double noise, Random random)
       : model_(model), c_(model.config()), noise_(noise), random_(random) {}
 
   Row logits(std::span<const int32_t> tokens) {
@@ -174,20 +174,20 @@ class Reference {
     return y;
   }
 
-  const TinyModel& model_;
-  const TinyConfig& c_;
+  const RandomModel& model_;
+  const RandomConfig& c_;
   const double noise_;
   Random random_;
 };
 
 }  // namespace
 
-std::vector<double> reference_logits(const TinyModel& model, std::span<const int32_t> tokens,
+std::vector<double> reference_logits(const RandomModel& model, std::span<const int32_t> tokens,
                                      double noise, Random random) {
   return Reference(model, noise, random).logits(tokens);
 }
 
-Judgement judge(const TinyModel& model, std::span<const int32_t> tokens) {
+Judgement judge(const RandomModel& model, std::span<const int32_t> tokens) {
   constexpr int kRuns = 4;
   Judgement j;
   j.exact = reference_logits(model, tokens);

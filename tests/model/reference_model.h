@@ -1,5 +1,5 @@
-// The language models of tiny_model.h a second time, from their description, in float64: no cache,
-// no blocks, no line of the model under test.
+// The language models of random_model.h a second time, from their description, in float64: no
+// cache, no blocks, no line of the model under test.
 //
 // How far float32 may lie from it follows from the computation itself, by Monte Carlo arithmetic:
 // the same forward pass is repeated with every intermediate result moved at random by up to twice
@@ -11,13 +11,13 @@
 #include <span>
 #include <vector>
 
-#include "model/tiny_model.h"
+#include "model/random_model.h"
 
 namespace moeblas::test {
 
 // Logits (tokens, vocab) of the token that follows each of `tokens`. noise: the relative error of
 // each intermediate result, drawn from `random`.
-std::vector<double> reference_logits(const TinyModel& model, std::span<const int32_t> tokens,
+std::vector<double> reference_logits(const RandomModel& model, std::span<const int32_t> tokens,
                                      double noise = 0, Random random = Random(0));
 
 struct Judgement {
@@ -25,6 +25,6 @@ struct Judgement {
   double tolerance = 0;       // eight standard deviations of what float32 moves a logit by
   double spread = 0;          // standard deviation of the logits: what a wrong result is off by
 };
-Judgement judge(const TinyModel& model, std::span<const int32_t> tokens);
+Judgement judge(const RandomModel& model, std::span<const int32_t> tokens);
 
 }  // namespace moeblas::test

@@ -22,7 +22,7 @@ enum class ExpertLayout {
   separate,  // mlp.experts.E.P.weight (N, K)
 };
 
-struct TinyConfig {
+struct RandomConfig {
   Family family = Family::olmoe;
   std::optional<QuantSpec> format{};       // none: floats
   std::optional<QuantSpec> head_format{};  // of embedding and head, where it is another one
@@ -41,15 +41,15 @@ struct TinyConfig {
   bool keep_values = true;  // for the reference; a large model may do without
 };
 
-class TinyModel {
+class RandomModel {
  public:
   // Draws the weights and writes the folder, which goes with the object.
-  TinyModel(const TinyConfig& config, uint64_t seed);
-  ~TinyModel();
-  TinyModel(const TinyModel&) = delete;
-  TinyModel& operator=(const TinyModel&) = delete;
+  RandomModel(const RandomConfig& config, uint64_t seed);
+  ~RandomModel();
+  RandomModel(const RandomModel&) = delete;
+  RandomModel& operator=(const RandomModel&) = delete;
 
-  const TinyConfig& config() const { return config_; }
+  const RandomConfig& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
   // The values of PATH.weight or PATH.bias, row-major; of an expert, PATH is
   // model.layers.L.mlp.experts.E.P, whatever the layout.
@@ -75,7 +75,7 @@ class TinyModel {
   void write_config() const;
   void write_weights() const;
 
-  TinyConfig config_;
+  RandomConfig config_;
   Random random_;
   std::filesystem::path folder_;
   std::map<std::string, Stored> stored_;

@@ -1,4 +1,4 @@
-#include "model/tiny_model.h"
+#include "model/random_model.h"
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 
 namespace moeblas::test {
 
-struct TinyModel::Coded {
+struct RandomModel::Coded {
   std::optional<QuantSpec> format;
   int64_t n, k;
   Stored weight, scales, biases;
@@ -32,11 +32,12 @@ nlohmann::json quantization(const QuantSpec& spec) {
 
 }  // namespace
 
-TinyModel::TinyModel(const TinyConfig& config, uint64_t seed) : config_(config), random_(seed) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "moeblas-tiny-XXXXXX").string();
+RandomModel::RandomModel(const RandomConfig& config, uint64_t seed)
+    : config_(config), random_(seed) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "moeblas-drawn-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp fails");
   folder_ = pattern;
-  const TinyConfig& c = config_;
+  const RandomConfig& c = config_;
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   const bool each_head = c.family == Family::qwen3_moe;
   const auto head_format = c.head_format ? c.head_format : c.format;
@@ -67,12 +68,12 @@ TinyModel::TinyModel(const TinyConfig& config, uint64_t seed) : config_(config),
   write_weights();
 }
 
-TinyModel::~TinyModel() {
+RandomModel::~RandomModel() {
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
 
-void TinyModel::vector(const std::string& name, int64_t size, double middle, double spread) {
+void RandomModel::vector(const std::string& name, int64_t size, double middle, double spread) {
   Stored s{config_.dtype, {size}, room(config_.dtype, size)};
   std::vector<double>& values = values_[name];
   for (int64_t i = 0; i < size; ++i) {
@@ -83,8 +84,9 @@ void TinyModel::vector(const std::string& name, int64_t size, double middle, dou
 }
 
 // Values of a standard deviation of about scale / sqrt(k).
-TinyModel::Coded TinyModel::draw(const std::string& module, const std::optional<QuantSpec>& format,
-                                 int64_t n, int64_t k, double scale) {
+RandomModel::Coded RandomModel::draw(const std::string& module,
+                                     const std::optional<QuantSpec>& format, int64_t n, int64_t k,
+                                     double scale) {
   const double deviation = scale / std::sqrt(static_cast<double>(k));
   std::vector<double>& values = values_[module + ".weight"];
   Coded m{format, n, k, {}, {}, {}};
@@ -138,7 +140,8 @@ TinyModel::Coded TinyModel::draw(const std::string& module, const std::optional<
   return m;
 }
 
-void TinyModel::store(const std::string& module, const std::vector<Coded>& matrices, bool stacked) {
+void RandomModel::store(const std::string& module, const std::vector<Coded>& matrices,
+                        bool stacked) {
   const auto join = [&](const char* part, Stored Coded::* member) {
     Stored all = matrices[0].*member;
     for (size_t i = 1; i < matrices.size(); ++i) {
@@ -153,25 +156,25 @@ void TinyModel::store(const std::string& module, const std::vector<Coded>& matri
   join(".biases", &Coded::biases);
 }
 
-void TinyModel::linear(const std::string& module, const std::optional<QuantSpec>& format, int64_t n,
-                       int64_t k, bool bias, double scale) {
+void RandomModel::linear(const std::string& module, const std::optional<QuantSpec>& format,
+                         int64_t n, int64_t k, bool bias, double scale) {
   store(module, {draw(module, format, n, k, scale)}, false);
   if (bias) vector(module + ".bias", n, 0, 0.3);
 }
 
-void TinyModel::experts(const std::string& mlp) {
-  const TinyConfig& c = config_;
-  std::map<std::string, std::vector<Coded>> drawn;
+void RandomModel::experts(const std::string& mlp) {
+  const RandomConfig& c = config_;
+  std::map<std::string, std::vector<Coded>> coded;
   for (const std::string projection : kProjections) {
     const bool down = projection == "down_proj";
     for (int64_t e = 0; e < c.experts; ++e) {
       const std::string module = mlp + "experts." + std::to_string(e) + "." + projection;
       const int64_t n = down ? c.hidden : c.expert_size, k = down ? c.expert_size : c.hidden;
-      drawn[projection].push_back(draw(module, c.format, n, k, projection == "up_proj" ? 1 : 2));
-      if (c.layout == ExpertLayout::separate) store(module, {drawn[projection].back()}, false);
+      coded[projection].push_back(draw(module, c.format, n, k, projection == "up_proj" ? 1 : 2));
+      if (c.layout == ExpertLayout::separate) store(module, {coded[projection].back()}, false);
     }
     if (c.layout == ExpertLayout::stacked) {
-      store(mlp + "switch_mlp." + projection, drawn[projection], true);
+      store(mlp + "switch_mlp." + projection, coded[projection], true);
     }
   }
   if (c.layout != ExpertLayout::joint) return;
@@ -181,16 +184,16 @@ void TinyModel::experts(const std::string& mlp) {
   Stored joint{c.dtype, {c.experts, 2 * c.expert_size, c.hidden}, {}};
   Stored down{c.dtype, {c.experts, c.hidden, c.expert_size}, {}};
   for (size_t e = 0; e < static_cast<size_t>(c.experts); ++e) {
-    append(joint, drawn["gate_proj"][e].weight);
-    append(joint, drawn["up_proj"][e].weight);
-    append(down, drawn["down_proj"][e].weight);
+    append(joint, coded["gate_proj"][e].weight);
+    append(joint, coded["up_proj"][e].weight);
+    append(down, coded["down_proj"][e].weight);
   }
   stored_[mlp + "experts.gate_up_proj"] = std::move(joint);
   stored_[mlp + "experts.down_proj"] = std::move(down);
 }
 
-void TinyModel::write_config() const {
-  const TinyConfig& c = config_;
+void RandomModel::write_config() const {
+  const RandomConfig& c = config_;
   const bool olmoe = c.family == Family::olmoe;
   nlohmann::json json = {
       {"architectures", {olmoe ? "OlmoeForCausalLM" : "Qwen3MoeForCausalLM"}},
@@ -234,7 +237,7 @@ void TinyModel::write_config() const {
   std::ofstream(folder_ / "config.json") << json.dump(2);
 }
 
-void TinyModel::write_weights() const {
+void RandomModel::write_weights() const {
   const size_t files = config_.two_files ? 2 : 1;
   std::vector<std::vector<checkpoint::Declared>> declared(files);
   size_t turn = 0;
@@ -251,7 +254,7 @@ void TinyModel::write_weights() const {
   }
 }
 
-uint64_t TinyModel::file_bytes() const {
+uint64_t RandomModel::file_bytes() const {
   uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     bytes += entry.file_size();
