@@ -21,13 +21,28 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr StoredType kTypes[] = {
-    {"F32", 32, DType::f32},      {"F16", 16, DType::f16},      {"BF16", 16, DType::bf16},
-    {"F64", 64, DType::f64},      {"I8", 8, DType::i8},         {"I16", 16, DType::i16},
-    {"I32", 32, DType::i32},      {"I64", 64, DType::i64},      {"U8", 8, DType::u8},
-    {"U16", 16, DType::u16},      {"U32", 32, DType::u32},      {"U64", 64, DType::u64},
-    {"BOOL", 8, DType::boolean},  {"C64", 64, DType::other},    {"F8_E4M3", 8, DType::other},
-    {"F8_E5M2", 8, DType::other}, {"F8_E8M0", 8, DType::other}, {"F6_E2M3", 6, DType::other},
-    {"F6_E3M2", 6, DType::other}, {"F4", 4, DType::other},
+    {"F32", 32, DType::f32},
+    {"F16", 16, DType::f16},
+    {"BF16", 16, DType::bf16},
+    {"F64", 64, DType::f64},
+    {"I8", 8, DType::i8},
+    {"I16", 16, DType::i16},
+    {"I32", 32, DType::i32},
+    {"I64", 64, DType::i64},
+    {"U8", 8, DType::u8},
+    {"U16", 16, DType::u16},
+    {"U32", 32, DType::u32},
+    {"U64", 64, DType::u64},
+    {"BOOL", 8, DType::boolean},
+    {"C64", 64, DType::other},
+    {"F8_E4M3", 8, DType::other},
+    {"F8_E5M2", 8, DType::other},
+    {"F8_E8M0", 8, DType::other},
+    {"F6_E2M3", 6, DType::other},
+    {"F6_E3M2", 6, DType::other},
+    {"F4", 4, DType::other},
+    {"F8_E4M3FNUZ", 8, DType::other},
+    {"F8_E5M2FNUZ", 8, DType::other},
 };
 
 constexpr uint64_t kLengthBytes = 8;
@@ -133,7 +148,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     at_ = at_ == At::file ? At::end : At::file;
     return true;
   }
-  bool null() override { return unexpected("null"); }
+  bool null() override {
+    // What MLX writes where it was given no metadata.
+    if (at_ != At::file_value || !in_metadata_) return unexpected("null");
+    at_ = At::file;
+    return true;
+  }
   bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(int64_t value) override {
     return unexpected("the negative number " + std::to_string(value));

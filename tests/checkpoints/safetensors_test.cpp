@@ -72,6 +72,12 @@ TEST(Safetensors, ViewsLeadIntoTheFileWhereItIsAligned) {
   EXPECT_EQ(shifted.view(*shifted.find("scales")).data, scales.data) << "copied once";
 }
 
+TEST(Safetensors, MetadataMayBeNull) {
+  EXPECT_EQ(parse_error(with_header(R"({"__metadata__":null})")), "");
+  EXPECT_EQ(parse_error(with_header(R"({"__metadata__":{"a":null}})")),
+            "f: __metadata__: \"a\" is null, expected a string");
+}
+
 TEST(Safetensors, ListsTypesThatNoOperationReads) {
   const Aligned memory(entry(R"("dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8])"));
   const auto file = Safetensors::parse("f", memory.span());
@@ -130,7 +136,7 @@ TEST(Safetensors, RefusesWhatBreaksTheFormat) {
       {entry(R"("dtype":"Q4","shape":[1],"data_offsets":[0,8])"),
        "t: dtype is \"Q4\", known are F32 F16 BF16 F64 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64 "
        "F8_E4M3 "
-       "F8_E5M2 F8_E8M0 F6_E2M3 F6_E3M2 F4"},
+       "F8_E5M2 F8_E8M0 F6_E2M3 F6_E3M2 F4 F8_E4M3FNUZ F8_E5M2FNUZ"},
       {entry(R"("dtype":64,"shape":[1],"data_offsets":[0,8])"),
        "t: dtype is a number, expected a string"},
       {entry(R"("dtype":"I64","shape":1,"data_offsets":[0,8])"),
