@@ -19,8 +19,11 @@
  *   - Outputs have unit stride in the last dimension, other strides free, and overlap no input.
  *   - Data pointers are aligned to their element type; nothing more is asked for, no padding
  * either.
- *   - Sizes of 0 are valid: the arguments are checked, an empty output is left alone, K = 0 gives
- * 0.
+ *   - Sizes of 0 are valid: the arguments are checked, the name of a forced kernel too, an empty
+ *     output is left alone, K = 0 gives 0.
+ *   - Structs begin with their size, struct_size: fields that an older caller does not know keep
+ *     their defaults, fields that an older library does not know must be 0. The *_INIT macros set
+ *     size and defaults; {sizeof q} does for moeblas_query.
  *   - Thread safety: every function may be called from any thread at any time, except where it says
  *     otherwise. Results do not depend on the number of threads, bit for bit.
  *   - A CPU call has finished when it returns. On a device with streams the call is enqueued on

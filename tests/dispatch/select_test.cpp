@@ -107,13 +107,6 @@ TEST(Select, ForcedRowThatRejectsIsUnsupportedWithItsReason) {
   EXPECT_EQ(thrown([] { winner(matmul(kAffine4), 0, "row_a"); }).status, MOEBLAS_UNSUPPORTED);
 }
 
-TEST(Select, ForcedNameThatTheTableDoesNotHold) {
-  const auto [status, message] = thrown([] { winner(matmul(kAffine4), 0, "row_z"); });
-  EXPECT_EQ(status, MOEBLAS_INVALID_ARGUMENT);
-  EXPECT_EQ(message.rfind("[some_op] ", 0), 0u) << message;
-  EXPECT_NE(message.find("row_z"), std::string::npos) << message;
-}
-
 TEST(Select, NoRowTakesItListsEveryReason) {
   const auto [status, message] =
       thrown([] { select(kTable.first(3), matmul(kAffine3, DType::f16, 40), 0, nullptr); });

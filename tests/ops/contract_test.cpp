@@ -69,16 +69,19 @@ TEST(DenseWeights, HaveNothingButTheirFloats) {
   EXPECT_EQ(message({.spec = {Mode::dense}, .codes = codes.view}),
             "[quantized_matmul] w has dtype uint32, expected float32, float16 or bfloat16 for mode "
             "dense");
-  const std::string none =
-      "[quantized_matmul] w is of mode dense with scales, biases or tensor_scale, expected none";
-  Quantized q{.spec = {Mode::dense}, .codes = w.view, .scales = w.view};
-  EXPECT_EQ(message(q), none);
-  q = {.spec = {Mode::dense}, .codes = w.view};
+  const Quantized dense{.spec = {Mode::dense}, .codes = w.view};
+  Quantized q = dense;
+  q.scales = w.view;
+  EXPECT_EQ(message(q), "[quantized_matmul] scales is given, expected none for mode dense");
+  q = dense;
   q.host_tensor_scale = 1.0f;
-  EXPECT_EQ(message(q), none);
-  q.host_tensor_scale.reset();
+  EXPECT_EQ(message(q), "[quantized_matmul] tensor_scale is given, expected none for mode dense");
+  q = dense;
+  q.spec.bits = 16;
+  EXPECT_EQ(message(q), "[quantized_matmul] bits is set, expected 0 for mode dense");
+  q = dense;
   q.scale_layout = ScaleLayout::swizzled_128x4;
-  EXPECT_EQ(message(q), "[quantized_matmul] scale_layout is 1, expected 0 (rows) for mode dense");
+  EXPECT_EQ(message(q), "[quantized_matmul] scale_layout is set, expected 0 for mode dense");
   // Quantization itself knows no such mode.
   EXPECT_THROW(dequantize({.spec = {Mode::dense}, .codes = w.view}, out.view), Error);
 }
