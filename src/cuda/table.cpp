@@ -53,7 +53,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    Summary{"few rows per matrix; pairs sorted by matrix, a simdgroup per four outputs, codes used as they are"}},
   {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
-   Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},
+   Summary{"any product; pairs sorted by matrix, tiles of 64 x 128 decoded to float32 in shared memory"}},
 };
 
 constexpr Row<QuantizeProblem> kQuantize[] = {

@@ -75,7 +75,9 @@ TEST(Hostile, EveryBitOfAFile) {
     uint64_t header = 0;
     std::memcpy(&header, bytes.data(), sizeof(header));
     Outcomes files, models;
-    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    // Bits of the data change no decision: one model's are enough.
+    const size_t end = tiny.spec ? header + 8 : bytes.size();
+    for (size_t bit = 0; bit < end * 8; ++bit) {
       const auto flip = static_cast<char>(1 << (bit % 8));
       bytes[bit / 8] ^= flip;
       const Aligned memory(bytes);

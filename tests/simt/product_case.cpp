@@ -123,7 +123,7 @@ void Product::make_operand(const Shape& shape, bool weights) {
   }
   Shape codes = shape;
   codes[last] = shape[last] * c_.spec.bits / 8;
-  const bool words = !c_.strided;
+  const bool words = !c_.strided || c_.kernel == Kernel::qmv;
   if (words) codes[last] /= 4;
   values = bytes(words ? DType::u32 : DType::u8, codes, c_.strided);
   each(values.view, [&](int64_t, int64_t at) {

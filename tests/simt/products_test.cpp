@@ -83,6 +83,12 @@ std::vector<ProductCase> shapes() {
          .k = k});
   add({.op = Op::gather, .spec = affine(4, 64), .x_type = DType::bf16, .t = 2, .n = 67, .k = 576});
   add({.op = Op::gather, .spec = affine(4, 32), .n = 5, .k = 544, .exact = false});
+  // Dense rows along K and along N that may be read by 16 bytes, with tails.
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    add({.op = Op::gather, .spec = kDense, .x_type = type, .n = 130, .k = 72});
+    add({.op = Op::gather, .spec = kDense, .x_type = type, .transpose = false, .n = 136, .k = 37});
+    add({.op = Op::segmented, .x_type = type, .transpose = false, .t = 3, .m = 5, .n = 8, .k = 99});
+  }
   // Batches that broadcast, pair by pair and grouped.
   for (const QuantSpec& spec : {kDense, affine(3, 32), kNvfp4}) {
     add({.op = Op::batched, .spec = spec, .e = 3, .m = 5, .n = 32, .k = 32});
@@ -303,8 +309,16 @@ std::vector<ProductCase> decode() {
   ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
   wide.out_type = DType::f32;
   add(wide);
+  // So many columns that threadgroups make several tiles of them: x staged once, and again for
+  // each.
+  for (int64_t m : {1, 2})
+    add({.op = Op::quantized_matmul, .spec = kMxfp4, .m = m, .n = 16 * 768 + 3, .k = 1056});
   for (emu::Schedule schedule :
        {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    ProductCase many{
+        .op = Op::quantized_matmul, .spec = affine(2, 16), .m = 2, .n = 16 * 768, .k = 1072};
+    many.schedule = schedule;
+    add(many);
     for (const QuantSpec& spec : {kNvfp4, affine(4, 64)}) {
       ProductCase c{
           .spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152, .ids = Ids::bad};
@@ -363,6 +377,39 @@ TEST(SimtProducts, RowsDoNotDependOnEachOther) {
       {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7, .n = 9, .k = 96});
 }
 
+// Codes and scales summed apart overflow, or meet infinity with a zero, where weights do not.
+TEST(SimtProducts, QmvKeepsWhatFactoringSpoils) {
+  const auto expect_as_cpu = [](const QuantSpec& spec, float x, int64_t count, uint8_t scale) {
+    const Product product(
+        {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = spec, .n = 9, .k = 128});
+    Array out = product.make_out(), expected = product.make_out();
+    dispatch::MatmulProblem p = product.problem(out);
+    for (int64_t i = 0; i < count; ++i) static_cast<float*>(p.x.values.data)[i] = x;
+    if (scale != 0) {
+      std::fill_n(static_cast<uint8_t*>(p.w.scales.data), 9 * 128 / spec.group_size, scale);
+    }
+    dispatch::MatmulProblem q = product.problem(expected);
+    std::vector<uint8_t> memory(cpu::matmul_portable_workspace(q) + 64);
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    cpu::matmul_portable(q,
+                         {reinterpret_cast<void*>((address + 63) / 64 * 64), memory.size() - 64});
+    EmulatorQueue queue;
+    product.run_on(queue, out, p);
+    for (int64_t i = 0; i < 9; ++i) {
+      if (std::isnan(expected.get(i))) {
+        EXPECT_TRUE(std::isnan(out.get(i))) << i;
+      } else {
+        EXPECT_EQ(out.get(i), expected.get(i)) << i;
+      }
+    }
+  };
+  expect_as_cpu(affine(4, 32), INFINITY, 1, 0);
+  expect_as_cpu(affine(4, 32), INFINITY, 40, 0);
+  expect_as_cpu(kMxfp4, 0x1p125f, 128, 100);  // scales of 2^-27
+  expect_as_cpu(kMxfp8, 0x1p125f, 128, 100);
+  expect_as_cpu(kNvfp4, 0x1p125f, 128, 0x08);  // 2^-6
+}
+
 TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
   const auto reason = [](const ProductCase& c) {
     const Product product(c);
@@ -374,6 +421,15 @@ TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
   EXPECT_EQ(reason({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9}),
             "9 rows of x per matrix of w, more than 8");
   EXPECT_EQ(reason({.spec = affine(4, 32)}), "");
+  const Product product({.spec = affine(4, 32)});
+  Array out = product.make_out();
+  dispatch::MatmulProblem p = product.problem(out);
+  p.w.values.data = static_cast<char*>(p.w.values.data) + 2;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
+            "rows of codes begin at addresses that 4 does not divide");
+  p = product.problem(out);
+  p.k = p.x.values.cols = (int64_t{1} << 30) + 32;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()), "K = 1073741856, more than 1073741824");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
@@ -390,7 +446,7 @@ TEST(SimtProducts, AMissingBarrierIsCaught) {
 
 TEST(SimtProducts, TheColumnsMayOutnumberTheGrid) {
   // 65535 tiles of columns and one more, of K = 1.
-  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 64 + 3, .k = 0})
+  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 128 + 3, .k = 0})
       .check();
 }
 
