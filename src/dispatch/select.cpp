@@ -157,7 +157,8 @@ std::string describe(RowRange rows) {
 
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
-  if (capability < row.arch.least) return Reason::of("needs %s", row.arch.text);
+  if (capability < row.arch.least || capability > row.arch.most)
+    return Reason::of("needs %s", row.arch.text);
   const Formats foreign{required_formats(problem).mask & ~row.formats.mask};
   if (foreign.mask != 0) {
     return Reason::of("%s weights are not among: %s", describe(foreign).c_str(),

@@ -23,7 +23,7 @@ MB_GPU_FN float integer_code(formats::uint64 octet, int i) {
 // The values of four of an octet's codes; which codes these are, `code_at` says: position
 // `4 * quad + i` of the octet holds code code_at(4 * quad + i).
 template <typename F>
-struct CodeValues {
+struct SingleValues {
   static MB_GPU_FN int code_at(int position) { return position; }
   static MB_GPU_FN Quad four(formats::uint64 octet, int quad) {
     Quad v = float4(0.0f);
@@ -36,7 +36,7 @@ struct CodeValues {
 };
 
 template <int Bits>
-struct CodeValues<formats::Affine<Bits>> {
+struct SingleValues<formats::Affine<Bits>> {
   static MB_GPU_FN int code_at(int position) { return position; }
   static MB_GPU_FN Quad four(formats::uint64 octet, int quad) {
     Quad v = float4(0.0f);
@@ -73,12 +73,26 @@ struct PairedValues {
     return float4(float(a.x), float(a.y), float(b.x), float(b.y));
   }
 };
+
+// Which of the two a format takes. (The language has no derived classes.)
+template <typename F>
+struct ValuesOf {
+  typedef SingleValues<F> type;
+};
 template <>
-struct CodeValues<formats::Affine<4>> : PairedValues<IntegerPair> {};
+struct ValuesOf<formats::Affine<4>> {
+  typedef PairedValues<IntegerPair> type;
+};
 template <>
-struct CodeValues<formats::Mxfp4> : PairedValues<E2m1Pair> {};
+struct ValuesOf<formats::Mxfp4> {
+  typedef PairedValues<E2m1Pair> type;
+};
 template <>
-struct CodeValues<formats::Nvfp4> : PairedValues<E2m1Pair> {};
+struct ValuesOf<formats::Nvfp4> {
+  typedef PairedValues<E2m1Pair> type;
+};
+template <typename F>
+using CodeValues = typename ValuesOf<F>::type;
 
 // The values of an octet, in the order of the codes.
 template <typename F>

@@ -15,7 +15,10 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-// Constants of qmv.metal and qmm_tile.h.
+// Constants of gather_qmv_fast.metal, qmv.metal and qmm_tile.h.
+constexpr int64_t kFastK = 512;
+constexpr uint32_t kFastCols = 8;
+constexpr uint32_t kFastThreads = 64;
 constexpr uint32_t kQmvTileRows = 4;
 constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
@@ -42,6 +45,7 @@ struct Names {
           MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")      \
     }                                                                     \
   }
+constexpr const char* kFastNames[] = MB_NAMES_OF("gather_qmv_fast", "affine4");
 constexpr Names kQmvNames = MB_NAMES("qmv");
 constexpr Names kQmmNames = MB_NAMES("qmm");
 constexpr Names kQqmmNames = MB_NAMES("qqmm");
@@ -153,6 +157,7 @@ struct TileSize {
   int64_t enough_k = 0;
 };
 constexpr int64_t kEnoughGroups = 384;
+constexpr TileSize kFastTile = {kQmvTileRows, kFastCols, kFastThreads};
 constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads, 8192};
 constexpr TileSize kQmmTile = {kQmmTileRows, kQmmCols, kThreads};
 
@@ -232,6 +237,28 @@ size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileR
 void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
   launch(p, workspace, kernel_of(kQmvNames, p), kQmvTile, queue);
+}
+
+Reason simt_gather_qmv_fast_reject(const MatmulProblem& p) {
+  if (Reason why = simt_qmv_reject(p)) return why;
+  if (p.w.spec->mode != Mode::affine || p.w.spec->bits != 4) return Reason::of("w is not affine4");
+  const auto number = [](int64_t n) { return static_cast<long long>(n); };
+  if (p.m != 1) return Reason::of("M = %lld, more than one row per pair", number(p.m));
+  if (p.k % kFastK != 0) {
+    return Reason::of("K = %lld is not a multiple of %lld", number(p.k), number(kFastK));
+  }
+  if (p.n % kFastCols != 0) {
+    return Reason::of("N = %lld is not a multiple of %u", number(p.n), kFastCols);
+  }
+  if (p.x.values.col_stride != 1) return Reason::of("x has gaps between its columns");
+  if (alignment_of(p.x.values) < 16) return Reason::of("rows of x are not aligned to 16 bytes");
+  if (alignment_of(p.w.values) < 8) return Reason::of("rows of w are not aligned to 8 bytes");
+  return {};
+}
+
+void simt_gather_qmv_fast(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
+  if (p.empty()) return;
+  launch(p, workspace, kFastNames[static_cast<size_t>(p.dtype())], kFastTile, queue);
 }
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }

@@ -6,7 +6,9 @@
 #include "threads/parallel.h"
 
 #include <pthread.h>
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 #include <cstdlib>
 #include <exception>
@@ -114,8 +116,10 @@ int default_threads() {
     const int n = std::atoi(text);
     if (n > 0) return n;
   }
+#if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
   const unsigned n = std::thread::hardware_concurrency();
   return n > 0 ? static_cast<int>(n) : 1;
 }

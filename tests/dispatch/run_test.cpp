@@ -205,17 +205,17 @@ TEST_F(Run, EmptyProblemLaunchesNothing) {
 
 TEST_F(Run, Devices) {
   MatmulProblem p = matmul(kAffine4);
-  p.device = {MOEBLAS_CUDA, 1};
+  p.device = Device{MOEBLAS_CUDA, 1};
   Thrown t = thrown([&] { run(p); });
   EXPECT_EQ(t.status, MOEBLAS_UNSUPPORTED);
   EXPECT_NE(t.message.find("cuda:1"), std::string::npos) << t.message;
   EXPECT_NE(t.message.find("fake"), std::string::npos)
       << "names what this build has: " << t.message;
-  p.device = {MOEBLAS_CPU, 7};
+  p.device = Device{MOEBLAS_CPU, 7};
   t = thrown([&] { run(p); });
   EXPECT_EQ(t.status, MOEBLAS_UNSUPPORTED);
   EXPECT_NE(t.message.find("it is on fire"), std::string::npos) << t.message;
-  p.device = {77, 3};
+  p.device = Device{77, 3};
   EXPECT_EQ(thrown([&] { run(p); }).status, MOEBLAS_UNSUPPORTED);
   EXPECT_TRUE(launched.empty());
 }
