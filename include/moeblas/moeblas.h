@@ -246,7 +246,10 @@ MOEBLAS_API moeblas_status moeblas_infer_from_fp8(const moeblas_tensor* x, moebl
 
 /* ---- Products ----------------------------------------------------------------------------- */
 /* x, a, b: float32, float16 or bfloat16; the output has x's dtype. Quantized w is (..., N, K) with
- * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. */
+ * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. Where an operation
+ * takes a quantized w it also takes mode MOEBLAS_DENSE: `codes` is then a float tensor of any
+ * strides and of any float dtype, x's or another, whose values count as they are, and nothing else
+ * is set. So a checkpoint's layers run through one call, whether they are quantized or not. */
 
 /* out <- x @ w^T (transpose) or x @ w. x (..., M, K) or (K,); w with two dimensions is shared by
  * all matrices of x; with more, its batch dimensions and x's broadcast (x needs more than two

@@ -86,7 +86,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       if (lane == 0) records_.release(n);
       if (tile.tokens == 0) return;
       for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
-        device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, 8);
+        device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
       }
       const uint32_t first_row = tile.w_row + rank_ * Shape::kRows;
       const uint32_t rows = p_.n > first_row ? min(p_.n - first_row, Shape::kRows) : 0;
@@ -99,7 +99,10 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         if (Weights::kBiases) {
           copy_scales(p_.biases, tile.w, first_row, rows, at, to + Shape::kRows * p_.scale_pitch);
         }
+        // Copies arrive as they end, what was stored with lane 0.
         device::copies_async_arrive(barrier(Block::kScalesFull) + slot * 8);
+        __syncwarp();
+        if (lane == 0) device::barrier_arrive(barrier(Block::kScalesFull) + slot * 8);
       }
     }
   }
@@ -145,9 +148,22 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
           static_cast<int32_t>(kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
       const int32_t bytes = row < rows ? left + shift : 0;
       for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
-        device::copy_async<kUnit>(to + row * p_.scale_pitch + i, from - shift + i,
-                                  max(0, min(bytes - i, kUnit)));
+        const uint32_t at = to + row * p_.scale_pitch + i;
+        if (i < bytes && bytes < i + kUnit) {
+          store_few<kUnit>(at, from - shift + i, bytes - i);
+        } else {
+          device::copy_async<kUnit>(at, from - shift + i, i < bytes);
+        }
       }
+    }
+  }
+  // `count` < kBytes one by one, and zeros: a row's end may be that of all the memory there is.
+  template <int kBytes>
+  __device__ static void store_few(uint32_t to, const uint8_t* from, int32_t count) {
+    using Scale = typename Weights::StoredScale;
+    for (int32_t i = 0; i < kBytes; i += sizeof(Scale)) {
+      const Scale scale = i < count ? __ldg(reinterpret_cast<const Scale*>(from + i)) : Scale{0};
+      Weights::store(to + i, scale);
     }
   }
 };

@@ -39,7 +39,7 @@ class QmmBlock {
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
     init(kCodesFull, Tiles::kCodeSlots, 1);
     init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
-    init(kScalesFull, kScaleSlots, 32);
+    init(kScalesFull, kScaleSlots, 33);
     init(kScalesEmpty, kScaleSlots, kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
     init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);

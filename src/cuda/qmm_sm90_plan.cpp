@@ -48,7 +48,6 @@ int64_t alignment(const Matrices& m) {
 }
 
 // ---- Kernels
-// -----------------------------------------------------------------------------------
 
 struct Kernel {
   const char* name;
@@ -88,7 +87,6 @@ const Kernel& kernel_of(const MatmulProblem& p) {
 }
 
 // ---- How rows are grouped
-// ----------------------------------------------------------------------
 
 // The plan's own tiles are not used.
 constexpr uint32_t kPlanTile = 256;
@@ -208,7 +206,6 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
 }
 
 // ---- Products
-// ----------------------------------------------------------------------------------
 
 TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   const Matrices& w = p.w.values;

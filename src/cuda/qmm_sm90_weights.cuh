@@ -76,7 +76,8 @@ static_assert(is_permutation<NibbleOrder>(), "every value of a block has one pla
 struct Bfloat16Affine4 {
   using Order = NibbleOrder;
   using Bytes = Affine4Bytes;
-  static constexpr uint32_t kScaleBytes = 2;  // of one
+  using StoredScale = uint16_t;
+  static constexpr uint32_t kScaleBytes = sizeof(StoredScale);
   static constexpr bool kBiases = true;
 
   struct Scale {
@@ -86,6 +87,9 @@ struct Bfloat16Affine4 {
     uint16_t half;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(address));
     return half;
+  }
+  static __device__ __forceinline__ void store(uint32_t address, uint16_t half) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
   }
   static __device__ __forceinline__ Scale scale(uint32_t scale, uint32_t bias) {
     uint32_t magic;  // in a register, which the compiler would not do by itself
@@ -106,7 +110,8 @@ struct Bfloat16Affine4 {
 struct Bfloat16Mxfp4 {
   using Order = NibbleOrder;
   using Bytes = Mxfp4Bytes;
-  static constexpr uint32_t kScaleBytes = 1;
+  using StoredScale = uint8_t;
+  static constexpr uint32_t kScaleBytes = sizeof(StoredScale);
   static constexpr bool kBiases = false;
 
   struct Scale {
@@ -116,6 +121,9 @@ struct Bfloat16Mxfp4 {
     uint32_t byte;
     asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address));
     return byte;
+  }
+  static __device__ __forceinline__ void store(uint32_t address, uint8_t byte) {
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(uint32_t{byte}) : "memory");
   }
   // bfloat16 holds all the powers of two.
   static __device__ __forceinline__ Scale scale(uint32_t byte, uint32_t) {

@@ -35,7 +35,15 @@ struct PairOutputs {
 
 MB_GPU_FN void fill_pair(MB_CONST PairParams& p, PairInputs in, PairOutputs to, uint pair) {
   const Pair made = pair_at(p, in, pair);
-  to.pairs[pair] = made;
+  // Member by member: a struct's own assignment knows no address spaces.
+  MB_DEVICE Pair& to_pair = to.pairs[pair];
+  to_pair.w = made.w;
+  to_pair.x = made.x;
+  to_pair.x_scale = made.x_scale;
+  to_pair.out = made.out;
+  to_pair.c = made.c;
+  to_pair.k_begin = made.k_begin;
+  to_pair.k_end = made.k_end;
   if (p.grouped) {
     to.keys[pair] = made.w < 0 ? uint(p.w_count) : uint(made.w);
     to.order[pair] = pair;

@@ -86,6 +86,9 @@ TEST(Select, Extras) {
   p = matmul(kAffine4);
   p.w.scale_layout = ScaleLayout::swizzled_128x4;
   EXPECT_EQ(reason_of_b(p), "does not take swizzled scales");
+  p = matmul({});
+  p.w.values.dtype = DType::bf16;
+  EXPECT_EQ(reason_of_b(p), "takes a dense w of x's dtype only");
 }
 
 TEST(Select, ForcedRow) {

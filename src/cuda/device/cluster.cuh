@@ -42,18 +42,19 @@ __device__ __forceinline__ void copy_box_to_both(uint32_t to, const CUtensorMap*
       : "memory");
 }
 
-// ---- copies of a few bytes, global to shared memory ---------------------------------------------
+// ---- copies of a few bytes, global to shared memory
 
-// kBytes are written, the first `count` of them as they are read, the others as zeros.
+// kBytes as they are read, or zeros without reading.
 template <int kBytes>
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from, int32_t count) {
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool read) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what the instruction copies");
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(count)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(read ? 16 : 0)
                  : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
-                 "r"(count)
+                 "r"(read ? kBytes : 0)
                  : "memory");
   }
 }
