@@ -44,8 +44,8 @@ def must(command, **options):
 
 def table_rows():
     """The names of all rows of all dispatch tables."""
-    tables = (ROOT / "src").glob("*/table.cpp")
-    return {name for path in tables for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
+    sources = [path for kind in ("cpp", "h") for path in (ROOT / "src").glob(f"*/*.{kind}")]
+    return {name for path in sources for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
 
 
 def test_names():

@@ -13,9 +13,9 @@ namespace {
 
 // Why a row does not take a problem that needs what it does not offer; in the order of Extra.
 constexpr const char* kExtraNames[] = {
-    "does not take a packed x",         "does not quantize x on the fly",
-    "does not quantize w on the fly",   "does not take swizzled scales",
-    "has no epilogue (alpha, c, bias)", "writes x's dtype only",
+    "does not take a packed x",          "does not quantize x on the fly",
+    "does not quantize w on the fly",    "does not take swizzled scales",
+    "has no epilogue (alpha, c, bias)",  "writes x's dtype only",
     "takes a dense w of x's dtype only",
 };
 constexpr const char* kGroupingNames[] = {"none", "gather", "offsets", "segments"};
