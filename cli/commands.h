@@ -13,5 +13,7 @@ void add_explain(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_eval(CLI::App& app);
 
 }  // namespace moeblas::cli

@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   moeblas::cli::add_bench(app);
   moeblas::cli::add_inspect(app);
   moeblas::cli::add_quantize(app);
+  moeblas::cli::add_generate(app);
+  moeblas::cli::add_eval(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets up what is missing, builds, and runs the product of a real model's expert layer on this
-# machine: the answer is checked against float64, the speed printed.
+# Sets up what is missing, builds the tool, and lets the trained model of models/ continue a text on
+# the CPU, with the time of every operation.
+#   scripts/demo.sh [prompt]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +9,8 @@ scripts/setup.sh
 cuda=(-DMOEBLAS_CUDA=OFF)
 nvidia-smi -L >/dev/null 2>&1 && cuda=(-DMOEBLAS_CUDA=AUTO -DMOEBLAS_CUDA_ARCHITECTURES=native)
 cmake --preset release -DMOEBLAS_TESTS=OFF "${cuda[@]}" -B build/demo >/dev/null
-cmake --build build/demo
+cmake --build build/demo --target moeblas_cli
 build/demo/cli/moeblas info
-build/demo/examples/example_gather_qmm "$@"
+echo
+build/demo/cli/moeblas generate --model models/kjv-olmoe-8m-4bit \
+  --prompt "${1:-And it came to pass}" --max-tokens 600 --temperature 0.7 --seed 1

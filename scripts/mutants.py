@@ -8,8 +8,8 @@ a row of a dispatch table, and every pattern of `killed_by` names a test; --chec
 building anything. The rest works on a copy of the tracked files under build/mutants. The unmutated code
 must pass every named test, and the generated cases from `--seeds` fresh starting points. Then, for every
 mutant, `find` is replaced, the tests are rebuilt, and the test named in `killed_by` must fail. A mutant
-that survives, or does not build, is an error. The table that --markdown writes says for every class of bug in which row it
-was planted.
+that survives, or does not build, is an error. The table that --markdown writes says for every class of bug
+in which rows it was planted.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "mutants" / "tree"
 BUILD = ROOT / "build" / "mutants" / "build"
-EVERY_ROW = "every row"
+NO_SINGLE_ROW = {"every row", "no row"}
 GENERATED = ["ops_test *.Generated", "moe_test *.Generated"]
 
 
@@ -44,8 +44,8 @@ def must(command, **options):
 
 def table_rows():
     """The names of all rows of all dispatch tables."""
-    tables = (ROOT / "src").glob("*/table.cpp")
-    return {name for path in tables for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
+    sources = [path for kind in ("cpp", "h") for path in (ROOT / "src").glob(f"*/*.{kind}")]
+    return {name for path in sources for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
 
 
 def test_names():
@@ -67,7 +67,7 @@ def check(mutants):
         count = (ROOT / mutant["file"]).read_text().count(mutant["find"])
         if count != 1:
             wrong.append(f"{mutant['name']}: `find` occurs {count} times in {mutant['file']}, expected once")
-        if mutant["row"] not in rows | {EVERY_ROW}:
+        if mutant["row"] not in rows | NO_SINGLE_ROW:
             wrong.append(f"{mutant['name']}: no table has a row {mutant['row']}")
         for pattern in mutant["killed_by"].split()[1].split(":"):
             # Of a parameterized test, the parameter's own name is known to the binary alone.
@@ -154,7 +154,7 @@ def main():
         mutants = tomllib.load(file)["mutant"]
     check(mutants)
     if arguments.check:
-        print(f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - {EVERY_ROW})} rows apply")
+        print(f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - NO_SINGLE_ROW)} rows apply")
         return 0
     if arguments.only:
         mutants = [m for m in mutants if m["name"] in arguments.only]

@@ -246,7 +246,10 @@ MOEBLAS_API moeblas_status moeblas_infer_from_fp8(const moeblas_tensor* x, moebl
 
 /* ---- Products ----------------------------------------------------------------------------- */
 /* x, a, b: float32, float16 or bfloat16; the output has x's dtype. Quantized w is (..., N, K) with
- * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. */
+ * transpose != 0 and (..., K, N) otherwise; its groups run along its last axis. Where an operation
+ * takes a quantized w it also takes mode MOEBLAS_DENSE: `codes` is then a float tensor of any
+ * strides and of any float dtype, x's or another, whose values count as they are, and nothing else
+ * is set. So a checkpoint's layers run through one call, whether they are quantized or not. */
 
 /* out <- x @ w^T (transpose) or x @ w. x (..., M, K) or (K,); w with two dimensions is shared by
  * all matrices of x; with more, its batch dimensions and x's broadcast (x needs more than two
@@ -341,9 +344,9 @@ MOEBLAS_API moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x,
 /* ---- Block-quantized products ------------------------------------------------------------- */
 /* Both operands are block-quantized in one format, mxfp4, mxfp8 or nvfp4: y = fq(x) @ fq(w)^T,
  * where fq is quantize followed by dequantize, in float32. x and w are each either packed (codes
- * and scales) or float: `codes` is then the float tensor and `scales` NULL, and the tensor is
- * quantized on the fly along K. nvfp4: both have a tensor_scale or neither; x's is one number or
- * one per matrix of w. */
+ * and scales) or float: `codes` is then the float tensor, `scales` NULL, the layout that of rows,
+ * and the tensor is quantized on the fly along K. nvfp4: both have a tensor_scale or neither; x's
+ * is one number or one per matrix of w. */
 
 /* out = (alpha * sum + beta * c) + bias, in float32, rounded once. NULL stands for alpha 1 alone.
  * Rows whose index selects no matrix are 0. */

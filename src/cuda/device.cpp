@@ -23,6 +23,7 @@ constexpr uint64_t kPoolKeeps = uint64_t{64} << 20;
 
 struct Device {
   int capability = 0;
+  int multiprocessors = 0;
   bool pools = false;
   size_t memory = 0;
   char name[sizeof cudaDeviceProp::name] = "";
@@ -60,6 +61,7 @@ Device& found(Device& device, int id) {
     return device;
   }
   device.capability = 10 * properties.major + properties.minor;
+  device.multiprocessors = properties.multiProcessorCount;
   device.pools = pools != 0;
   device.memory = properties.totalGlobalMem;
   std::memcpy(device.name, properties.name, sizeof device.name);
@@ -143,6 +145,10 @@ int capability(int32_t device, Reason& why_not) {
   const Device& d = all.devices[static_cast<size_t>(device)];
   why_not = d.why_not;
   return d.capability;
+}
+
+int multiprocessors(int32_t device) {
+  return machine().devices[static_cast<size_t>(device)].multiprocessors;
 }
 
 void describe(char* text, size_t bytes) {

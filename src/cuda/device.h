@@ -17,6 +17,9 @@ void check(cudaError_t status, const char* op, const char* what);
 // 10 * major + minor, or why the device cannot be used: no driver, no such device, no code for it.
 int capability(int32_t device, dispatch::Reason& why_not);
 
+// Of a device that can be used.
+int multiprocessors(int32_t device);
+
 // What was found, as one line.
 void describe(char* text, size_t bytes);
 

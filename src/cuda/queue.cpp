@@ -18,11 +18,12 @@ namespace {
 
 constexpr uint64_t kMostThreads = 1024;
 constexpr uint64_t kMostGroupsX = 0x7fffffff;
+constexpr uint32_t kSharedBytes = 48 << 10;  // what a kernel gets without being asked
 
 struct Kernel {
   const void* function = nullptr;
   std::atomic<uint64_t> launches{0};
-  std::atomic<bool> fits{false};  // its arguments are as many and as large as a step's
+  std::atomic<bool> fits{false};  // its arguments are as many and as large as a launch's
 };
 
 using Kernels = std::map<std::string_view, Kernel>;
@@ -40,71 +41,85 @@ Kernels& kernels() {
   return *all;
 }
 
-[[noreturn]] void fail(moeblas_status status, const char* op, const simt::Step& step,
-                       const std::string& what) {
-  throw Error(status, std::string("[") + op + "] kernel " + step.kernel + " in (" +
-                          std::to_string(step.groups[0]) + ", " + std::to_string(step.groups[1]) +
-                          ", " + std::to_string(step.groups[2]) + ") groups of (" +
-                          std::to_string(step.threads[0]) + ", " + std::to_string(step.threads[1]) +
-                          ", " + std::to_string(step.threads[2]) + ") threads: " + what);
-}
-
-// The runtime copies as many bytes as the kernel declares, whatever a step holds: compared once per
-// kernel, a mistake in a plan is a message and not a read past its end. (That the kernel declares
-// no more arguments cannot be asked without an error; one that is missing shows in the parameters'
-// size.)
-void require_arguments(const char* op, const simt::Step& step, Kernel& kernel) {
-  if (kernel.fits.load(std::memory_order_relaxed)) return;
-  const size_t given = step.pointer_count + (step.param_bytes > 0 ? 1 : 0);
-  for (size_t i = 0; i < given; ++i) {
+// The runtime copies as many bytes as the kernel declares, whatever a launch holds: compared once
+// per kernel, a mistake in a plan is a message and not a read past its end. (That the kernel
+// declares no more arguments cannot be asked without an error; one that is missing shows in the
+// last one's size.)
+std::string misfit(const void* function, size_t count, const size_t* sizes) {
+  for (size_t i = 0; i < count; ++i) {
     size_t offset = 0, bytes = 0;
-    const cudaError_t status = cudaFuncGetParamInfo(kernel.function, i, &offset, &bytes);
+    const cudaError_t status = cudaFuncGetParamInfo(function, i, &offset, &bytes);
     if (status != cudaSuccess) cudaGetLastError();
-    if (status != cudaSuccess && status != cudaErrorInvalidValue)
-      return;  // the launch will say why
-    const size_t expected = i < step.pointer_count ? sizeof(void*) : step.param_bytes;
-    if (bytes != expected) {
-      fail(MOEBLAS_INTERNAL_ERROR, op, step,
-           "argument " + std::to_string(i) + " has " + std::to_string(bytes) + " bytes, the step " +
-               std::to_string(expected));
+    if (status != cudaSuccess && status != cudaErrorInvalidValue) return "";  // the launch says why
+    if (bytes != sizes[i]) {
+      return "argument " + std::to_string(i) + " has " + std::to_string(bytes) +
+             " bytes, the launch " + std::to_string(sizes[i]);
     }
   }
-  kernel.fits.store(true, std::memory_order_relaxed);
+  return "";
+}
+
+std::string triple(const std::array<uint32_t, 3>& v) {
+  return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) +
+         ")";
 }
 
 }  // namespace
 
-void Queue::run(const simt::Step& step) {
-  const auto found = kernels().find(step.kernel);
+void Queue::fail(moeblas_status status, const Launch& launch, const std::string& what) const {
+  throw Error(status, std::string("[") + op_ + "] kernel " + launch.kernel + " in " +
+                          triple(launch.groups) + " groups of " + triple(launch.threads) +
+                          " threads: " + what);
+}
+
+void Queue::launch(const Launch& launch) {
+  const auto found = kernels().find(launch.kernel);
   if (found == kernels().end()) {
-    fail(MOEBLAS_INTERNAL_ERROR, op_, step, "this build has no kernel of this name");
+    fail(MOEBLAS_INTERNAL_ERROR, launch, "this build has no kernel of this name");
   }
   Kernel& kernel = found->second;
-  const auto& [x, y, z] = step.groups;
+  const auto& [x, y, z] = launch.groups;
   if (x == 0 || y == 0 || z == 0) return;
-  const uint64_t threads = uint64_t{step.threads[0]} * step.threads[1] * step.threads[2];
+  const uint64_t threads = uint64_t{launch.threads[0]} * launch.threads[1] * launch.threads[2];
   if (x > kMostGroupsX || std::max(y, z) > simt::kMaxGroupsYZ || threads == 0 ||
       threads > kMostThreads) {
-    fail(MOEBLAS_DEVICE_ERROR, op_, step, "beyond what a grid can have");
+    fail(MOEBLAS_DEVICE_ERROR, launch, "beyond what a grid can have");
   }
-  require_arguments(op_, step, kernel);
-
-  std::array<void*, simt::Step::kMaxPointers + 1> arguments{};
-  for (size_t i = 0; i < step.pointer_count; ++i) {
-    arguments[i] = const_cast<void**>(&step.pointers[i]);
+  if (!kernel.fits.load(std::memory_order_relaxed)) {
+    const std::string what = misfit(kernel.function, launch.count, launch.sizes);
+    if (!what.empty()) fail(MOEBLAS_INTERNAL_ERROR, launch, what);
+    kernel.fits.store(true, std::memory_order_relaxed);
   }
-  if (step.param_bytes > 0) {
-    arguments[step.pointer_count] = const_cast<std::byte*>(step.params.data());
+  cudaError_t status = cudaSuccess;
+  if (launch.shared_bytes > kSharedBytes) {
+    status = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(launch.shared_bytes));
   }
-  const cudaError_t status =
-      cudaLaunchKernel(kernel.function, {x, y, z},
-                       {step.threads[0], step.threads[1], step.threads[2]}, arguments.data(),
-                       /*sharedMem=*/0, stream_);
+  if (status == cudaSuccess) {
+    status = cudaLaunchKernel(kernel.function, {x, y, z},
+                              {launch.threads[0], launch.threads[1], launch.threads[2]},
+                              const_cast<void**>(launch.arguments), launch.shared_bytes, stream_);
+  }
   if (status != cudaSuccess) {
     cudaGetLastError();
-    fail(MOEBLAS_DEVICE_ERROR, op_, step, cudaGetErrorString(status));
+    fail(MOEBLAS_DEVICE_ERROR, launch, cudaGetErrorString(status));
   }
   kernel.launches.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Queue::run(const simt::Step& step) {
+  std::array<const void*, simt::Step::kMaxPointers + 1> arguments{};
+  std::array<size_t, simt::Step::kMaxPointers + 1> sizes{};
+  size_t count = 0;
+  for (; count < step.pointer_count; ++count) {
+    arguments[count] = &step.pointers[count];
+    sizes[count] = sizeof(void*);
+  }
+  if (step.param_bytes > 0) {
+    arguments[count] = step.params.data();
+    sizes[count++] = step.param_bytes;
+  }
+  launch({step.kernel, step.groups, step.threads, 0, count, arguments.data(), sizes.data()});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

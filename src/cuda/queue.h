@@ -1,6 +1,7 @@
-// Steps of portable kernels as launches on a CUDA stream.
+// Launches on a CUDA stream: steps of portable kernels, and kernels of CUDA's own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -19,7 +20,34 @@ class Queue final : public simt::Queue {
   // A step without threadgroups does nothing.
   void run(const simt::Step& step) override;
 
+  // A kernel of CUDA's own with a grid in one dimension and dynamic shared memory.
+  template <class... Arguments>
+  void run(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
+           const Arguments&... arguments) {
+    std::array<const void*, sizeof...(arguments)> pointers{&arguments...};
+    const std::array<size_t, sizeof...(arguments)> sizes{sizeof arguments...};
+    launch({kernel,
+            {groups, 1, 1},
+            {threads, 1, 1},
+            shared_bytes,
+            sizeof...(arguments),
+            pointers.data(),
+            sizes.data()});
+  }
+
  private:
+  struct Launch {
+    const char* kernel;
+    std::array<uint32_t, 3> groups, threads;
+    uint32_t shared_bytes;
+    size_t count;  // of arguments
+    const void* const* arguments;
+    const size_t* sizes;
+  };
+  void launch(const Launch& launch);
+  [[noreturn]] void fail(moeblas_status status, const Launch& launch,
+                         const std::string& what) const;
+
   const char* op_;
   CurrentDevice current_;
   cudaStream_t stream_;

@@ -2,9 +2,13 @@
 // each table takes anything.
 #include "cuda/table.h"
 
+#include <string_view>
+
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
 #include "simt/rows.h"
 
@@ -25,9 +29,36 @@ struct Device {
 
 using Portable = simt::Rows<Device>;
 
+// A kernel that launches itself.
+template <void (*run)(const MatmulProblem&, Workspace)>
+void launch(const MatmulProblem& p, Workspace workspace) {
+  check_ids(p);
+  run(p, workspace);
+}
+
+// Instructions of sm_90a are in no other architecture, and only in code that was built for it.
+constexpr bool kHasHopper =
+    std::string_view(MOEBLAS_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
+constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
+                          .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
+                          .most = 90};
+
+// clang-format off
+constexpr Row<MatmulProblem> kQmvSm90{
+  Name{"qmv_sm90"}, Arch{90, "sm_90"}, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  qmv_sm90_reject, nullptr, launch<qmv_sm90>,
+  Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmmSm90{
+  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+// clang-format on
+
 // gather_qmv_fast stands behind qmv, which takes all that it takes, until a measurement puts it in
 // front: it runs where it is asked for by name.
-constexpr Row<MatmulProblem> kMatmul[] = {Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm};
+constexpr Row<MatmulProblem> kMatmul[] = {
+    kQmvSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm90, Portable::kQmm,
+};
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};

@@ -119,6 +119,7 @@ enum class Extra : uint8_t {
   swizzled_scales,  // in x or w
   epilogue,
   wide_out,  // an output of another dtype than x's
+  other_w,   // a dense w of another dtype than x's
 };
 
 // out[b, i, :] = x[b, i, :] @ W[b], W stored (n, k) if transpose, else (k, n).
@@ -156,7 +157,8 @@ struct MatmulProblem {
            bit(Extra::quantized_w, w.form == Form::on_the_fly) |
            bit(Extra::swizzled_scales,
                x.scale_layout != ScaleLayout::rows || w.scale_layout != ScaleLayout::rows) |
-           bit(Extra::epilogue, !epilogue.trivial()) | bit(Extra::wide_out, out.dtype != dtype());
+           bit(Extra::epilogue, !epilogue.trivial()) | bit(Extra::wide_out, out.dtype != dtype()) |
+           bit(Extra::other_w, w.form == Form::dense && w.values.dtype != dtype());
   }
 };
 

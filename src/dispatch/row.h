@@ -44,6 +44,7 @@ struct Summary {
 struct Arch {
   int least = 0;
   const char* text = "any";
+  int most = std::numeric_limits<int>::max();
 };
 
 // A set of weight formats.
@@ -99,7 +100,8 @@ struct Extras {
   static constexpr Extras of(Extra e) { return {1u << static_cast<int>(e)}; }
   static constexpr Extras all() {
     return of(Extra::packed_x) | of(Extra::quantized_x) | of(Extra::quantized_w) |
-           of(Extra::swizzled_scales) | of(Extra::epilogue) | of(Extra::wide_out);
+           of(Extra::swizzled_scales) | of(Extra::epilogue) | of(Extra::wide_out) |
+           of(Extra::other_w);
   }
   friend constexpr Extras operator|(Extras a, Extras b) { return {a.mask | b.mask}; }
 };

@@ -13,9 +13,10 @@ namespace {
 
 // Why a row does not take a problem that needs what it does not offer; in the order of Extra.
 constexpr const char* kExtraNames[] = {
-    "does not take a packed x",         "does not quantize x on the fly",
-    "does not quantize w on the fly",   "does not take swizzled scales",
-    "has no epilogue (alpha, c, bias)", "writes x's dtype only",
+    "does not take a packed x",          "does not quantize x on the fly",
+    "does not quantize w on the fly",    "does not take swizzled scales",
+    "has no epilogue (alpha, c, bias)",  "writes x's dtype only",
+    "takes a dense w of x's dtype only",
 };
 constexpr const char* kGroupingNames[] = {"none", "gather", "offsets", "segments"};
 
@@ -156,7 +157,8 @@ std::string describe(RowRange rows) {
 
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
-  if (capability < row.arch.least) return Reason::of("needs %s", row.arch.text);
+  if (capability < row.arch.least || capability > row.arch.most)
+    return Reason::of("needs %s", row.arch.text);
   const Formats foreign{required_formats(problem).mask & ~row.formats.mask};
   if (foreign.mask != 0) {
     return Reason::of("%s weights are not among: %s", describe(foreign).c_str(),

@@ -23,7 +23,7 @@ Product analyse_qmm(const TensorView& x, const Quantized& w, const TensorView& o
   require_ndim(op, {"x", x}, 2, 2);
   require_ndim(op, {"w", w.codes}, 3, 3);
   return grouped(op, {"x", x}, one_row_each(dense_operand(x)),
-                 packed_operand(op, kWeights, w, transpose ? "K" : "N"), transpose, offsets);
+                 weights_operand(op, kWeights, w, transpose ? "K" : "N"), transpose, offsets);
 }
 
 }  // namespace

@@ -12,19 +12,7 @@ constexpr const char* kOp = "moe_ffn";
 // One product of the layer: a stack (E, N, K), dense or packed, named as messages name it.
 Operand stack(const OperandNames& names, const Quantized& q) {
   require_ndim(kOp, {names.codes, q.codes}, 3, 3);
-  if (q.spec.mode != Mode::dense) return packed_operand(kOp, names, q, "K");
-  require_float(kOp, {names.codes, q.codes});
-  const char* foreign = q.scales                                ? names.scales
-                        : q.biases                              ? names.biases
-                        : q.tensor_scale || q.host_tensor_scale ? names.tensor_scale
-                                                                : nullptr;
-  if (foreign != nullptr) fail(kOp, foreign, " is given, expected none for dense");
-  foreign = q.spec.bits != 0                      ? "bits"
-            : q.spec.group_size != 0              ? "group_size"
-            : q.scale_layout != ScaleLayout::rows ? "scale_layout"
-                                                  : nullptr;
-  if (foreign != nullptr) fail(kOp, names.prefix, foreign, " is set, expected 0 for dense");
-  return dense_operand(q.codes);
+  return weights_operand(kOp, names, q, "K");
 }
 
 void require_matrix(const OperandNames& names, const Quantized& q, const Operand& operand,

@@ -248,6 +248,27 @@ Operand packed_operand(const char* op, const OperandNames& names, const Quantize
   return operand;
 }
 
+Operand weights_operand(const char* op, const OperandNames& names, const Quantized& q,
+                        const char* axis) {
+  if (q.spec.mode != Mode::dense) return packed_operand(op, names, q, axis);
+  require_ndim(op, {names.codes, q.codes}, 2);
+  if (!is_float(q.codes.dtype)) {
+    fail(op, names.codes, " has dtype ", name(q.codes.dtype),
+         ", expected float32, float16 or bfloat16 for mode dense");
+  }
+  const char* foreign = q.scales                                ? names.scales
+                        : q.biases                              ? names.biases
+                        : q.tensor_scale || q.host_tensor_scale ? names.tensor_scale
+                                                                : nullptr;
+  if (foreign != nullptr) fail(op, foreign, " is given, expected none for mode dense");
+  foreign = q.spec.bits != 0                      ? "bits"
+            : q.spec.group_size != 0              ? "group_size"
+            : q.scale_layout != ScaleLayout::rows ? "scale_layout"
+                                                  : nullptr;
+  if (foreign != nullptr) fail(op, names.prefix, foreign, " is set, expected 0 for mode dense");
+  return dense_operand(q.codes);
+}
+
 Positions count_positions(const Shape& own, const Shape& result) {
   const Shape steps = contiguous_strides(own);
   Positions p;

@@ -37,6 +37,9 @@ dispatch::Operand dense_operand(const TensorView& view);
 // A tensor_scale has one number, or one for each of `matrices` (-1: the stack's own).
 dispatch::Operand packed_operand(const char* op, const OperandNames& names, const Quantized& q,
                                  const char* axis, int64_t matrices = -1);
+// Weights as a product takes them: packed, or floats of any dtype where the mode is dense.
+dispatch::Operand weights_operand(const char* op, const OperandNames& names, const Quantized& q,
+                                  const char* axis);
 // An optional scale layout is legal here.
 void require_scale_layout(const char* op, const OperandNames& names, const Quantized& q,
                           const QuantSpec& spec, int ndim);

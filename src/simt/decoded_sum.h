@@ -6,14 +6,16 @@
 namespace moeblas {
 namespace simt {
 
-// One output from decoded weights, term by term. Codes and scales summed apart turn 0 * infinity
-// into NaN where the weight times infinity is infinite, and may overflow before a small scale is
-// applied: where that sum is not finite, this one counts.
+// One output from decoded weights, term by term, or its octets `first`, `first + step`, ... alone.
+// Codes and scales summed apart turn 0 * infinity into NaN where the weight times infinity is
+// infinite, and may overflow before a small scale is applied: where that sum is not finite, this
+// one counts.
 template <typename F, typename T>
 MB_GPU_FN float decoded_sum(MB_CONST ProductParams& p, MB_DEVICE const uchar* codes,
-                            ScaleBuffers scales, int64_t n, MB_DEVICE const T* x) {
+                            ScaleBuffers scales, int64_t n, MB_DEVICE const T* x, int first = 0,
+                            int step = 1) {
   float sum = 0.0f;
-  for (int64_t k = 0; k < p.k; k += 8) {
+  for (int64_t k = 8 * first; k < p.k; k += 8 * step) {
     const int64_t group = k / p.w.group;
     GroupScale<F, IsAffine<F>::value> scale;
     load_scale<F>(p.w.scale, scales, n * p.w.scale.row_stride + group,

@@ -255,13 +255,19 @@ MB_GPU_FN void qmv_rows(MB_CONST ProductParams& p, ProductBuffers b, Tile tile, 
       }
     }
     float result = LaneSums<kSums>::of(sums, at.lane, 16);
+    // The whole simdgroup mends a sum: one NaN in x spoils those of every column.
+    const uint spoilt = uint(simd_vote::vote_t(simd_ballot(!formats::is_finite(result))));
+    for (uint i = 0; spoilt != 0 && i < kSums; ++i) {
+      if ((spoilt >> (i * (32 / kSums)) & 1u) == 0 || i % rows >= tile.rows) continue;
+      const int64_t column = from + min(int(i / rows), cols_each - 1);
+      const float part = decoded_sum<F, T>(p, b.w + matrix.values + column * p.w.n_stride, scales,
+                                           column, x + memory.rows[i % rows], int(at.lane), 32);
+      const float whole = simd_sum(part);
+      if (sum == i) result = whole;
+    }
     const int64_t column = from + sum / rows;
     const bool mine = at.lane % (32 / kSums) == 0 && int(sum / rows) < cols_each;
     if (mine && column >= n && row < tile.rows) {
-      if (!formats::is_finite(result)) {
-        result = decoded_sum<F, T>(p, b.w + matrix.values + column * p.w.n_stride, scales, column,
-                                   x + memory.rows[row]);
-      }
       const StorePlace to = {place.out, place.c, matrix.added, p.out.plain != 0 || tile.w < 0};
       store_sum(p.out, b, to, column, result);
     }

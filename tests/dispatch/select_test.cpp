@@ -29,7 +29,8 @@ TEST(Select, FirstRowThatTakesTheProblem) {
 TEST(Select, CapabilityDecidesWithoutHardware) {
   EXPECT_EQ(winner(matmul(kAffine4), 89), "row_b");
   EXPECT_EQ(winner(matmul(kAffine4), 90), "row_a");
-  EXPECT_EQ(winner(matmul(kAffine4), 120), "row_a");
+  EXPECT_EQ(winner(matmul(kAffine4), 119), "row_a");
+  EXPECT_EQ(winner(matmul(kAffine4), 120), "row_b") << "instructions that only some devices have";
   EXPECT_EQ(winner(matmul(kMxfp4), 120), "row_d");
 }
 
@@ -85,6 +86,9 @@ TEST(Select, Extras) {
   p = matmul(kAffine4);
   p.w.scale_layout = ScaleLayout::swizzled_128x4;
   EXPECT_EQ(reason_of_b(p), "does not take swizzled scales");
+  p = matmul({});
+  p.w.values.dtype = DType::bf16;
+  EXPECT_EQ(reason_of_b(p), "takes a dense w of x's dtype only");
 }
 
 TEST(Select, ForcedRow) {

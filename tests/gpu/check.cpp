@@ -17,7 +17,7 @@ struct Arguments {
   uint64_t cases = 432;
   uint64_t first = 0;
   int threads = static_cast<int>(std::thread::hardware_concurrency());
-  std::string op, json, commit;
+  std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
   bool smallest = false, timings = false, checks = true, cpu = false;
 };
@@ -40,6 +40,8 @@ std::vector<Source> sources() {
   }
   list.push_back(
       {"many pairs", "matmul", [](uint64_t seed) { return job_of(many_pairs_case(seed)); }, 0.1});
+  list.push_back(
+      {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back({"qqmm", "matmul", qqmm_job});
   list.push_back({"quantize_dual", "quantize", dual_job, 0.5});
   list.push_back({"moe_route", "route", route_job, 0.5});
@@ -80,6 +82,7 @@ void run_source(const Machine& machine, const Source& source, const Arguments& a
       const Outcome chosen = machine.run(job, lane, nullptr, /*all=*/true);
       report.add(job, nullptr, chosen);
       for (const std::string& row : rows) {
+        if (!arguments.row.empty() && row != arguments.row) continue;
         if (row == chosen.kernel || chosen.kernel.empty()) continue;
         report.add(job, row.c_str(), machine.run(job, lane, row.c_str(), seed % 4 == 0));
       }
@@ -119,6 +122,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.threads = std::atoi(value);
     } else if (name == "--op") {
       a.op = value;
+    } else if (name == "--row") {
+      a.row = value;
     } else if (name == "--json") {
       a.json = value;
     } else if (name == "--commit") {
@@ -148,7 +153,7 @@ int run(const Machine& machine, const Arguments& arguments) {
   if (!usable) {
     report.check("there is a device", "no");
   } else if (arguments.smallest && machine.smallest != nullptr) {
-    machine.smallest(report);
+    machine.smallest(report, arguments.row);
   } else if (arguments.checks) {
     if (!arguments.cpu && machine.check != nullptr) machine.check(report);
     for (const Source& source : sources()) {

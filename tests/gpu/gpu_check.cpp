@@ -6,6 +6,7 @@
 #include "probe.h"
 #include "smallest.h"
 #include "timing.h"
+#include "weights.h"
 
 namespace moeblas::gpu {
 namespace {
@@ -29,6 +30,7 @@ void check(Report& report) {
   check_queue(report);
   check_memory(report);
   check_calls(report);
+  check_weights(report);
 }
 
 }  // namespace

@@ -32,6 +32,60 @@ std::vector<double> all(const Operand& t) {
 }
 using List = std::vector<double>;
 
+// ---- "Where an operation takes a quantized w it also takes mode MOEBLAS_DENSE"
+// -------------------
+
+TEST(DenseWeights, CountAsTheyAreWhateverTheirDtype) {
+  const Operand x = floats(DType::f32, {1, 3}, {1, 10, 100});
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const Operand w = floats(dtype, {2, 3}, {1, 2, 3, -0.5, 0.25, 0});
+    const Quantized dense{.spec = {Mode::dense}, .codes = w.view};
+    const Operand out(plain(DType::f32, {1, 2}), Side::left, kPoison);
+    quantized_matmul(x.view, dense, true, out.view);
+    EXPECT_EQ(all(out), (List{321, 2})) << name(dtype);
+    // The same matrix, stored the other way round.
+    Quantized turned = dense;
+    std::swap(turned.codes.shape[0], turned.codes.shape[1]);
+    std::swap(turned.codes.strides[0], turned.codes.strides[1]);
+    quantized_matmul(x.view, turned, false, out.view);
+    EXPECT_EQ(all(out), (List{321, 2})) << name(dtype);
+  }
+}
+
+TEST(DenseWeights, HaveNothingButTheirFloats) {
+  const Operand x = floats(DType::f32, {1, 2}, {1, 1});
+  const Operand w = floats(DType::f32, {2, 2}, {1, 1, 1, 1});
+  const Operand codes = integers(DType::u32, {2, 2}, {0, 0, 0, 0});
+  const Operand out(plain(DType::f32, {1, 2}), Side::left, kPoison);
+  const auto message = [&](const Quantized& q) -> std::string {
+    try {
+      quantized_matmul(x.view, q, true, out.view);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), MOEBLAS_INVALID_ARGUMENT);
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({.spec = {Mode::dense}, .codes = codes.view}),
+            "[quantized_matmul] w has dtype uint32, expected float32, float16 or bfloat16 for mode "
+            "dense");
+  const Quantized dense{.spec = {Mode::dense}, .codes = w.view};
+  Quantized q = dense;
+  q.scales = w.view;
+  EXPECT_EQ(message(q), "[quantized_matmul] scales is given, expected none for mode dense");
+  q = dense;
+  q.host_tensor_scale = 1.0f;
+  EXPECT_EQ(message(q), "[quantized_matmul] tensor_scale is given, expected none for mode dense");
+  q = dense;
+  q.spec.bits = 16;
+  EXPECT_EQ(message(q), "[quantized_matmul] bits is set, expected 0 for mode dense");
+  q = dense;
+  q.scale_layout = ScaleLayout::swizzled_128x4;
+  EXPECT_EQ(message(q), "[quantized_matmul] scale_layout is set, expected 0 for mode dense");
+  // Quantization itself knows no such mode.
+  EXPECT_THROW(dequantize({.spec = {Mode::dense}, .codes = w.view}, out.view), Error);
+}
+
 // ---- offsets: "row r times the matrix of the first expert e with offsets[e] > r"
 // -----------------
 

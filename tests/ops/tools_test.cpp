@@ -140,6 +140,9 @@ TEST(Generator, ReachesWhatItPromises) {
         seen.insert(prefix + name(c.format->mode) + std::to_string(c.format->bits) + "/" +
                     std::to_string(c.format->group_size) + (c.transpose ? "t" : "n") +
                     name(c.x.dtype));
+      } else if (is_product(op) && is_quantized(op)) {
+        seen.insert(prefix + "dense " + name(c.w.dtype) + (c.transpose ? "t" : "n") +
+                    name(c.x.dtype));
       }
       for (const Layout* t : {&c.lhs, &c.rhs, &c.ranges}) {
         if (t->present) seen.insert(prefix + " index " + name(t->dtype));
@@ -159,6 +162,9 @@ TEST(Generator, ReachesWhatItPromises) {
       for (const char* dtype : {"float32", "float16", "bfloat16"}) {
         for (const char* format : {"affine2/16", "affine3/128", "affine5/32", "affine6/64",
                                    "affine8/16", "mxfp44/32", "mxfp88/32", "nvfp44/16"}) {
+          EXPECT_TRUE(seen.count(std::string(op) + format + way + dtype)) << op << format << way;
+        }
+        for (const char* format : {"dense float32", "dense float16", "dense bfloat16"}) {
           EXPECT_TRUE(seen.count(std::string(op) + format + way + dtype)) << op << format << way;
         }
       }

@@ -73,7 +73,7 @@ struct Case {
   bool sorted = false;  // the promise, kept or not
 
   Layout x;  // gather_mm, segmented_mm: a; conversions: the float side
-  Layout w;  // dense weights (b); fp8 conversions: the codes
+  Layout w;  // dense weights; fp8 conversions: the codes
   Layout codes, scales, biases, tensor_scale;
   Layout lhs, rhs;  // gather_qmv: rhs is expert_indices
   Layout ranges;    // segments or offsets

@@ -81,11 +81,11 @@ Sizes draw_sizes(Random& random, const Case& c, int64_t pairs, bool one_row = fa
 
 // Weights of `batch` matrices.
 void draw_weights(Random& random, Case& c, const Shape& batch, const Sizes& s) {
+  const Shape shape = joined(batch, {c.transpose ? s.n : s.k, c.transpose ? s.k : s.n});
   if (c.format) {
-    add_weights(random, c, c.transpose ? joined(batch, {s.n, s.k}) : joined(batch, {s.k, s.n}),
-                draw_float(random));
+    add_weights(random, c, shape, draw_float(random));
   } else {
-    c.w = drawn(random, c.x.dtype, joined(batch, {s.k, s.n}), false, true);
+    c.w = drawn(random, c.w.dtype, shape, false, true);
   }
 }
 
@@ -222,13 +222,19 @@ void draw_values(Random& random, Case& c) {
   c.x_exponent = c.x.dtype == DType::f16 ? (exponent > 0 ? -14 : 12) : -exponent;
 }
 
+// The formats of an operation's weights. Products that take quantized ones take floats too, of any
+// dtype.
+uint64_t formats_of(Op op) {
+  return is_quantized(op) ? all_formats().size() + (is_product(op) ? std::size(kFloats) : 0) : 1;
+}
+
 // What the scales' own dtype, or that of dense weights, cannot reach.
 void limit_exponents(Case& c) {
   if (c.values != Values::ends) return;
   const bool affine = c.format && c.format->mode == Mode::affine;
   const bool block16 = c.format && c.format->mode == Mode::nvfp4;
   int most = 127;
-  if ((affine ? c.scales.dtype : c.format ? DType::f32 : c.x.dtype) == DType::f16) most = 12;
+  if ((affine ? c.scales.dtype : c.format ? DType::f32 : c.w.dtype) == DType::f16) most = 12;
   if (block16 && !c.tensor_scale.present && !c.host_tensor_scale) most = 6;
   if (std::abs(c.scale_exponent) <= most) return;
   c.scale_exponent = std::clamp(c.scale_exponent, -most, most);
@@ -267,7 +273,7 @@ std::span<const QuantSpec> all_formats() {
 }
 
 uint64_t combinations(Op op) {
-  const uint64_t formats = is_quantized(op) ? all_formats().size() : 1;
+  const uint64_t formats = formats_of(op);
   const bool either_way =
       op == Op::quantized_matmul || op == Op::gather_qmm || op == Op::grouped_qmm;
   return formats * std::size(kFloats) * (either_way ? 2 : 1);
@@ -280,9 +286,16 @@ Case make_case(Op op, uint64_t seed) {
   uint64_t combination = seed % combinations(op);
   c.x.dtype = kFloats[combination % std::size(kFloats)];
   combination /= std::size(kFloats);
+  const uint64_t format = combination % formats_of(op);
+  combination /= formats_of(op);
+  c.w.dtype = c.x.dtype;
   if (is_quantized(op)) {
-    c.format = all_formats()[combination % all_formats().size()];
-    combination /= all_formats().size();
+    const uint64_t packed = all_formats().size();
+    if (format < packed) {
+      c.format = all_formats()[format];
+    } else {
+      c.w.dtype = kFloats[format - packed];
+    }
   }
   // gather_qmv has no flag; dense weights are (K, N).
   c.transpose = is_quantized(op) && combination == 0;

@@ -225,6 +225,7 @@ uint8_t* Operand::byte(int64_t flat) const {
 }
 
 Quantized Operands::quantized() const {
+  if (w.view) return {.spec = {Mode::dense}, .codes = w.view};
   return {spec, codes.view, scales.view, biases.view, tensor_scale.view, host_tensor_scale};
 }
 

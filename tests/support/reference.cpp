@@ -176,6 +176,10 @@ Stack::Stack(const TensorView& dense)
 }
 
 Stack::Stack(const Quantized& q) {
+  if (q.spec.mode == Mode::dense) {
+    *this = Stack(q.codes);
+    return;
+  }
   const int lead = q.codes.ndim() - 2;
   batch_ = q.codes.shape.first(lead);
   rows_ = q.codes.shape[lead];

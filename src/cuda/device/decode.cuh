@@ -1,0 +1,118 @@
+// Codes as they lie in a row, to float16 by a few operations on words. Every code of up to 8 bits
+// is exact in float16 up to a power of two that is the same for all codes of a kind, and so is
+// every code of the block formats:
+//
+//   a code masked where it stands is the subnormal  code * 2^-24;  four bits further up, 2^-20
+//   e2m1 moved to the sign, the low exponent bits and the first bit of the fraction is  value *
+//   2^-14 e4m3 has an instruction from sm_89 on; moved in the same way it would be  value * 2^-8
+//
+// What comes out of a word is in the order that costs least; `element` says which one that is, and
+// whoever multiplies by x brings x in the same order, divided by 2^`excess`. Proved equal to
+// src/formats on every code: tests/cuda/decode_test.cpp.
+#pragma once
+
+#include "formats/affine.h"
+#include "formats/mxfp4.h"
+#include "formats/mxfp8.h"
+#include "formats/nvfp4.h"
+
+namespace moeblas::cuda::device {
+
+// Eight codes as float16, two in a word.
+struct Octet {
+  unsigned int pair[4];
+};
+
+// kCodes codes in a word, kUnit codes in 32 of them ... of a row: a lane has eight of 32.
+template <class Format>
+struct Decoder;
+
+template <>
+struct Decoder<formats::Affine<4>> {
+  enum { kBits = 4, kExponent = 24, kPerWord = 8 };
+  // Half i of an octet (pair i / 2) holds this one of the eight codes,
+  static MB_FN int element(int i) { return i / 2 + i % 2 * 4; }
+  // and is so many powers of two too large.
+  static MB_FN int excess(int i) { return i / 2 % 2 * 4; }
+  static MB_FN Octet decode(unsigned int word, unsigned int) {
+    const unsigned int high = word >> 8;
+    return {{word & 0x000f000fu, word & 0x00f000f0u, high & 0x000f000fu, high & 0x00f000f0u}};
+  }
+};
+
+template <>
+struct Decoder<formats::Affine<8>> {
+  enum { kBits = 8, kExponent = 24, kPerWord = 4 };
+  static MB_FN int element(int i) { return i / 4 * 4 + i % 4 / 2 + i % 2 * 2; }
+  static MB_FN int excess(int) { return 0; }
+  static MB_FN Octet decode(unsigned int first, unsigned int second) {
+    return {{first & 0x00ff00ffu, (first >> 8) & 0x00ff00ffu, second & 0x00ff00ffu,
+             (second >> 8) & 0x00ff00ffu}};
+  }
+};
+
+struct Fp4Decoder {
+  enum { kBits = 4, kExponent = 14, kPerWord = 8 };
+  static MB_FN int element(int i) { return i / 2 + i % 2 * 4; }
+  static MB_FN int excess(int) { return 0; }
+  static MB_FN Octet decode(unsigned int word, unsigned int) {
+    const unsigned int sign = 0x80008000u, rest = 0x0e000e00u;
+    return {{((word << 9) & rest) | ((word << 12) & sign),
+             ((word << 5) & rest) | ((word << 8) & sign),
+             ((word << 1) & rest) | ((word << 4) & sign), ((word >> 3) & rest) | (word & sign)}};
+  }
+};
+template <>
+struct Decoder<formats::Mxfp4> : Fp4Decoder {};
+template <>
+struct Decoder<formats::Nvfp4> : Fp4Decoder {};
+
+// Two e4m3 codes, the low bytes of `two`, to float16.
+MB_FN unsigned int e4m3_pair(unsigned int two) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  unsigned int pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<unsigned short>(two)));
+  return pair;
+#else
+  const unsigned int spread = (two & 0xffu) | (two & 0xff00u) << 8;
+  unsigned int pair = 0;
+  for (int i = 0; i < 32; i += 16) {
+    const unsigned int code = spread >> i & 0xffu, body = code & 0x7fu;
+    unsigned int half = body << 7;
+    if (body == 0x7fu) {
+      half = 0x7fffu;
+    } else if (body >= 8u) {
+      half += 8u << 10;  // the exponent's bias is 15, not 7
+    } else if (body > 0u) {
+      // 2^-9 times 1 .. 7 is normal in float16.
+      unsigned int exponent = 8, fraction = body;
+      while (fraction < 8u) {
+        fraction <<= 1;
+        --exponent;
+      }
+      half = (exponent + 1u) << 10 | (fraction & 7u) << 7;
+    }
+    pair |= (half | (code & 0x80u) << 8) << i;
+  }
+  return pair;
+#endif
+}
+
+template <>
+struct Decoder<formats::Mxfp8> {
+  enum { kBits = 8, kExponent = 0, kPerWord = 4 };
+  static MB_FN int element(int i) { return i; }
+  static MB_FN int excess(int) { return 0; }
+  static MB_FN Octet decode(unsigned int first, unsigned int second) {
+    return {{e4m3_pair(first & 0xffffu), e4m3_pair(first >> 16), e4m3_pair(second & 0xffffu),
+             e4m3_pair(second >> 16)}};
+  }
+};
+
+// An e8m0 scale; 255, which is NaN, comes out as infinity.
+MB_FN float e8m0_or_infinity(unsigned int byte) {
+  const unsigned int bits = byte << 23;
+  return formats::bits_to_float(bits > 0x00400000u ? bits : 0x00400000u);
+}
+
+}  // namespace moeblas::cuda::device

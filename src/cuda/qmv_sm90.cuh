@@ -1,0 +1,421 @@
+// qmv_sm90: decode. quantized_matmul, gather_qmm and gather_qmv for few rows per matrix, w packed
+// along K in the checkpoint's own layout; dense and gathered from one device body.
+//
+// A thread block per multiprocessor takes a share of all blocks of rows of all matrices that the
+// ids chose. One warp brings weights by bulk copies into a ring of stages, sixteen consume them:
+//
+//   stage    codes [slab][row of the tile][128 bytes], swizzled; scales and biases [row][groups]
+//   item     a warp's share of a stage: 32 rows x 64 bytes; row_groups of them lie one above the
+//            other, 16 / row_groups side by side along K
+//   step     16 rows x 32 values: mma.m16n8k16 with w as the 16-row operand and columns of x as n
+//
+// Codes become float16 by a few operations on words (decode.cuh), x is float16 in shared memory for
+// all of K (x_columns.cuh); products are exact, sums float32. A group's sum is scaled in float32,
+// the bias enters by the group sum of x. The eight columns of a product are
+//
+//   few tokens    2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
+//   one
+//                 unit and zeros in the others, so that one set of sums serves a whole item
+//   more tokens   8 tokens, once or twice; sums of a group, then its scale
+//
+// Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
+// decoded weights, term by term, as 0 * infinity must not come from a code.
+//
+// The time goes into reading w, once for all rows of a matrix that fit into shared memory as
+// columns.
+#pragma once
+
+#include "cuda/device/qmv_item.cuh"
+#include "cuda/device/schedule.cuh"
+
+namespace moeblas::cuda::device {
+
+// The rows of x that are columns now.
+struct Pass {
+  int64_t x[kQmvMostTokens];  // offset of the first element
+  int64_t out[kQmvMostTokens];
+};
+
+struct QmvShared {
+  uint64_t full[kQmvMostStages];
+  uint64_t empty[kQmvMostStages];
+  Schedule schedule;
+  Pass pass;
+};
+
+// Addresses in the dynamic part.
+struct QmvMemory {
+  uint32_t ring;
+  XColumns x;
+  uint32_t zeros;
+  float* sums;  // [warp][column][32 rows]
+};
+
+// Rows from `row` on of matrix `matrix`, times the pass's columns.
+struct QmvTile {
+  uint32_t matrix, row, boxes;
+  uint32_t tokens;
+  uint32_t rows;  // that exist
+};
+
+// The same in every warp: passes over the rows of a matrix, and the tiles of each.
+template <class OnPass, class OnTile>
+__device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule& s,
+                                              OnPass&& on_pass, OnTile&& on_tile) {
+  for (uint32_t at = s.begin; at < s.end;) {
+    const uint32_t d = at / p.blocks, end = min(s.end, (d + 1) * p.blocks);
+    const uint32_t rows = s.first[d + 1] - s.first[d];
+    for (uint32_t first = 0; first < rows; first += p.tokens) {
+      const uint32_t tokens = min(p.tokens, rows - first);
+      on_pass(s.first[d] + first, tokens);
+      for (uint32_t b = at; b < end; b += p.tile_boxes) {
+        const uint32_t boxes = min(p.tile_boxes, end - b), row = (b - d * p.blocks) * p.box_rows;
+        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes, tokens,
+                        min(boxes * p.box_rows, p.n - row)});
+      }
+    }
+    at = end;
+  }
+}
+
+// One warp: a lane per copy.
+template <class T>
+__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, uint32_t ring,
+                                        const CUtensorMap& codes, const CUtensorMap& scales,
+                                        const CUtensorMap& biases, uint32_t lane) {
+  constexpr uint32_t kScales = T::kAffine ? 2 : 1;
+  const uint64_t policy = evict_first_policy();
+  uint32_t slot = 0, parity = 1;
+  for_each_tile(
+      p, shared.schedule, [](uint32_t, uint32_t) {},
+      [&](const QmvTile& tile) {
+        const uint32_t box_bytes = p.box_rows * (p.slabs * kQmvSlab + kScales * p.scale_pitch);
+        const uint32_t per_box = p.slabs + kScales;
+        for (uint32_t step = 0; step < p.k_steps; ++step) {
+          const uint32_t full = shared_address(&shared.full[slot]);
+          barrier_wait(shared_address(&shared.empty[slot]), parity);
+          if (lane == 0) barrier_expect(full, tile.boxes * box_bytes);
+          __syncwarp();
+          const uint32_t stage = ring + slot * p.stage_bytes;
+          for (uint32_t i = lane; i < tile.boxes * per_box; i += 32) {
+            const uint32_t box = i / per_box, which = i - box * per_box;
+            const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
+            const auto matrix = static_cast<int32_t>(tile.matrix);
+            if (which < p.slabs) {
+              copy_box(stage + which * p.slab_bytes + box * p.box_rows * kQmvSlab, &codes,
+                       static_cast<int32_t>((step * p.slabs + which) * kQmvSlab), row, matrix, full,
+                       policy);
+            } else {
+              const uint32_t to = stage + p.slabs * p.slab_bytes +
+                                  (which - p.slabs) * p.scale_bytes +
+                                  box * p.box_rows * p.scale_pitch;
+              copy_box(to, which == p.slabs ? &scales : &biases,
+                       static_cast<int32_t>(step * p.scale_step), row, matrix, full, policy);
+            }
+          }
+          if (++slot == p.stages) slot = 0, parity ^= 1;
+        }
+      });
+}
+
+// One output from decoded weights, term by term.
+template <class T>
+__device__ __noinline__ float decoded_sum(const QmvParams& p, uint32_t matrix, uint32_t n,
+                                          int64_t x) {
+  using F = typename T::Format;
+  const unsigned char* codes =
+      p.codes.data + matrix * p.codes.matrix_stride + n * p.codes.row_stride;
+  const unsigned char* scales =
+      p.scales.data + matrix * p.scales.matrix_stride + n * p.scales.row_stride;
+  const unsigned char* biases =
+      p.biases.data + matrix * p.biases.matrix_stride + n * p.biases.row_stride;
+  const float tensor_scale = p.tensor_scale != nullptr
+                                 ? p.tensor_scale[matrix * p.tensor_scale_step]
+                                 : p.tensor_scale_number;
+  float sum = 0.0f;
+  for (uint32_t k = 0; k < p.k; ++k) {
+    const uint32_t byte = codes[static_cast<uint64_t>(k) * T::Decode::kBits / 8];
+    const uint32_t code = T::Decode::kBits == 8 ? byte : byte >> k % 2 * 4 & 15u;
+    const uint32_t group = k / p.group;
+    float value;
+    if constexpr (T::kAffine) {
+      const formats::AffineParams params = {simt::load_float(scales, p.scale_type, group),
+                                            simt::load_float(biases, p.scale_type, group)};
+      value = F::decode(code, params);
+    } else {
+      value = formats::mul(F::decode_code(code),
+                           formats::mul(F::decode_scale(scales[group]), tensor_scale));
+    }
+    sum = fmaf(value, simt::load_float(p.x, p.x_type, x + k * p.x_col_stride), sum);
+  }
+  return sum;
+}
+
+__device__ __forceinline__ void store(const QmvParams& p, int64_t at, float value) {
+  simt::store_float(p.out, p.out_type, at, value);
+}
+
+// The sums of a tile's parts of K, added in the order of K, go to the output. `columns` of 32 rows
+// each are in `sums`; a part is one warp's.
+template <class T>
+__device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& shared,
+                                           const QmvTile& tile, const float* sums, uint32_t columns,
+                                           uint32_t first_token, uint32_t tokens, uint32_t parts,
+                                           uint32_t part, uint32_t row_group, uint32_t lane) {
+  const uint32_t n = tile.row + row_group * kQmvItemRows + lane;
+  const bool exists = row_group * kQmvItemRows + lane < tile.rows;
+  for (uint32_t token = part; token < tokens; token += parts) {
+    float total = 0.0f;
+    for (uint32_t limb = 0; limb < p.limbs; ++limb) {
+      float sum = 0.0f;
+      for (uint32_t i = 0; i < parts; ++i) {
+        sum += sums[((row_group * parts + i) * columns + token * p.column_step + limb) * 32 + lane];
+      }
+      total += sum;
+    }
+    if (!exists) continue;
+    if (!formats::is_finite(total)) {
+      total = decoded_sum<T>(p, tile.matrix, n, shared.pass.x[first_token + token]);
+    }
+    store(p, shared.pass.out[first_token + token] + n, total);
+  }
+}
+
+// Kept whole, so that loads from a slot are over before it is given back: an arrival alone does not
+// wait for them, what it depends on does.
+__device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
+  uint32_t none;
+  asm volatile("{\n.reg .b32 ones;\npopc.b32 ones, %1;\nshr.u32 %0, ones, 6;\n}"
+               : "=r"(none)
+               : "r"(values));
+  return none;
+}
+
+template <class T>
+struct Consumer {
+  const QmvParams& p;
+  QmvShared& shared;
+  const QmvMemory& memory;
+  uint32_t warp, lane;
+  uint32_t parts, row_group, part;  // of K; which this warp's are
+  uint32_t slot = 0, parity = 0;
+  float tensor_scale = 1.0f;
+  uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
+
+  // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
+  // depends on everything that it read.
+  template <class F>
+  __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
+    const uint32_t row = row_group * kQmvItemRows;
+    const bool has_rows = row < tile.rows;
+    const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
+    const uint32_t unit = part * T::kUnits;
+    Item item;
+    item.chunk = part % 2 * 4 + lane / 16 % 2;
+    item.swizzle = lane & 7;
+    const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
+    const uint32_t scales = p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
+    uint32_t first_unit = 0;
+    for (uint32_t step = 0; step < p.k_steps; ++step) {
+      const uint32_t stage = memory.ring + slot * p.stage_bytes;
+      barrier_wait(shared_address(&shared.full[slot]), parity);
+      uint32_t used = 0;
+      if (has_rows) {
+        item.codes = stage + codes;
+        item.scales = stage + scales;
+        item.biases = item.scales + p.scale_bytes;
+        used = f(item, unit, first_unit + unit);
+      }
+      const uint32_t none = nothing_of(used);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared_address(&shared.empty[slot]) + none);
+      if (++slot == p.stages) slot = 0, parity ^= 1;
+      first_unit += parts * T::kUnits;
+    }
+  }
+
+  __device__ __forceinline__ float* my_sums(uint32_t columns) const {
+    return memory.sums + (warp * columns) * 32;
+  }
+  __device__ __forceinline__ void wait_for_row_group() const {
+    named_barrier(2 + row_group, parts * 32);
+  }
+
+  __device__ __forceinline__ void run_few(const QmvTile& tile) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t token = min(g % T::kTokens, tile.tokens - 1);
+    const uint32_t pair = min(2 * t % T::kTokens, (tile.tokens - 1) / 2 * 2);
+    float y[2][4] = {};
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+      item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
+      item.factors = shared_address(memory.x.factors) +
+                     (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
+      add_few<T>(p, item, x, unit, tensor_scale, y, lane);
+      uint32_t all = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
+      return all;
+    });
+    // Columns of one token are of other units: the lanes that hold them add up.
+    float* to = my_sums(T::kTokens);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float v = y[i / 4][i % 4];
+      if constexpr (T::kTokens == 1) v += y[i / 4][i % 4 ^ 1];
+      if constexpr (T::kTokens <= 2) v += __shfl_xor_sync(~0u, v, 1);
+      v += __shfl_xor_sync(~0u, v, 2);
+      const uint32_t column = (2 * t + i % 2) % T::kTokens;
+      if (t < (T::kTokens == 4 ? 2 : 1) && (T::kTokens > 1 || i % 2 == 0)) {
+        to[column * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
+      }
+    }
+    wait_for_row_group();
+    store_tile<T>(p, shared, tile, memory.sums, T::kTokens, 0, tile.tokens, parts, part, row_group,
+                  lane);
+    wait_for_row_group();
+  }
+
+  template <int tiles>
+  __device__ __forceinline__ void run_many(const QmvTile& tile) {
+    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t columns = tile.tokens * p.column_step;
+    uint32_t x_at[T::kSums], factors_at[T::kSums];
+#pragma unroll
+    for (int j = 0; j < tiles; ++j) {
+      const uint32_t column = min(8 * j + g, columns - 1),
+                     pair = min(8 * j + 2 * t, (columns - 1) / 2 * 2);
+      x_at[j] = memory.x.columns + column * p.column_bytes + t * 16;
+      factors_at[j] =
+          shared_address(memory.x.factors) + pair * static_cast<uint32_t>(sizeof(Factor));
+    }
+    float y[2][T::kSums][4] = {};
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+      uint32_t x_now[T::kSums], factors_now[T::kSums];
+#pragma unroll
+      for (int j = 0; j < tiles; ++j) {
+        x_now[j] = x_at[j] + of_x * 64;
+        factors_now[j] = factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
+                                             static_cast<uint32_t>(sizeof(Factor));
+      }
+      add_many<T, tiles>(p, item, x_now, unit, factors_now, tensor_scale, y, lane);
+      uint32_t all = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
+      return all;
+    });
+#pragma unroll
+    for (int j = 0; j < tiles; ++j) {
+      float* to = my_sums(8);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        to[(2 * t + i % 2) * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
+      }
+      wait_for_row_group();
+      store_columns(tile, 8 * j);
+      wait_for_row_group();
+    }
+  }
+
+  // Eight columns from `first` on: rows of x all of whose limbs are among them, or begin there.
+  __device__ __forceinline__ void store_columns(const QmvTile& tile, uint32_t first) {
+    const uint32_t tokens_each = 8 / p.column_step;
+    const uint32_t first_token = first / 8 * tokens_each;
+    if (first_token >= tile.tokens) return;
+    store_tile<T>(p, shared, tile, memory.sums, 8, first_token,
+                  min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
+  }
+
+  __device__ __forceinline__ void run() {
+    for_each_tile(
+        p, shared.schedule,
+        [&](uint32_t first, uint32_t tokens) {
+          named_barrier(1, 32 * kQmvConsumers);
+          if (warp == 0 && lane < tokens) {
+            const uint32_t row = shared.schedule.order[first + lane], i = row % p.m;
+            const simt::Pair pair = pair_of_row(p, row);
+            shared.pass.x[lane] = pair.x + i * p.x_row_stride;
+            shared.pass.out[lane] = pair.out + i * p.out_row_stride;
+          }
+          named_barrier(1, 32 * kQmvConsumers);
+          fill_columns<typename T::Decode, T::kFactorUnit>(p, memory.x, shared.pass.x, tokens, warp,
+                                                           lane);
+          named_barrier(1, 32 * kQmvConsumers);
+        },
+        [&](const QmvTile& tile) {
+          if constexpr (T::kHalves) {
+            tensor_scale = p.tensor_scale != nullptr
+                               ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
+                               : p.tensor_scale_number;
+          }
+          if constexpr (T::kTiles == 0) {
+            run_few(tile);
+          } else if (T::kTiles == 1 || tile.tokens * p.column_step <= 8) {
+            run_many<1>(tile);
+          } else {
+            run_many<T::kTiles>(tile);
+          }
+        });
+  }
+};
+
+// Rows that no matrix is for.
+__device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& s,
+                                            uint32_t thread) {
+  if (s.placed == p.rows) return;
+  for (uint32_t r = 0; r < p.rows; ++r) {
+    if (s.key[r] >= 0) continue;
+    const int64_t to = pair_of_row(p, r).out + r % p.m * p.out_row_stride;
+    for (uint32_t n = blockIdx.x * kQmvThreads + thread; n < p.n; n += gridDim.x * kQmvThreads) {
+      store(p, to + n, 0.0f);
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes,
+                                    const CUtensorMap& scales, const CUtensorMap& biases) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ QmvShared shared;
+  const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  QmvMemory memory;
+  memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
+  unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
+  unsigned char* x = base + p.stages * p.stage_bytes;
+  memory.x.columns = shared_address(x);
+  memory.x.factors = reinterpret_cast<Factor*>(x + p.tokens * p.column_step * p.column_bytes);
+  memory.sums =
+      reinterpret_cast<float*>(memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns);
+  if (thread == 0) {
+    for (uint32_t i = 0; i < p.stages; ++i) {
+      barrier_init(shared_address(&shared.full[i]), 1);
+      barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+    }
+    barrier_init_visible();
+  }
+  if (p.rows <= 32) {
+    if (warp == 0) schedule_few(p, shared.schedule, lane);
+  } else {
+    schedule_many(p, shared.schedule, reinterpret_cast<unsigned int*>(memory.sums), thread);
+  }
+  __syncthreads();
+  if (warp == kQmvConsumers) {
+    produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
+  } else {
+    const uint32_t parts = kQmvConsumers / p.row_groups;
+    Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
+    consumer.run();
+  }
+  store_zeros(p, shared.schedule, thread);
+}
+
+}  // namespace moeblas::cuda::device
+
+template <class T>
+__global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
+    qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
+             const __grid_constant__ CUtensorMap codes, const __grid_constant__ CUtensorMap scales,
+             const __grid_constant__ CUtensorMap biases) {
+#if __CUDA_ARCH__ >= 900
+  moeblas::cuda::device::qmv<T>(p, codes, scales, biases);
+#endif
+}

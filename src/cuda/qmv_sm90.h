@@ -1,0 +1,86 @@
+// What the kernels of qmv_sm90 are given, and the sizes that host and device must agree on.
+#pragma once
+
+#include "simt/pairs.h"
+
+namespace moeblas::cuda {
+
+enum {
+  kQmvConsumers = 16,  // warps; one more brings the weights
+  kQmvThreads = 32 * (kQmvConsumers + 1),
+  kQmvMostRows = 512,
+  kQmvMostMatrices = 1024,
+  kQmvMostStages = 8,
+  kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
+  kQmvItemRows = 32,     // a warp's share of a stage: so many rows
+  kQmvItemBytes = 64,    // by so many bytes of each
+  kQmvUnit = 32,         // values of a row that meet in one step
+  kQmvMostColumns = 16,  // of x at a time
+  kQmvMostTokens = 16,
+};
+
+// A tensor of w in global memory, for the sums that are made term by term. Strides in bytes.
+struct QmvTensor {
+  const unsigned char* data;
+  int64_t matrix_stride;
+  int64_t row_stride;
+};
+
+struct QmvParams {
+  simt::PairParams pairs;
+  const unsigned char* x_index;
+  const unsigned char* w_index;
+
+  const unsigned char* x;
+  unsigned char* out;
+  int64_t x_row_stride;  // within a pair, in elements
+  int64_t x_col_stride;
+  int64_t out_row_stride;
+  int32_t x_type;
+  int32_t x_runs;  // four neighbours can be read at once
+  int32_t out_type;
+  uint32_t limbs;        // columns that hold a row of x,
+  uint32_t column_step;  // and columns from row to row
+
+  uint32_t m;     // rows of each pair
+  uint32_t rows;  // of all pairs
+  uint32_t n;
+  uint32_t k;
+  uint32_t one_matrix;   // every row meets matrix 0
+  uint32_t matrix_step;  // 0: one matrix stands for all
+
+  // A tile: `tile_boxes` boxes of `box_rows` rows; a block of work: a box, all of K.
+  uint32_t box_rows;
+  uint32_t tile_boxes;
+  uint32_t blocks;      // of a matrix
+  uint32_t row_groups;  // items one above the other: 1, 2 or 4
+  uint32_t k_steps;     // stages of a tile
+
+  // Shared memory.
+  uint32_t stages;
+  uint32_t stage_bytes;
+  uint32_t slabs;       // of a stage
+  uint32_t slab_bytes;  // all rows of a tile
+  uint32_t tokens;      // rows of x that are columns at a time
+  uint32_t column_bytes;
+  uint32_t columns;  // between the factors of two units: all columns, made even
+  uint32_t units;    // of 32 values in a column, padded to whole stages
+
+  // Scales and, for affine, biases, of one stage: `scale_pitch` bytes a row.
+  uint32_t scale_pitch;
+  uint32_t scale_bytes;  // of a tile's rows, of each of the two
+  uint32_t scale_step;   // bytes from stage to stage in a row of the tensor
+  uint32_t group_shift;  // log2 of the group, in units
+  int32_t scale_type;
+
+  const float* tensor_scale;  // null: the number
+  int64_t tensor_scale_step;
+  float tensor_scale_number;
+  uint32_t group;  // values
+
+  QmvTensor codes;
+  QmvTensor scales;
+  QmvTensor biases;
+};
+
+}  // namespace moeblas::cuda

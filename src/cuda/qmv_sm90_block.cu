@@ -1,0 +1,12 @@
+// qmv_sm90 for weights in the block formats.
+#include "cuda/qmv_sm90.cuh"
+
+using namespace moeblas;
+using cuda::device::QmvTraits;
+
+MB_INSTANTIATE(qmv_sm90_mxfp4_few, qmv_sm90<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>);
+MB_INSTANTIATE(qmv_sm90_mxfp4, qmv_sm90<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>);
+MB_INSTANTIATE(qmv_sm90_mxfp8_few, qmv_sm90<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>);
+MB_INSTANTIATE(qmv_sm90_mxfp8, qmv_sm90<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>);
+MB_INSTANTIATE(qmv_sm90_nvfp4_few, qmv_sm90<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>);
+MB_INSTANTIATE(qmv_sm90_nvfp4, qmv_sm90<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>);
