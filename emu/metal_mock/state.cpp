@@ -96,3 +96,9 @@ std::size_t live_buffers() { return state().buffers; }
 std::size_t live_wraps() { return state().wraps; }
 
 }  // namespace moeblas::emu::metal
+
+// What Objective-C's runtime and GNUstep keep for good is theirs.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libobjc.so\nleak:libgnustep-base.so\n";
+}

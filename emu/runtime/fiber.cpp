@@ -111,6 +111,10 @@ Fiber::~Fiber() {
 #if defined(MOEBLAS_EMU_TSAN)
   if (sanitizer_fiber_) __tsan_destroy_fiber(sanitizer_fiber_);
 #endif
+#if defined(MOEBLAS_EMU_ASAN)
+  // What a lane left poisoned would still be where other memory comes to lie.
+  ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(stack_low_), stack_bytes_);
+#endif
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   munmap(mapping_, kStackBytes + page);
 }
