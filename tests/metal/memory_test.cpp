@@ -31,12 +31,18 @@ class Pages {
   void* data_;
 };
 
+// The buffers that there are; the device's own among them.
+size_t buffers_before() {
+  wait_for_metal();
+  return mock::live_buffers();
+}
+
 TEST(MetalMemory, PagesOfTheCallersAreSharedWithoutACopy) {
   const Pages x(1), out(2);
   // Neither begins nor ends with its pages.
   const Ones ones(reinterpret_cast<float*>(x.begin() + 1024),
                   reinterpret_cast<uint8_t*>(out.end()) - Ones::kCount - 3);
-  const size_t before = mock::live_buffers();
+  const size_t before = buffers_before();
   ones.call();
   EXPECT_EQ(mock::live_wraps(), 2u);
   wait_for_metal();
@@ -70,7 +76,7 @@ TEST(MetalMemory, WhatMetalDoesNotShareIsRefusedByName) {
 }
 
 TEST(MetalMemory, MemoryMayEndBeforeTheWorkDoes) {
-  const size_t before = mock::live_buffers();
+  const size_t before = buffers_before();
   {
     const SharedOnes shared;
     shared.ones.call();
@@ -119,7 +125,7 @@ TEST(MetalMemory, AWorkspaceOfTheCallersIsEnough) {
   options.workspace_bytes = plan(call).workspace_bytes;
   ASSERT_GT(options.workspace_bytes, 0u);
   options.workspace = bytes + 32768;
-  const size_t before = mock::live_buffers();
+  const size_t before = buffers_before();
   call(options);
   EXPECT_EQ(mock::live_buffers(), before) << "nothing was allocated";
   wait_for_metal();
