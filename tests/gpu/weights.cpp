@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cuda_lane.h"
 #include "support/codec.h"
 #include "support/random.h"
 
