@@ -31,6 +31,7 @@ std::string ProductCase::name() const {
   if (id_type != DType::i32) s += std::string("_") + moeblas::name(id_type);
   if (strided) s += "_strided";
   if (!exact) s += "_rounded";
+  if (positive) s += "_positive";
   if (block) s += std::string(x_packed ? "_xp" : "_xf") + (w_packed ? "_wp" : "_wf");
   if (swizzled) s += "_swizzled";
   if (epilogue) s += "_epilogue";
@@ -77,8 +78,9 @@ Product::Product(const ProductCase& c, uint64_t seed) : c_(c), random_(seed) {
 }
 
 float Product::number() {
-  if (c_.exact) return static_cast<float>(static_cast<int>(random_() % 9) - 4) / 2.0f;
-  return std::normal_distribution<float>()(random_);
+  const float value = c_.exact ? static_cast<float>(static_cast<int>(random_() % 9) - 4) / 2.0f
+                               : std::normal_distribution<float>()(random_);
+  return c_.positive ? std::fabs(value) : value;
 }
 
 // A view of the last two dimensions of something larger.
@@ -155,7 +157,8 @@ void Product::make_scales(const Shape& shape, DType dtype, bool weights) {
           c_.spec.mode == Mode::nvfp4 ? e4m3[pick] : e8m0[pick];
       return;
     }
-    const float s = c_.exact ? std::ldexp(pick == 2 ? -1.0f : 1.0f, -pick) : number() / 8;
+    const float s =
+        c_.exact ? std::ldexp(pick == 2 && !c_.positive ? -1.0f : 1.0f, -pick) : number() / 8;
     cpu::store_float(scales.view.data, dtype, at, s);
   });
   if (!affine(c_)) return;

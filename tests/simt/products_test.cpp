@@ -356,6 +356,7 @@ std::vector<ProductCase> fast_decode() {
   add({.spec = affine(4, 32), .x_type = DType::bf16, .e = 8, .t = 1, .n = 1024, .k = 2048});
   add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
   add({.spec = affine(4, 64), .n = 8, .k = 0});
+  add({.spec = affine(4, 64), .e = 2, .t = 1, .n = 8, .k = 4096, .positive = true});
   for (Ids ids : {Ids::one, Ids::broadcast, Ids::both})
     add({.spec = affine(4, 64), .t = 9, .n = 8, .k = 512, .ids = ids, .id_type = DType::i64});
   ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 16, .k = 512};
