@@ -24,6 +24,7 @@ std::string ProductCase::name() const {
   if (spec.mode != Mode::dense)
     s += std::to_string(spec.bits) + "g" + std::to_string(spec.group_size);
   s += std::string("_") + moeblas::name(x_type);
+  if (w_type) s += std::string("_w") + moeblas::name(*w_type);
   if (spec.mode == Mode::affine) s += std::string("_s") + moeblas::name(scale_type);
   s += transpose ? "_t" : "_n";
   s += "_e" + std::to_string(e) + "t" + std::to_string(t) + "m" + std::to_string(m) + "n" +
@@ -120,7 +121,8 @@ void Product::make_operand(const Shape& shape, bool weights) {
   const bool is_packed = weights ? !dense(c_) && (!c_.block || c_.w_packed) : c_.x_packed;
   const int last = shape.ndim() - 1;
   if (!is_packed) {
-    values = floats(weights && c_.block ? DType::bf16 : c_.x_type, shape, c_.strided);
+    const DType of_w = c_.block ? DType::bf16 : c_.w_type.value_or(c_.x_type);
+    values = floats(weights ? of_w : c_.x_type, shape, c_.strided);
     return;
   }
   Shape codes = shape;
@@ -335,7 +337,13 @@ MatmulProblem Product::problem(Array& out) const {
       epilogue.c.strides = {epilogue.c.strides[1]};
     }
   }
-  const Quantized w = dense(c_) ? Quantized{} : packed(true);
+  const bool plain = dense(c_) && !c_.w_type;  // an operation of dense tensors alone
+  Quantized w;
+  if (c_.w_type) {
+    w = {.spec = c_.spec, .codes = w_.view};
+  } else if (!plain) {
+    w = packed(true);
+  }
   // The wide output of a float x is the fused layer's: no operation asks for it, so it is set here.
   const bool wide = c_.out_type && !c_.x_packed;
   Array narrow(c_.x_type, out.shape());
@@ -348,7 +356,7 @@ MatmulProblem Product::problem(Array& out) const {
   const Options options;
   TensorView transposed = w_.view;
   const int dims = transposed.ndim();
-  if (dense(c_) && c_.transpose) {
+  if (plain && c_.transpose) {
     std::swap(transposed.shape[dims - 1], transposed.shape[dims - 2]);
     std::swap(transposed.strides[dims - 1], transposed.strides[dims - 2]);
   }
@@ -356,7 +364,7 @@ MatmulProblem Product::problem(Array& out) const {
     case Op::gather:
       if (c_.block) {
         p = ops::gather_qqmm(packed(false), w, lhs_, rhs_, false, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::gather_mm(x_, transposed, lhs_, rhs_, false, bound, options);
       } else {
         p = ops::gather_qmm(x_, w, lhs_, rhs_, c_.transpose, false, bound, options);
@@ -365,7 +373,7 @@ MatmulProblem Product::problem(Array& out) const {
     case Op::grouped:
       if (c_.block) {
         p = ops::grouped_qqmm(packed(false), w, rhs_, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::grouped_mm(x_, transposed, rhs_, bound, options);
       } else {
         p = ops::grouped_qmm(x_, w, rhs_, c_.transpose, bound, options);
@@ -377,7 +385,7 @@ MatmulProblem Product::problem(Array& out) const {
     default:
       if (c_.block) {
         p = ops::qqmm(packed(false), w, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::gather_mm(x_, transposed, {}, {}, false, bound, options);
       } else {
         p = ops::quantized_matmul(x_, w, c_.transpose, bound, options);

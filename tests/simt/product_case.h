@@ -37,6 +37,7 @@ struct ProductCase {
   Kernel kernel = Kernel::qmm;
   QuantSpec spec{Mode::dense};
   DType x_type = DType::f32;
+  std::optional<DType> w_type = {};  // dense weights of this dtype, where an operation takes codes
   DType scale_type = DType::f32;
   bool transpose = true;
   int64_t e = 4, t = 3, m = 1, n = 32, k = 64;
