@@ -30,32 +30,24 @@
 
 namespace moeblas::cuda::device {
 
-// The rows of x that are columns now.
-struct Pass {
-  int64_t x[kQmvMostTokens];  // offset of the first element
-  int64_t out[kQmvMostTokens];
-};
-
 struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
   Schedule schedule;
-  Pass pass;
 };
 
 // Addresses in the dynamic part.
 struct QmvMemory {
   uint32_t ring;
   XColumns x;
-  uint32_t zeros;
   float* sums;  // [warp][column][32 rows]
 };
 
 // Rows from `row` on of matrix `matrix`, times the pass's columns.
 struct QmvTile {
   uint32_t matrix, row, boxes;
-  uint32_t tokens;
-  uint32_t rows;  // that exist
+  uint32_t rows;           // that exist
+  uint32_t first, tokens;  // in the schedule's order
 };
 
 // The same in every warp: passes over the rows of a matrix, and the tiles of each.
@@ -70,8 +62,8 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
       on_pass(s.first[d] + first, tokens);
       for (uint32_t b = at; b < end; b += p.tile_boxes) {
         const uint32_t boxes = min(p.tile_boxes, end - b), row = (b - d * p.blocks) * p.box_rows;
-        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes, tokens,
-                        min(boxes * p.box_rows, p.n - row)});
+        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes,
+                        min(boxes * p.box_rows, p.n - row), s.first[d] + first, tokens});
       }
     }
     at = end;
@@ -174,10 +166,11 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& 
       total += sum;
     }
     if (!exists) continue;
+    const uint32_t row = shared.schedule.order[tile.first + first_token + token];
     if (!formats::is_finite(total)) {
-      total = decoded_sum<T>(p, tile.matrix, n, shared.pass.x[first_token + token]);
+      total = decoded_sum<T>(p, tile.matrix, n, p.one_x ? 0 : shared.schedule.x[row]);
     }
-    store(p, shared.pass.out[first_token + token] + n, total);
+    store(p, static_cast<int64_t>(shared.schedule.out[row]) + n, total);
   }
 }
 
@@ -325,20 +318,26 @@ struct Consumer {
                   min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
   }
 
+  template <class RowAt>
+  __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
+    fill_columns<typename T::Decode, T::kFactorUnit>(p, memory.x, tokens, warp, lane, row_at);
+  }
+
+  // Rows of x that are known without a schedule.
+  __device__ __forceinline__ void prepare() {
+    if (!p.one_x && !p.one_matrix) return;
+    fill(p.one_x ? 1 : min(p.tokens, p.rows),
+         [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
+  }
+
   __device__ __forceinline__ void run() {
     for_each_tile(
         p, shared.schedule,
         [&](uint32_t first, uint32_t tokens) {
+          if (p.one_x || (p.one_matrix && first == 0)) return;  // there from the beginning
           named_barrier(1, 32 * kQmvConsumers);
-          if (warp == 0 && lane < tokens) {
-            const uint32_t row = shared.schedule.order[first + lane], i = row % p.m;
-            const simt::Pair pair = pair_of_row(p, row);
-            shared.pass.x[lane] = pair.x + i * p.x_row_stride;
-            shared.pass.out[lane] = pair.out + i * p.out_row_stride;
-          }
-          named_barrier(1, 32 * kQmvConsumers);
-          fill_columns<typename T::Decode, T::kFactorUnit>(p, memory.x, shared.pass.x, tokens, warp,
-                                                           lane);
+          fill(tokens,
+               [&](uint32_t i) { return shared.schedule.x[shared.schedule.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
@@ -364,8 +363,9 @@ __device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& 
   if (s.placed == p.rows) return;
   for (uint32_t r = 0; r < p.rows; ++r) {
     if (s.key[r] >= 0) continue;
-    const int64_t to = pair_of_row(p, r).out + r % p.m * p.out_row_stride;
-    for (uint32_t n = blockIdx.x * kQmvThreads + thread; n < p.n; n += gridDim.x * kQmvThreads) {
+    const int64_t to = s.out[r];
+    for (uint32_t n = blockIdx.x * 32 * kQmvConsumers + thread; n < p.n;
+         n += gridDim.x * 32 * kQmvConsumers) {
       store(p, to + n, 0.0f);
     }
   }
@@ -385,26 +385,32 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   memory.x.factors = reinterpret_cast<Factor*>(x + p.tokens * p.column_step * p.column_bytes);
   memory.sums =
       reinterpret_cast<float*>(memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns);
-  if (thread == 0) {
-    for (uint32_t i = 0; i < p.stages; ++i) {
-      barrier_init(shared_address(&shared.full[i]), 1);
-      barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
-    }
-    barrier_init_visible();
-  }
-  if (p.rows <= 32) {
-    if (warp == 0) schedule_few(p, shared.schedule, lane);
-  } else {
-    schedule_many(p, shared.schedule, reinterpret_cast<unsigned int*>(memory.sums), thread);
-  }
-  __syncthreads();
+  const bool few = p.rows <= 32;
   if (warp == kQmvConsumers) {
-    produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
-  } else {
-    const uint32_t parts = kQmvConsumers / p.row_groups;
-    Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
-    consumer.run();
+    if (lane == 0) {
+      for (uint32_t i = 0; i < p.stages; ++i) {
+        barrier_init(shared_address(&shared.full[i]), 1);
+        barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+      }
+      barrier_init_visible();
+      prefetch_tensor_map(&codes);
+      prefetch_tensor_map(&scales);
+      if (T::kAffine) prefetch_tensor_map(&biases);
+    }
+    __syncwarp();
+    if (few) schedule_few(p, shared.schedule, lane);
   }
+  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
+  if (warp == kQmvConsumers) {
+    named_barrier_arrive(1, kQmvThreads);
+    produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
+    return;
+  }
+  const uint32_t parts = kQmvConsumers / p.row_groups;
+  Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
+  consumer.prepare();
+  named_barrier(1, kQmvThreads);
+  consumer.run();
   store_zeros(p, shared.schedule, thread);
 }
 

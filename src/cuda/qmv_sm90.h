@@ -16,7 +16,6 @@ enum {
   kQmvItemBytes = 64,    // by so many bytes of each
   kQmvUnit = 32,         // values of a row that meet in one step
   kQmvMostColumns = 16,  // of x at a time
-  kQmvMostTokens = 16,
 };
 
 // A tensor of w in global memory, for the sums that are made term by term. Strides in bytes.
@@ -33,9 +32,10 @@ struct QmvParams {
 
   const unsigned char* x;
   unsigned char* out;
-  int64_t x_row_stride;  // within a pair, in elements
-  int64_t x_col_stride;
-  int64_t out_row_stride;
+  int64_t x_col_stride;  // in elements
+  int32_t x_row_stride;  // within a pair
+  int32_t out_row_stride;
+  uint32_t one_x;  // all rows of x are the same one
   int32_t x_type;
   int32_t x_runs;  // four neighbours can be read at once
   int32_t out_type;

@@ -1,6 +1,7 @@
 #include "cuda/qmv_sm90_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "cuda/device.h"
@@ -41,6 +42,13 @@ std::optional<int64_t> single_stride(const Matrices& m) {
     count *= m.batch[d];
   }
   return stride;
+}
+
+// Between a stack's first element and the farthest, in elements.
+int64_t extent(const Matrices& m) {
+  int64_t sum = std::abs(m.row_stride) * m.rows + std::abs(m.col_stride) * m.cols;
+  for (int d = 0; d < m.batch.ndim(); ++d) sum += std::abs(m.batch_stride[d]) * m.batch[d];
+  return sum;
 }
 
 // The instances of a format, by the dtype of its scales where that is free.
@@ -138,6 +146,7 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors) {
   const uint64_t all = uint64_t{matrices} * q.n;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : 4;
+  if (const char* e = std::getenv("QMV_RG")) q.row_groups = std::min<uint32_t>(q.row_groups, static_cast<uint32_t>(atoi(e)));  // DEV
   const uint32_t most = q.row_groups * kQmvItemRows;
   if (matrices == 1) {
     q.box_rows = ceil_div(share, ceil_div(share, most));
@@ -191,6 +200,11 @@ Plan plan(const MatmulProblem& p) {
     }
   }
 
+  for (const Matrices* m : {&p.x.values, &p.out}) {
+    if (extent(*m) >= int64_t{1} << 31)
+      return no(Reason::of("x or the output spans 2^31 elements"));
+  }
+
   QmvParams& q = plan.params;
   const simt::PairPlan pairs(p, 1);
   q.pairs = pairs.params();
@@ -198,9 +212,10 @@ Plan plan(const MatmulProblem& p) {
   q.w_index = static_cast<const unsigned char*>(pairs.w_index());
   q.x = static_cast<const unsigned char*>(p.x.values.data);
   q.out = static_cast<unsigned char*>(p.out.data);
-  q.x_row_stride = p.x.values.row_stride;
   q.x_col_stride = p.x.values.col_stride;
-  q.out_row_stride = p.out.row_stride;
+  q.x_row_stride = static_cast<int32_t>(p.x.values.row_stride);
+  q.out_row_stride = static_cast<int32_t>(p.out.row_stride);
+  q.one_x = p.m == 1 && p.x.values.count() == 1 && p.x_position.index == nullptr;
   q.x_type = static_cast<int32_t>(p.x.values.dtype);
   q.out_type = static_cast<int32_t>(p.out.dtype);
   q.x_runs = runs_of_four(p);
@@ -237,7 +252,7 @@ Plan plan(const MatmulProblem& p) {
   q.scales = tensor(p.w.scales);
   if (affine) q.biases = tensor(p.w.biases);
 
-  const uint32_t most = std::min<uint32_t>(q.rows, kQmvMostTokens);
+  const uint32_t most = q.one_x ? 1u : std::min<uint32_t>(q.rows, kQmvMostColumns);
   const bool few = q.limbs == 1 && !p.options.deterministic &&
                    (q.rows <= family->few_tokens || mostly_distinct(p, rows));
   plan.kernel = few ? family->few : family->many;
@@ -264,8 +279,10 @@ Plan plan(const MatmulProblem& p) {
 
   plan.codes = map_of(p.w.values, kQmvSlab, q.box_rows);
   plan.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  // Neighbours are the next stages'.
   plan.scales = map_of(p.w.scales, q.scale_pitch, q.box_rows);
   if (affine) plan.biases = map_of(p.w.biases, q.scale_pitch, q.box_rows);
+  plan.scales.fetch = plan.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return no(r);
   if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return no(r);
   if (affine) {

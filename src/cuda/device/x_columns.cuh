@@ -96,24 +96,40 @@ __device__ __forceinline__ void store_octet(const QmvParams& p, const XColumns& 
   }
 }
 
-// Rows whose first elements are `rows[0 .. tokens)`, by kQmvConsumers warps. kUnit: values that
-// share a factor, 32 or 64.
-template <class Decoder, int kUnit>
+// `tokens` rows, row i from element row_at(i) on, by kQmvConsumers warps. kUnit: values that share
+// a factor, 32 or 64.
+template <class Decoder, int kUnit, class RowAt>
 __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns& to,
-                                             const int64_t* rows, uint32_t tokens, uint32_t warp,
-                                             uint32_t lane) {
-  const uint32_t chunks = (p.units + 7) / 8;  // a warp's step: eight units of one row
-  for (uint32_t i = warp; i < tokens * chunks; i += kQmvConsumers) {
-    const uint32_t token = i / chunks, unit = (i - token * chunks) * 8 + lane / 4;
-    const uint32_t k = unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
-    float v[8] = {};
-    constexpr uint32_t kSecond = Decoder::kPerWord == 8 ? 4 : 16;
-    if (unit * kQmvUnit < p.k) {
-      load_run(p, rows[token], k, v);
-      load_run(p, rows[token], k + kSecond, v + 4);
+                                             uint32_t tokens, uint32_t warp, uint32_t lane,
+                                             RowAt&& row_at) {
+  constexpr uint32_t kSecond = Decoder::kPerWord == 8 ? 4 : 16;
+  constexpr uint32_t kAtOnce = 4;       // loads under way
+  const uint32_t chunks = p.units / 8;  // a warp's step: eight units of one row
+  const uint32_t steps = tokens * chunks;
+#pragma unroll 1
+  for (uint32_t base = warp; base < steps; base += kAtOnce * kQmvConsumers) {
+    float v[kAtOnce][8];
+    uint32_t unit[kAtOnce], token[kAtOnce];
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const uint32_t step = base + i * kQmvConsumers;
+      token[i] = tokens == 1 ? 0 : step / chunks;
+      unit[i] = (step - token[i] * chunks) * 8 + lane / 4;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[i][j] = 0.0f;
+      if (step < steps && unit[i] * kQmvUnit < p.k) {
+        const int64_t row = row_at(token[i]);
+        const uint32_t k = unit[i] * kQmvUnit + lane % 4 * Decoder::kPerWord;
+        load_run(p, row, k, v[i]);
+        load_run(p, row, k + kSecond, v[i] + 4);
+      }
     }
-    if (unit < p.units)
-      store_octet<Decoder, kUnit / 8>(p, to, v, unit, token * p.column_step, lane);
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      if (base + i * kQmvConsumers < steps) {
+        store_octet<Decoder, kUnit / 8>(p, to, v[i], unit[i], token[i] * p.column_step, lane);
+      }
+    }
   }
 }
 
