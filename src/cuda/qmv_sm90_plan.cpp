@@ -288,6 +288,8 @@ Plan plan(const MatmulProblem& p) {
   if (affine) {
     if (const Reason r = why_no_tensor_map(plan.biases, "rows of biases")) return no(r);
   }
+  // Shares of the work are counted in 32 bits.
+  if (q.blocks >= 1u << 19) return no(Reason::of("N = %u is too long", q.n));
   plan.grid =
       static_cast<uint32_t>(std::min<uint64_t>(processors, static_cast<uint64_t>(met) * q.blocks));
   return plan;
