@@ -77,33 +77,32 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, u
                                         const CUtensorMap& biases, uint32_t lane) {
   constexpr uint32_t kScales = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
+  const uint32_t per_box = p.slabs + kScales, box = lane / per_box, which = lane % per_box;
+  const bool brings_codes = which < p.slabs;
+  const uint32_t other = brings_codes ? 0 : which - p.slabs;
+  const CUtensorMap* map = brings_codes ? &codes : other == 0 ? &scales : &biases;
+  const uint32_t to = brings_codes ? which * p.slab_bytes + box * p.box_rows * kQmvSlab
+                                   : p.slabs * p.slab_bytes + other * p.scale_bytes +
+                                         box * p.box_rows * p.scale_pitch;
+  const uint32_t first = brings_codes ? which * kQmvSlab : 0;
+  const uint32_t each = brings_codes ? p.slabs * kQmvSlab : p.scale_step;
+  const uint32_t box_bytes = p.box_rows * (p.slabs * kQmvSlab + kScales * p.scale_pitch);
   uint32_t slot = 0, parity = 1;
   for_each_tile(
       p, shared.schedule, [](uint32_t, uint32_t) {},
       [&](const QmvTile& tile) {
-        const uint32_t box_bytes = p.box_rows * (p.slabs * kQmvSlab + kScales * p.scale_pitch);
-        const uint32_t per_box = p.slabs + kScales;
-        for (uint32_t step = 0; step < p.k_steps; ++step) {
+        const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
+        const auto matrix = static_cast<int32_t>(tile.matrix);
+        uint32_t at = first;
+#pragma unroll 1
+        for (uint32_t step = 0; step < p.k_steps; ++step, at += each) {
           const uint32_t full = shared_address(&shared.full[slot]);
           barrier_wait(shared_address(&shared.empty[slot]), parity);
           if (lane == 0) barrier_expect(full, tile.boxes * box_bytes);
           __syncwarp();
-          const uint32_t stage = ring + slot * p.stage_bytes;
-          for (uint32_t i = lane; i < tile.boxes * per_box; i += 32) {
-            const uint32_t box = i / per_box, which = i - box * per_box;
-            const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
-            const auto matrix = static_cast<int32_t>(tile.matrix);
-            if (which < p.slabs) {
-              copy_box(stage + which * p.slab_bytes + box * p.box_rows * kQmvSlab, &codes,
-                       static_cast<int32_t>((step * p.slabs + which) * kQmvSlab), row, matrix, full,
-                       policy);
-            } else {
-              const uint32_t to = stage + p.slabs * p.slab_bytes +
-                                  (which - p.slabs) * p.scale_bytes +
-                                  box * p.box_rows * p.scale_pitch;
-              copy_box(to, which == p.slabs ? &scales : &biases,
-                       static_cast<int32_t>(step * p.scale_step), row, matrix, full, policy);
-            }
+          if (box < tile.boxes) {
+            copy_box(ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at), row, matrix,
+                     full, policy);
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }
@@ -156,17 +155,23 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& 
                                            uint32_t part, uint32_t row_group, uint32_t lane) {
   const uint32_t n = tile.row + row_group * kQmvItemRows + lane;
   const bool exists = row_group * kQmvItemRows + lane < tile.rows;
+#pragma unroll 1
   for (uint32_t token = part; token < tokens; token += parts) {
+    const float* from = sums + (row_group * parts * columns + token * p.column_step) * 32 + lane;
     float total = 0.0f;
-    for (uint32_t limb = 0; limb < p.limbs; ++limb) {
+#pragma unroll 1
+    for (uint32_t limb = 0; limb < p.limbs; ++limb, from += 32) {
       float sum = 0.0f;
-      for (uint32_t i = 0; i < parts; ++i) {
-        sum += sums[((row_group * parts + i) * columns + token * p.column_step + limb) * 32 + lane];
-      }
+#pragma unroll 4
+      for (uint32_t i = 0; i < parts; ++i) sum += from[i * columns * 32];
       total += sum;
     }
     if (!exists) continue;
     const uint32_t row = shared.schedule.order[tile.first + first_token + token];
+    if constexpr (T::kHalves) {
+      total *= p.tensor_scale != nullptr ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
+                                         : p.tensor_scale_number;
+    }
     if (!formats::is_finite(total)) {
       total = decoded_sum<T>(p, tile.matrix, n, p.one_x ? 0 : shared.schedule.x[row]);
     }
@@ -192,7 +197,6 @@ struct Consumer {
   uint32_t warp, lane;
   uint32_t parts, row_group, part;  // of K; which this warp's are
   uint32_t slot = 0, parity = 0;
-  float tensor_scale = 1.0f;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
@@ -243,7 +247,7 @@ struct Consumer {
       item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
       item.factors = shared_address(memory.x.factors) +
                      (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
-      add_few<T>(p, item, x, unit, tensor_scale, y, lane);
+      add_few<T>(p, item, x, unit, y, lane);
       uint32_t all = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
@@ -290,7 +294,7 @@ struct Consumer {
         factors_now[j] = factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
                                              static_cast<uint32_t>(sizeof(Factor));
       }
-      add_many<T, tiles>(p, item, x_now, unit, factors_now, tensor_scale, y, lane);
+      add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
       uint32_t all = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
@@ -341,11 +345,6 @@ struct Consumer {
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
-          if constexpr (T::kHalves) {
-            tensor_scale = p.tensor_scale != nullptr
-                               ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
-                               : p.tensor_scale_number;
-          }
           if constexpr (T::kTiles == 0) {
             run_few(tile);
           } else if (T::kTiles == 1 || tile.tokens * p.column_step <= 8) {
@@ -385,31 +384,39 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   memory.x.factors = reinterpret_cast<Factor*>(x + p.tokens * p.column_step * p.column_bytes);
   memory.sums =
       reinterpret_cast<float*>(memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns);
-  const bool few = p.rows <= 32;
+  const bool few = p.one_matrix || p.rows <= 32;
   if (warp == kQmvConsumers) {
     if (lane == 0) {
+      prefetch_tensor_map(&codes);
+      prefetch_tensor_map(&scales);
+      if (T::kAffine) prefetch_tensor_map(&biases);
       for (uint32_t i = 0; i < p.stages; ++i) {
         barrier_init(shared_address(&shared.full[i]), 1);
         barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
       }
       barrier_init_visible();
-      prefetch_tensor_map(&codes);
-      prefetch_tensor_map(&scales);
-      if (T::kAffine) prefetch_tensor_map(&biases);
     }
     __syncwarp();
-    if (few) schedule_few(p, shared.schedule, lane);
+    if (p.one_matrix) {
+      schedule_one(p, shared.schedule, lane);
+    } else if (few) {
+      schedule_few(p, shared.schedule, lane);
+    }
   }
   if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  if (warp == kQmvConsumers) {
-    named_barrier_arrive(1, kQmvThreads);
+  constexpr uint32_t kReaders = 32 * (kQmvConsumers + 1);
+  if (warp >= kQmvConsumers) {
+    give_registers<kQmvProducerRegisters>();
+    if (warp > kQmvConsumers) return;
+    named_barrier_arrive(1, kReaders);
     produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
     return;
   }
+  take_registers<kQmvConsumerRegisters>();
   const uint32_t parts = kQmvConsumers / p.row_groups;
   Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
   consumer.prepare();
-  named_barrier(1, kQmvThreads);
+  named_barrier(1, kReaders);
   consumer.run();
   store_zeros(p, shared.schedule, thread);
 }

@@ -6,8 +6,10 @@
 namespace moeblas::cuda {
 
 enum {
-  kQmvConsumers = 16,  // warps; one more brings the weights
-  kQmvThreads = 32 * (kQmvConsumers + 1),
+  kQmvConsumers = 16,                      // warps; one more brings the weights
+  kQmvThreads = 32 * (kQmvConsumers + 4),  // roles are of four warps: registers move between fours
+  kQmvProducerRegisters = 24,
+  kQmvConsumerRegisters = 112,
   kQmvMostRows = 512,
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
@@ -25,7 +27,19 @@ struct QmvTensor {
   int64_t row_stride;
 };
 
+// Where pairs lie if two strides lead through the batch, nothing but w has indices, and all of it
+// can be counted in 32 bits: pair (i, j) of [..][inner]. inner = 0: it is not so.
+struct QmvPairs {
+  uint32_t inner;
+  uint32_t matrices;
+  int32_t index_type;  // of w's indices, kNoIndex: the position itself
+  int32_t w_step[2];   // to the index or the position
+  int32_t x_step[2];   // elements of x
+  int32_t out_step[2];
+};
+
 struct QmvParams {
+  QmvPairs simple;
   simt::PairParams pairs;
   const unsigned char* x_index;
   const unsigned char* w_index;
@@ -55,6 +69,8 @@ struct QmvParams {
   uint32_t blocks;      // of a matrix
   uint32_t row_groups;  // items one above the other: 1, 2 or 4
   uint32_t k_steps;     // stages of a tile
+  uint32_t share;       // one matrix: blocks of each thread block,
+  uint32_t remainder;   // and how many have one more
 
   // Shared memory.
   uint32_t stages;

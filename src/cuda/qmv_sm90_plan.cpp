@@ -1,6 +1,7 @@
 #include "cuda/qmv_sm90_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <optional>
 
@@ -21,7 +22,7 @@ using dispatch::Reason;
 using Size = long long;
 
 // What a block may have on sm_90, less what the kernel declares itself.
-constexpr uint32_t kSharedBytes = 232448 - 8192;
+constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 3;
 // More rows of a matrix than this are read from w more than once.
 constexpr int64_t kMostRowsPerMatrix = 16;
@@ -141,12 +142,53 @@ bool runs_of_four(const MatmulProblem& p) {
   return held;
 }
 
+// Two strides that lead through a batch of up to two dimensions, outer first; none if it has more.
+std::optional<std::array<int64_t, 2>> two_strides(const Shape& batch, const Shape& stride) {
+  std::array<int64_t, 2> found{0, 0};
+  size_t at = 2;
+  for (int d = batch.ndim() - 1; d >= 0; --d) {
+    if (batch[d] == 1) continue;
+    if (at == 0) return std::nullopt;
+    found[--at] = stride.ndim() > 0 ? stride[d] : 0;
+  }
+  return found;
+}
+
+QmvPairs simple_pairs(const MatmulProblem& p) {
+  QmvPairs q{};
+  if (p.x_position.index != nullptr || p.w.values.count() == 0) return q;
+  const auto w = two_strides(p.batch, p.w_position.stride);
+  const auto x = two_strides(p.batch, p.x_position.stride);
+  const auto out = two_strides(p.batch, p.out.batch_stride);
+  const auto x_step = single_stride(p.x.values);
+  if (!w || !x || !out || !x_step) return q;
+  // Positions of x lie within its batch, and all places in memory within 2^31 elements.
+  for (size_t i = 0; i < 2; ++i) {
+    if (std::abs((*w)[i]) >= int64_t{1} << 20 || std::abs((*x)[i] * *x_step) >= int64_t{1} << 31)
+      return q;
+    q.w_step[i] = static_cast<int32_t>((*w)[i]);
+    q.x_step[i] = static_cast<int32_t>((*x)[i] * *x_step);
+    q.out_step[i] = static_cast<int32_t>((*out)[i]);
+  }
+  q.matrices = static_cast<uint32_t>(p.w.values.count());
+  q.index_type = p.w_position.index != nullptr ? static_cast<int32_t>(p.w_position.dtype)
+                                               : int32_t{simt::kNoIndex};
+  q.inner = 1;
+  for (int d = p.batch.ndim() - 1; d >= 0; --d) {
+    if (p.batch[d] == 1) continue;
+    q.inner = static_cast<uint32_t>(p.batch[d]);
+    break;
+  }
+  return q;
+}
+
 // How rows of w are cut into boxes and tiles.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors) {
   const uint64_t all = uint64_t{matrices} * q.n;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : 4;
-  if (const char* e = std::getenv("QMV_RG")) q.row_groups = std::min<uint32_t>(q.row_groups, static_cast<uint32_t>(atoi(e)));  // DEV
+  if (const char* e = std::getenv("QMV_RG"))
+    q.row_groups = std::min<uint32_t>(q.row_groups, static_cast<uint32_t>(atoi(e)));  // DEV
   const uint32_t most = q.row_groups * kQmvItemRows;
   if (matrices == 1) {
     q.box_rows = ceil_div(share, ceil_div(share, most));
@@ -156,6 +198,9 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors) {
     q.tile_boxes = q.row_groups;
   }
   q.blocks = ceil_div(q.n, q.box_rows);
+  const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
+  q.share = q.blocks / grid;
+  q.remainder = q.blocks % grid;
 }
 
 Plan plan(const MatmulProblem& p) {
@@ -206,6 +251,7 @@ Plan plan(const MatmulProblem& p) {
   }
 
   QmvParams& q = plan.params;
+  q.simple = simple_pairs(p);
   const simt::PairPlan pairs(p, 1);
   q.pairs = pairs.params();
   q.x_index = static_cast<const unsigned char*>(p.x_position.index);

@@ -132,6 +132,24 @@ __device__ __forceinline__ void multiply_u8_s8(int32_t (&sums)[4], uint4 a, uint
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
+// ---- registers (sm_90a; by all warps of a warpgroup, four from a multiple of four on)
+// --------------
+
+// From now on a thread has so many, fewer than before.
+template <int registers>
+__device__ __forceinline__ void give_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+// The same, more than before, once others have given them.
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+
 // ---- launches that begin before their predecessor ends
 // --------------------------------------------
 

@@ -23,22 +23,58 @@ struct Schedule {
   uint32_t begin, end;
 };
 
+// Kept out of the way: it is long and seldom needed.
+static __device__ __noinline__ simt::Pair find_pair(const QmvParams& p, uint32_t pair) {
+  const simt::PairInputs in = {p.x_index, p.w_index, nullptr};
+  return simt::pair_at(p.pairs, in, pair);
+}
+
 // Looks a row up, writes down where it is, and returns its matrix.
 __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
-  int32_t key = 0, x = 0, out = 0;
-  uint32_t i = row;
-  if (!p.one_matrix) {
-    const simt::PairInputs in = {p.x_index, p.w_index, nullptr};
-    const simt::Pair pair = simt::pair_at(p.pairs, in, p.m == 1 ? row : row / p.m);
-    key = static_cast<int32_t>(pair.w);
-    x = static_cast<int32_t>(pair.x);
-    out = static_cast<int32_t>(pair.out);
-    i = p.m == 1 ? 0 : row % p.m;
+  const uint32_t pair = p.m == 1 ? row : row / p.m, i = row - pair * p.m;
+  int32_t key, x, out;
+  if (p.simple.inner > 0) {
+    const QmvPairs& q = p.simple;
+    const auto outer = static_cast<int32_t>(pair / q.inner);
+    const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
+    const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
+    const int64_t w = q.index_type == simt::kNoIndex ? at
+                      : q.index_type == simt::kI32
+                          ? reinterpret_cast<const int32_t*>(p.w_index)[at]
+                          : simt::load_integer(p.w_index, q.index_type, at);
+    key = w >= 0 && w < q.matrices ? static_cast<int32_t>(w) : -1;
+    x = outer * q.x_step[0] + inner * q.x_step[1];
+    out = outer * q.out_step[0] + inner * q.out_step[1];
+  } else {
+    const simt::Pair found = find_pair(p, pair);
+    key = static_cast<int32_t>(found.w);
+    x = static_cast<int32_t>(found.x);
+    out = static_cast<int32_t>(found.out);
   }
   s.key[row] = key;
   s.x[row] = x + static_cast<int32_t>(i) * p.x_row_stride;
   s.out[row] = out + static_cast<int32_t>(i) * p.out_row_stride;
   return key;
+}
+
+// One matrix: a warp, and nothing to look up.
+__device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, uint32_t lane) {
+  if (lane == 0) {
+    s.begin = blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+    s.end = s.begin + p.share + (blockIdx.x < p.remainder);
+    s.matrix[0] = 0;
+    s.first[0] = 0;
+    s.first[1] = static_cast<uint16_t>(p.rows);
+    s.active = 1;
+    s.placed = p.rows;
+  }
+  for (uint32_t r = lane; r < p.rows; r += 32) {
+    s.order[r] = static_cast<uint16_t>(r);
+    s.key[r] = 0;
+    s.x[r] = static_cast<int32_t>(r) * p.x_row_stride;
+    s.out[r] = static_cast<int32_t>(r) * p.out_row_stride;
+  }
+  __syncwarp();
 }
 
 // What a block of a matrix with so many rows costs, in eighths of reading it once.
@@ -102,9 +138,10 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
 // All threads of the block, more than kQmvMostRows; `counts` has room for kQmvMostMatrices.
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
                                               uint32_t thread) {
-  __shared__ uint32_t sums[kQmvConsumers + 1];
+  constexpr uint32_t kWarps = kQmvThreads / 32;
+  __shared__ uint32_t sums[kWarps];
   const uint32_t warp = thread / 32, lane = thread % 32, below = (1u << lane) - 1;
-  const uint32_t matrices = p.one_matrix ? 1 : static_cast<uint32_t>(p.pairs.w_count);
+  const auto matrices = static_cast<uint32_t>(p.pairs.w_count);
   for (uint32_t i = thread; i < matrices; i += kQmvThreads) counts[i] = 0;
   __syncthreads();
   if (thread < p.rows) {
@@ -134,7 +171,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   __syncthreads();
   uint32_t base = 0, total = 0;
 #pragma unroll
-  for (uint32_t w = 0; w <= kQmvConsumers; ++w) {
+  for (uint32_t w = 0; w < kWarps; ++w) {
     base += w < warp ? sums[w] : 0;
     total += sums[w];
   }
@@ -151,8 +188,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   __syncthreads();
   // The rows of this share's matrices, a warp each.
   if (s.begin < s.end) {
-    for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks;
-         i += kQmvConsumers + 1) {
+    for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
       const int32_t matrix = s.matrix[i];
       uint32_t to = s.first[i];
       for (uint32_t start = 0; start < p.rows; start += 32) {

@@ -27,24 +27,33 @@ struct XColumns {
   Factor* factors;   // [unit or two units][column]
 };
 
-// Four values of a row from k on.
-__device__ __forceinline__ void load_run(const QmvParams& p, int64_t row, uint32_t k, float* v) {
-  if (!p.x_runs) {
+// Eight values of a row as they lie in memory, float16 and bfloat16 in the first half; they are in
+// two runs of four neighbours that can be read at once.
+struct RawOctet {
+  uint32_t word[8];
+};
+__device__ __forceinline__ RawOctet load_octet(const QmvParams& p, int64_t row, uint32_t k,
+                                               uint32_t l) {
+  if (p.x_type == simt::kF32) {
+    const uint4 a = *reinterpret_cast<const uint4*>(p.x + (row + k) * 4);
+    const uint4 b = *reinterpret_cast<const uint4*>(p.x + (row + l) * 4);
+    return {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+  }
+  const uint2 a = *reinterpret_cast<const uint2*>(p.x + (row + k) * 2);
+  const uint2 b = *reinterpret_cast<const uint2*>(p.x + (row + l) * 2);
+  return {a.x, a.y, b.x, b.y, 0, 0, 0, 0};
+}
+
+__device__ __forceinline__ void to_floats(int32_t type, const RawOctet& raw, float* v) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      v[i] = simt::load_float(p.x, p.x_type, row + (k + i) * p.x_col_stride);
-  } else if (p.x_type == simt::kF32) {
-    const float4 four = *reinterpret_cast<const float4*>(p.x + (row + k) * 4);
-    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
-  } else {
-    const uint2 four = *reinterpret_cast<const uint2*>(p.x + (row + k) * 2);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t word = i < 2 ? four.x : four.y;
-      const auto bits = static_cast<unsigned short>(i % 2 ? word >> 16 : word);
-      v[i] = p.x_type == simt::kBf16 ? formats::bfloat16_to_float(bits)
-                                     : __half2float(__ushort_as_half(bits));
-    }
+  for (int i = 0; i < 4; ++i) {
+    const float2 f16 = __half22float2(reinterpret_cast<const __half2&>(raw.word[i]));
+    const float2 bf16 = {__uint_as_float(raw.word[i] << 16),
+                         __uint_as_float(raw.word[i] & 0xffff0000u)};
+    const float2 f32 = {__uint_as_float(raw.word[2 * i]), __uint_as_float(raw.word[2 * i + 1])};
+    const float2 used = type == simt::kF32 ? f32 : type == simt::kBf16 ? bf16 : f16;
+    v[2 * i] = used.x;
+    v[2 * i + 1] = used.y;
   }
 }
 
@@ -106,28 +115,44 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
   constexpr uint32_t kAtOnce = 4;       // loads under way
   const uint32_t chunks = p.units / 8;  // a warp's step: eight units of one row
   const uint32_t steps = tokens * chunks;
+  const uint32_t stride = p.x_runs ? kAtOnce * kQmvConsumers : kQmvConsumers;
+  uint32_t next_token = warp / chunks, next_chunk = warp - next_token * chunks;
 #pragma unroll 1
-  for (uint32_t base = warp; base < steps; base += kAtOnce * kQmvConsumers) {
-    float v[kAtOnce][8];
+  for (uint32_t base = warp; base < steps; base += stride) {
+    RawOctet raw[kAtOnce] = {};
     uint32_t unit[kAtOnce], token[kAtOnce];
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; ++i) {
-      const uint32_t step = base + i * kQmvConsumers;
-      token[i] = tokens == 1 ? 0 : step / chunks;
-      unit[i] = (step - token[i] * chunks) * 8 + lane / 4;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) v[i][j] = 0.0f;
-      if (step < steps && unit[i] * kQmvUnit < p.k) {
-        const int64_t row = row_at(token[i]);
+      if (i > 0 && !p.x_runs) break;
+      token[i] = next_token;
+      unit[i] = next_chunk * 8 + lane / 4;
+      if (p.x_runs && next_token < tokens && unit[i] * kQmvUnit < p.k) {
         const uint32_t k = unit[i] * kQmvUnit + lane % 4 * Decoder::kPerWord;
-        load_run(p, row, k, v[i]);
-        load_run(p, row, k + kSecond, v[i] + 4);
+        raw[i] = load_octet(p, row_at(next_token), k, k + kSecond);
       }
+      for (next_chunk += kQmvConsumers; next_chunk >= chunks; next_chunk -= chunks) ++next_token;
     }
+#pragma unroll 1
+    for (uint32_t step = base; step < min(base + stride, steps); step += kQmvConsumers) {
+      float v[8] = {};
+      if (p.x_runs) {
+        to_floats(p.x_type, raw[0], v);
+      } else if (unit[0] * kQmvUnit < p.k) {
+        const int64_t row = row_at(token[0]);
+        const uint32_t k = unit[0] * kQmvUnit + lane % 4 * Decoder::kPerWord;
 #pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i) {
-      if (base + i * kQmvConsumers < steps) {
-        store_octet<Decoder, kUnit / 8>(p, to, v[i], unit[i], token[i] * p.column_step, lane);
+        for (uint32_t i = 0; i < 8; ++i) {
+          const uint32_t at = i < 4 ? k + i : k + kSecond + i - 4;
+          v[i] = simt::load_float(p.x, p.x_type, row + at * p.x_col_stride);
+        }
+      }
+      store_octet<Decoder, kUnit / 8>(p, to, v, unit[0], token[0] * p.column_step, lane);
+      // The next one moves up: one copy of what is done with it.
+#pragma unroll
+      for (uint32_t j = 0; j + 1 < kAtOnce; ++j) {
+        raw[j] = raw[j + 1];
+        unit[j] = unit[j + 1];
+        token[j] = token[j + 1];
       }
     }
   }
