@@ -1,6 +1,7 @@
 #include "support/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
@@ -342,12 +343,12 @@ Case make_case(Op op, uint64_t seed) {
 }
 
 Case decode_case(uint64_t seed) {
-  constexpr Op kOps[] = {Op::quantized_matmul, Op::gather_qmm, Op::gather_qmv};
+  constexpr Op kDecodeOps[] = {Op::quantized_matmul, Op::gather_qmm, Op::gather_qmv};
   Random random(seed + (uint64_t{1} << 40));
   Case c;
   c.seed = seed;
-  c.op = kOps[seed % std::size(kOps)];
-  c.format = all_formats()[seed / std::size(kOps) % all_formats().size()];
+  c.op = kDecodeOps[seed % std::size(kDecodeOps)];
+  c.format = all_formats()[seed / std::size(kDecodeOps) % all_formats().size()];
   const QuantSpec spec = c.format->resolved();
   draw_values(random, c);
   c.x.dtype = draw_float(random);
