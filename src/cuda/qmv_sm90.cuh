@@ -33,6 +33,7 @@ namespace moeblas::cuda::device {
 struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
+  uint64_t stored[4];  // by row group: its sums have been read
   Schedule schedule;
 };
 
@@ -101,8 +102,8 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, u
           if (lane == 0) barrier_expect(full, tile.boxes * box_bytes);
           __syncwarp();
           if (box < tile.boxes) {
-            copy_box(ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at), row, matrix,
-                     full, policy);
+            copy_box(ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u), row,
+                     matrix, full, policy);
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }
@@ -157,13 +158,14 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& 
   const bool exists = row_group * kQmvItemRows + lane < tile.rows;
 #pragma unroll 1
   for (uint32_t token = part; token < tokens; token += parts) {
-    const float* from = sums + (row_group * parts * columns + token * p.column_step) * 32 + lane;
+    const float* from =
+        sums + (row_group * parts * columns + token * p.column_step) * kQmvSumsPitch + lane;
     float total = 0.0f;
 #pragma unroll 1
-    for (uint32_t limb = 0; limb < p.limbs; ++limb, from += 32) {
+    for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
       float sum = 0.0f;
 #pragma unroll 4
-      for (uint32_t i = 0; i < parts; ++i) sum += from[i * columns * 32];
+      for (uint32_t i = 0; i < parts; ++i) sum += from[i * columns * kQmvSumsPitch];
       total += sum;
     }
     if (!exists) continue;
@@ -196,7 +198,7 @@ struct Consumer {
   const QmvMemory& memory;
   uint32_t warp, lane;
   uint32_t parts, row_group, part;  // of K; which this warp's are
-  uint32_t slot = 0, parity = 0;
+  uint32_t slot = 0, parity = 0, sums_parity = 1;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
@@ -219,7 +221,8 @@ struct Consumer {
       uint32_t used = 0;
       if (has_rows) {
         item.codes = stage + codes;
-        item.scales = stage + scales;
+        // A copy begins at a multiple of 16 bytes.
+        item.scales = stage + scales + (step * p.scale_step & 15u);
         item.biases = item.scales + p.scale_bytes;
         used = f(item, unit, first_unit + unit);
       }
@@ -232,10 +235,18 @@ struct Consumer {
   }
 
   __device__ __forceinline__ float* my_sums(uint32_t columns) const {
-    return memory.sums + (warp * columns) * 32;
+    return memory.sums + warp * columns * kQmvSumsPitch;
   }
-  __device__ __forceinline__ void wait_for_row_group() const {
-    named_barrier(2 + row_group, parts * 32);
+  // Sums of a row group's warps: begin() before they are written, share() between that and reading
+  // them, end() after.
+  __device__ __forceinline__ void begin_sums() {
+    barrier_wait(shared_address(&shared.stored[row_group]), sums_parity);
+    sums_parity ^= 1;
+  }
+  __device__ __forceinline__ void share_sums() const { named_barrier(2 + row_group, parts * 32); }
+  __device__ __forceinline__ void end_sums() {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&shared.stored[row_group]));
   }
 
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
@@ -254,6 +265,7 @@ struct Consumer {
       return all;
     });
     // Columns of one token are of other units: the lanes that hold them add up.
+    begin_sums();
     float* to = my_sums(T::kTokens);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -263,13 +275,13 @@ struct Consumer {
       v += __shfl_xor_sync(~0u, v, 2);
       const uint32_t column = (2 * t + i % 2) % T::kTokens;
       if (t < (T::kTokens == 4 ? 2 : 1) && (T::kTokens > 1 || i % 2 == 0)) {
-        to[column * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
+        to[column * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
       }
     }
-    wait_for_row_group();
+    share_sums();
     store_tile<T>(p, shared, tile, memory.sums, T::kTokens, 0, tile.tokens, parts, part, row_group,
                   lane);
-    wait_for_row_group();
+    end_sums();
   }
 
   template <int tiles>
@@ -302,14 +314,15 @@ struct Consumer {
     });
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
+      begin_sums();
       float* to = my_sums(8);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        to[(2 * t + i % 2) * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
+        to[(2 * t + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
       }
-      wait_for_row_group();
+      share_sums();
       store_columns(tile, 8 * j);
-      wait_for_row_group();
+      end_sums();
     }
   }
 
@@ -393,6 +406,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
       for (uint32_t i = 0; i < p.stages; ++i) {
         barrier_init(shared_address(&shared.full[i]), 1);
         barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+      }
+      for (uint32_t i = 0; i < p.row_groups; ++i) {
+        barrier_init(shared_address(&shared.stored[i]), kQmvConsumers / p.row_groups);
       }
       barrier_init_visible();
     }

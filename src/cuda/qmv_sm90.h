@@ -13,6 +13,7 @@ enum {
   kQmvMostRows = 512,
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
+  kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
   kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
   kQmvItemRows = 32,     // a warp's share of a stage: so many rows
   kQmvItemBytes = 64,    // by so many bytes of each

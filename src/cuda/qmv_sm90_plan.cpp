@@ -305,7 +305,8 @@ Plan plan(const MatmulProblem& p) {
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || group < 64 ? q.units : q.units / 2;
-  const uint32_t sums = kQmvConsumers * 32 * 4 * (few ? std::max(family->few_tokens, 2u) : 8);
+  const uint32_t sums =
+      kQmvConsumers * kQmvSumsPitch * 4 * (few ? std::max(family->few_tokens, 2u) : 8);
   // In whole groups of eight columns, as sums are stored.
   q.tokens =
       few ? std::min(most, family->few_tokens) : std::min(most, kQmvMostColumns / q.column_step);
