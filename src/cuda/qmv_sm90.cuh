@@ -33,13 +33,15 @@ namespace moeblas::cuda::device {
 struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
-  uint64_t stored[4];  // by row group: its sums have been read
+  uint64_t stored[4];            // by row group: its sums have been read
+  uint64_t used[kQmvMostSlots];  // slots of scales
   Schedule schedule;
 };
 
 // Addresses in the dynamic part.
 struct QmvMemory {
   uint32_t ring;
+  uint32_t scales;  // slots
   XColumns x;
   float* sums;  // [warp][column][32 rows]
 };
@@ -73,12 +75,17 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
 
 // One warp: a lane per copy.
 template <class T>
-__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, uint32_t ring,
-                                        const CUtensorMap& codes, const CUtensorMap& scales,
-                                        const CUtensorMap& biases, uint32_t lane) {
+__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
+                                        const QmvMemory& memory, const CUtensorMap& codes,
+                                        const CUtensorMap& scales, const CUtensorMap& biases,
+                                        uint32_t lane) {
   constexpr uint32_t kScales = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
-  const uint32_t per_box = p.slabs + kScales, box = lane / per_box, which = lane % per_box;
+  const bool by_tile = p.scale_slots > 0;
+  const uint32_t per_box = p.slabs + (by_tile ? 0 : kScales);
+  const uint32_t box = (lane >= per_box) + (lane >= 2 * per_box) + (lane >= 3 * per_box) +
+                       (lane >= 4 * per_box);  // of at most four
+  const uint32_t which = lane - box * per_box;
   const bool brings_codes = which < p.slabs;
   const uint32_t other = brings_codes ? 0 : which - p.slabs;
   const CUtensorMap* map = brings_codes ? &codes : other == 0 ? &scales : &biases;
@@ -87,26 +94,39 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, u
                                          box * p.box_rows * p.scale_pitch;
   const uint32_t first = brings_codes ? which * kQmvSlab : 0;
   const uint32_t each = brings_codes ? p.slabs * kQmvSlab : p.scale_step;
-  const uint32_t box_bytes = p.box_rows * (p.slabs * kQmvSlab + kScales * p.scale_pitch);
-  uint32_t slot = 0, parity = 1;
+  const uint32_t box_bytes =
+      p.box_rows * (p.slabs * kQmvSlab + (by_tile ? 0 : kScales * p.scale_pitch));
+  uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule, [](uint32_t, uint32_t) {},
       [&](const QmvTile& tile) {
         const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
         const auto matrix = static_cast<int32_t>(tile.matrix);
+        const uint32_t run = by_tile ? tile.rows * p.scale_pitch : 0;
         uint32_t at = first;
 #pragma unroll 1
         for (uint32_t step = 0; step < p.k_steps; ++step, at += each) {
+          const bool brings_run = by_tile && step == 0;
           const uint32_t full = shared_address(&shared.full[slot]);
           barrier_wait(shared_address(&shared.empty[slot]), parity);
-          if (lane == 0) barrier_expect(full, tile.boxes * box_bytes);
+          if (brings_run) barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
+          if (lane == 0) {
+            barrier_expect(full, tile.boxes * box_bytes + (brings_run ? kScales * run : 0));
+          }
           __syncwarp();
           if (box < tile.boxes) {
-            copy_box(ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u), row,
-                     matrix, full, policy);
+            copy_box(memory.ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u),
+                     row, matrix, full, policy);
+          }
+          if (brings_run && lane < kScales) {
+            const QmvTensor& from = lane == 0 ? p.scales : p.biases;
+            copy_run(memory.scales + (scale_slot * kScales + lane) * p.scale_bytes,
+                     from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run,
+                     full, policy);
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }
+        if (++scale_slot == p.scale_slots) scale_slot = 0, scale_parity ^= 1;
       });
 }
 
@@ -198,7 +218,7 @@ struct Consumer {
   const QmvMemory& memory;
   uint32_t warp, lane;
   uint32_t parts, row_group, part;  // of K; which this warp's are
-  uint32_t slot = 0, parity = 0, sums_parity = 1;
+  uint32_t slot = 0, parity = 0, sums_parity = 1, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
@@ -213,8 +233,13 @@ struct Consumer {
     item.chunk = part % 2 * 4 + lane / 16 % 2;
     item.swizzle = lane & 7;
     const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
-    const uint32_t scales = p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
-    uint32_t first_unit = 0;
+    const bool by_tile = p.scale_slots > 0;
+    const uint32_t scale_row = (row + lane / 4) * p.scale_pitch;
+    const uint32_t scales =
+        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes + scale_row
+                : p.slabs * p.slab_bytes + scale_row;
+    uint32_t first_unit = 0, none = 0;
+#pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
       const uint32_t stage = memory.ring + slot * p.stage_bytes;
       barrier_wait(shared_address(&shared.full[slot]), parity);
@@ -222,15 +247,19 @@ struct Consumer {
       if (has_rows) {
         item.codes = stage + codes;
         // A copy begins at a multiple of 16 bytes.
-        item.scales = stage + scales + (step * p.scale_step & 15u);
+        item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
         item.biases = item.scales + p.scale_bytes;
-        used = f(item, unit, first_unit + unit);
+        used = f(item, by_tile ? first_unit + unit : unit, first_unit + unit);
       }
-      const uint32_t none = nothing_of(used);
+      none = nothing_of(used);
       __syncwarp();
       if (lane == 0) barrier_arrive(shared_address(&shared.empty[slot]) + none);
       if (++slot == p.stages) slot = 0, parity ^= 1;
       first_unit += parts * T::kUnits;
+    }
+    if (by_tile) {
+      if (lane == 0) barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
+      if (++scale_slot == p.scale_slots) scale_slot = 0;
     }
   }
 
@@ -256,8 +285,8 @@ struct Consumer {
     float y[2][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
       item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
-      item.factors = shared_address(memory.x.factors) +
-                     (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
+      item.factors =
+          memory.x.factors + (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
       add_few<T>(p, item, x, unit, y, lane);
       uint32_t all = 0;
 #pragma unroll
@@ -294,8 +323,7 @@ struct Consumer {
       const uint32_t column = min(8 * j + g, columns - 1),
                      pair = min(8 * j + 2 * t, (columns - 1) / 2 * 2);
       x_at[j] = memory.x.columns + column * p.column_bytes + t * 16;
-      factors_at[j] =
-          shared_address(memory.x.factors) + pair * static_cast<uint32_t>(sizeof(Factor));
+      factors_at[j] = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
     }
     float y[2][T::kSums][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
@@ -337,7 +365,8 @@ struct Consumer {
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
-    fill_columns<typename T::Decode, T::kFactorUnit>(p, memory.x, tokens, warp, lane, row_at);
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp, lane,
+                                                                 row_at);
   }
 
   // Rows of x that are known without a schedule.
@@ -383,6 +412,20 @@ __device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& 
   }
 }
 
+__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
+  for (uint32_t i = 0; i < p.stages; ++i) {
+    barrier_init(shared_address(&shared.full[i]), 1);
+    barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+  }
+  for (uint32_t i = 0; i < p.scale_slots; ++i) {
+    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
+  }
+  for (uint32_t i = 0; i < p.row_groups; ++i) {
+    barrier_init(shared_address(&shared.stored[i]), kQmvConsumers / p.row_groups);
+  }
+  barrier_init_visible();
+}
+
 template <class T>
 __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes,
                                     const CUtensorMap& scales, const CUtensorMap& biases) {
@@ -392,25 +435,23 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   QmvMemory memory;
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
-  unsigned char* x = base + p.stages * p.stage_bytes;
-  memory.x.columns = shared_address(x);
-  memory.x.factors = reinterpret_cast<Factor*>(x + p.tokens * p.column_step * p.column_bytes);
-  memory.sums =
-      reinterpret_cast<float*>(memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns);
+  memory.scales = memory.ring + p.stages * p.stage_bytes;
+  memory.x.columns = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  memory.x.factors = memory.x.columns + p.tokens * p.column_step * p.column_bytes;
+  memory.sums = reinterpret_cast<float*>(base + (memory.x.factors - memory.ring) +
+                                         p.units / (T::kFactorUnit / 32) * p.columns *
+                                             static_cast<uint32_t>(sizeof(Factor)));
+  // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  if (warp == kQmvConsumers) {
+  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  if (warp >= kQmvConsumers) {
+    give_registers<kQmvProducerRegisters>();
+    if (warp > kQmvConsumers) return;
     if (lane == 0) {
       prefetch_tensor_map(&codes);
       prefetch_tensor_map(&scales);
       if (T::kAffine) prefetch_tensor_map(&biases);
-      for (uint32_t i = 0; i < p.stages; ++i) {
-        barrier_init(shared_address(&shared.full[i]), 1);
-        barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
-      }
-      for (uint32_t i = 0; i < p.row_groups; ++i) {
-        barrier_init(shared_address(&shared.stored[i]), kQmvConsumers / p.row_groups);
-      }
-      barrier_init_visible();
+      init_barriers(p, shared);
     }
     __syncwarp();
     if (p.one_matrix) {
@@ -418,21 +459,20 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
     } else if (few) {
       schedule_few(p, shared.schedule, lane);
     }
-  }
-  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  constexpr uint32_t kReaders = 32 * (kQmvConsumers + 1);
-  if (warp >= kQmvConsumers) {
-    give_registers<kQmvProducerRegisters>();
-    if (warp > kQmvConsumers) return;
-    named_barrier_arrive(1, kReaders);
-    produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
+    if (few) {
+      named_barrier_arrive(kReady, kReaders);
+    } else {
+      named_barrier(kReady, kReaders);
+    }
+    produce<T>(p, shared, memory, codes, scales, biases, lane);
     return;
   }
   take_registers<kQmvConsumerRegisters>();
+  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
   const uint32_t parts = kQmvConsumers / p.row_groups;
   Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
   consumer.prepare();
-  named_barrier(1, kReaders);
+  named_barrier(kReady, kReaders);
   consumer.run();
   store_zeros(p, shared.schedule, thread);
 }

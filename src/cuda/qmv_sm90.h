@@ -1,18 +1,20 @@
 // What the kernels of qmv_sm90 are given, and the sizes that host and device must agree on.
 #pragma once
 
-#include "simt/pairs.h"
+#include "simt/shared.h"
 
 namespace moeblas::cuda {
 
 enum {
   kQmvConsumers = 16,                      // warps; one more brings the weights
   kQmvThreads = 32 * (kQmvConsumers + 4),  // roles are of four warps: registers move between fours
-  kQmvProducerRegisters = 24,
+  kQmvNoIndex = -1,
+  kQmvProducerRegisters = 32,
   kQmvConsumerRegisters = 112,
   kQmvMostRows = 512,
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
+  kQmvMostSlots = 8,
   kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
   kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
   kQmvItemRows = 32,     // a warp's share of a stage: so many rows
@@ -28,21 +30,18 @@ struct QmvTensor {
   int64_t row_stride;
 };
 
-// Where pairs lie if two strides lead through the batch, nothing but w has indices, and all of it
-// can be counted in 32 bits: pair (i, j) of [..][inner]. inner = 0: it is not so.
+// Pair (i, j) of [..][inner]: where its row of x, its output and its index of w lie.
 struct QmvPairs {
   uint32_t inner;
   uint32_t matrices;
-  int32_t index_type;  // of w's indices, kNoIndex: the position itself
+  int32_t index_type;  // of w's indices, kQmvNoIndex: the position itself
   int32_t w_step[2];   // to the index or the position
   int32_t x_step[2];   // elements of x
   int32_t out_step[2];
 };
 
 struct QmvParams {
-  QmvPairs simple;
-  simt::PairParams pairs;
-  const unsigned char* x_index;
+  QmvPairs pairs;
   const unsigned char* w_index;
 
   const unsigned char* x;
@@ -83,10 +82,12 @@ struct QmvParams {
   uint32_t columns;  // between the factors of two units: all columns, made even
   uint32_t units;    // of 32 values in a column, padded to whole stages
 
-  // Scales and, for affine, biases, of one stage: `scale_pitch` bytes a row.
+  // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
+  // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
   uint32_t scale_bytes;  // of a tile's rows, of each of the two
-  uint32_t scale_step;   // bytes from stage to stage in a row of the tensor
+  uint32_t scale_step;   // bytes from stage to stage in a row
+  uint32_t scale_slots;  // 0: with every stage
   uint32_t group_shift;  // log2 of the group, in units
   int32_t scale_type;
 

@@ -96,6 +96,16 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       : "memory");
 }
 
+// `bytes` neighbours, a multiple of 16 from and to addresses that are.
+__device__ __forceinline__ void copy_run(uint32_t to, const void* from, uint32_t bytes,
+                                         uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // ---- shared memory
 // -------------------------------------------------------------------------------
 
@@ -110,6 +120,14 @@ __device__ __forceinline__ uint4 load_shared_4(uint32_t from) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(from));
   return v;
+}
+__device__ __forceinline__ void store_shared_2(uint32_t to, uint2 v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_shared_4(uint32_t to, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
 }
 // Four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ uint4 load_matrices(uint32_t row) {

@@ -3,8 +3,9 @@
 // in ascending order, whatever the order of threads.
 #pragma once
 
+#include "cuda/device/ptx.cuh"
 #include "cuda/qmv_sm90.h"
-#include "simt/pair_at.h"
+#include "simt/elements.h"
 
 namespace moeblas::cuda::device {
 
@@ -23,34 +24,19 @@ struct Schedule {
   uint32_t begin, end;
 };
 
-// Kept out of the way: it is long and seldom needed.
-static __device__ __noinline__ simt::Pair find_pair(const QmvParams& p, uint32_t pair) {
-  const simt::PairInputs in = {p.x_index, p.w_index, nullptr};
-  return simt::pair_at(p.pairs, in, pair);
-}
-
 // Looks a row up, writes down where it is, and returns its matrix.
 __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
+  const QmvPairs& q = p.pairs;
   const uint32_t pair = p.m == 1 ? row : row / p.m, i = row - pair * p.m;
-  int32_t key, x, out;
-  if (p.simple.inner > 0) {
-    const QmvPairs& q = p.simple;
-    const auto outer = static_cast<int32_t>(pair / q.inner);
-    const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
-    const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
-    const int64_t w = q.index_type == simt::kNoIndex ? at
-                      : q.index_type == simt::kI32
-                          ? reinterpret_cast<const int32_t*>(p.w_index)[at]
-                          : simt::load_integer(p.w_index, q.index_type, at);
-    key = w >= 0 && w < q.matrices ? static_cast<int32_t>(w) : -1;
-    x = outer * q.x_step[0] + inner * q.x_step[1];
-    out = outer * q.out_step[0] + inner * q.out_step[1];
-  } else {
-    const simt::Pair found = find_pair(p, pair);
-    key = static_cast<int32_t>(found.w);
-    x = static_cast<int32_t>(found.x);
-    out = static_cast<int32_t>(found.out);
-  }
+  const auto outer = static_cast<int32_t>(pair / q.inner);
+  const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
+  const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
+  const int64_t w = q.index_type == kQmvNoIndex  ? at
+                    : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
+                                                 : simt::load_integer(p.w_index, q.index_type, at);
+  const int32_t key = w >= 0 && w < q.matrices ? static_cast<int32_t>(w) : -1;
+  const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
+  const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
   s.key[row] = key;
   s.x[row] = x + static_cast<int32_t>(i) * p.x_row_stride;
   s.out[row] = out + static_cast<int32_t>(i) * p.out_row_stride;
@@ -135,20 +121,23 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
   __syncwarp();
 }
 
-// All threads of the block, more than kQmvMostRows; `counts` has room for kQmvMostMatrices.
+// The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
                                               uint32_t thread) {
-  constexpr uint32_t kWarps = kQmvThreads / 32;
+  constexpr uint32_t kWarps = kQmvConsumers;
+  static_assert(32 * kWarps == kQmvMostRows,
+                "a thread for each row, and for each matrix that has one");
+  const auto meet = [] { named_barrier(1, 32 * kWarps); };
   __shared__ uint32_t sums[kWarps];
   const uint32_t warp = thread / 32, lane = thread % 32, below = (1u << lane) - 1;
-  const auto matrices = static_cast<uint32_t>(p.pairs.w_count);
-  for (uint32_t i = thread; i < matrices; i += kQmvThreads) counts[i] = 0;
-  __syncthreads();
+  const auto matrices = p.pairs.matrices;
+  for (uint32_t i = thread; i < matrices; i += 32 * kWarps) counts[i] = 0;
+  meet();
   if (thread < p.rows) {
     const int32_t key = look_up(p, s, thread);
     if (key >= 0) atomicAdd(&counts[key], 1u);
   }
-  __syncthreads();
+  meet();
   // Every warp counts the active matrices, the first writes them down.
   uint32_t active = 0;
   for (uint32_t base = 0; base < matrices; base += 32) {
@@ -162,13 +151,13 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
     s.active = active;
     s.begin = s.end = active * p.blocks;
   }
-  __syncthreads();
+  meet();
   const uint32_t d = thread;
   const uint32_t count = d < active ? counts[s.matrix[d]] : 0;
   const uint32_t cost = d < active ? block_cost(p, count) : 0;
   const uint32_t within = inclusive_sum(cost << 10 | count, lane);
   if (lane == 31) sums[warp] = within;
-  __syncthreads();
+  meet();
   uint32_t base = 0, total = 0;
 #pragma unroll
   for (uint32_t w = 0; w < kWarps; ++w) {
@@ -185,7 +174,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
     place_share(p, blockIdx.x, d, before >> 10, cost, total >> 10, s.begin);
     place_share(p, blockIdx.x + 1, d, before >> 10, cost, total >> 10, s.end);
   }
-  __syncthreads();
+  meet();
   // The rows of this share's matrices, a warp each.
   if (s.begin < s.end) {
     for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
@@ -200,7 +189,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
       }
     }
   }
-  __syncthreads();
+  meet();
 }
 
 }  // namespace moeblas::cuda::device
