@@ -58,6 +58,9 @@ class Case {
   // Conversions write as much as they read: their roof is the copy ceiling, that of products the
   // read ceiling.
   virtual bool copies() const { return false; }
+  // Products of 16-bit floats that make up one of float32 class: three of x's pieces with weights
+  // that 16 bits hold, six where both sides are float32.
+  virtual int pieces() const { return 3; }
   // Memory that prepare(sets) takes.
   virtual int64_t footprint(int64_t sets) const = 0;
   // Makes the data of all buffer sets; no two sets share memory that a call reads or writes.

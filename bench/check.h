@@ -21,6 +21,9 @@ struct Verdict {
   // Another sampled output: `where` is asked for only if it is wrong.
   void add(double got, double expected, double limit, const std::function<std::string()>& where);
   void fail(std::string why);
+  // judge(i, verdict) for i in [0, count), on all CPUs; the message is that of the first i that is
+  // wrong.
+  void add_samples(int64_t count, const std::function<void(int64_t i, Verdict&)>& judge);
 };
 
 // What is known of one sampled output: y = sum over K of x * w, in float64.
@@ -48,9 +51,16 @@ struct Precise {
 // because errors of random data add like random walks. The second is the sharp one at large K: it
 // is what a dropped tail of K or sums kept in 16 bits cannot meet.
 double error_limit(const Sum& sum, const Precise& p);
+// The root under the second bound, for sums that others are made of. Errors that are independent
+// and bounded stay within kSigmas times the root of the sum of their squared bounds but for once in
+// 3e7 (Hoeffding's inequality).
+double sum_spread(const Sum& sum, const Precise& p);
+inline constexpr double kSigmas = 6;
 
 // Half a unit in the last place, relative: the rounding to a dtype.
 double unit_roundoff(DType dtype);
+// What one rounding of a value that is itself a little off may change.
+double rounding_limit(double value, DType dtype);
 
 // Every element of a float tensor is finite; poison that no kernel overwrote is not.
 void require_finite(std::span<const uint8_t> bytes, DType dtype, Verdict& verdict);

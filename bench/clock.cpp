@@ -1,7 +1,9 @@
 #include "bench/clock.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace moeblas::bench {
 namespace {
@@ -22,23 +24,36 @@ double Samples::quantile(double q) const {
   return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
 }
 
+void rest(double seconds) {
+  if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
 std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> timers,
                                       const Budget& budget, double sample_seconds) {
   std::vector<Samples> samples(timers.size());
   std::vector<double> spent(timers.size(), 0.0);
+  const auto estimate = [](Timer& timer) {
+    const int64_t calls = timer.whole(1);
+    return timer.sample(calls) / static_cast<double>(calls);
+  };
   for (size_t i = 0; i < timers.size(); ++i) {
+    Timer& timer = *timers[i];
     // The first call of a kernel pays for pages, threads and code; the second one is an estimate,
     // unless the first took so long that those do not matter.
-    double estimate = timers[i]->sample(1);
-    if (estimate < budget.seconds) estimate = timers[i]->sample(1);
-    estimate = std::max(estimate, 1e-9);
-    samples[i].calls = std::clamp(static_cast<int64_t>(std::ceil(sample_seconds / estimate)),
-                                  int64_t{1}, kMostCalls);
-    if (samples[i].calls > 1) timers[i]->sample(samples[i].calls);
+    double seconds = estimate(timer);
+    if (seconds < budget.seconds) seconds = estimate(timer);
+    const double wanted = std::ceil(sample_seconds / std::max(seconds, 1e-9));
+    samples[i].calls =
+        timer.whole(static_cast<int64_t>(std::clamp(wanted, 1.0, static_cast<double>(kMostCalls))));
+    if (samples[i].calls > 1) timer.sample(samples[i].calls);
+  }
+  for (double heated = 0; heated < budget.regime.heat;) {
+    for (size_t i = 0; i < timers.size(); ++i) heated += timers[i]->sample(samples[i].calls);
   }
   for (int round = 0; round < std::max(budget.repeats, kLeastSamples); ++round) {
     for (size_t i = 0; i < timers.size(); ++i) {
       if (round >= kLeastSamples && spent[i] > budget.seconds) continue;
+      rest(budget.regime.rest);
       const double seconds = timers[i]->sample(samples[i].calls);
       spent[i] += seconds;
       samples[i].seconds.push_back(seconds / static_cast<double>(samples[i].calls));

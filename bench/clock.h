@@ -1,6 +1,6 @@
 // The machine under the bench: memory, ceilings and time. Cases and reports know this interface
-// alone. The CPU implements it in cpu_device.cpp; a GPU is one more implementation, with events
-// around a replayed graph for a timer and its own streams and matrix products for ceilings.
+// alone. cpu_device.cpp implements it with the system's clock and its cores' loops, cuda_device.cpp
+// with events around a replayed graph and with loops of its own.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/source.h"
 #include "moeblas/tensor.h"
 
 namespace moeblas::bench {
@@ -18,11 +19,21 @@ namespace moeblas::bench {
 // What the machine can do at best, measured by plain loops. Units: bytes/s and FLOP/s (two per
 // multiply-add). 0: this machine has no such unit.
 struct Ceilings {
-  double read = 0;      // reading one linear stream per thread
-  double copy = 0;      // bytes read + bytes written
-  double f32 = 0;       // float32 multiply-add
-  double bf16_dot = 0;  // bfloat16 products into float32 sums
-  std::string isa;      // what the arithmetic was measured with
+  double read = 0;  // reading memory, past the caches
+  double copy = 0;  // bytes read + bytes written
+  double f32 = 0;   // float32 multiply-add
+  // Products of 16-bit and 8-bit floats into float32 sums: a CPU's dot products, a GPU's tensor
+  // cores.
+  double bf16 = 0;
+  double f16 = 0;
+  double fp8 = 0;
+  std::string isa;  // what the arithmetic was measured with
+};
+
+// The power regime that is measured. Without either: as it comes, sample after sample.
+struct Regime {
+  double rest = 0;  // seconds of idleness before each sample: clocks of a machine that is cold
+  double heat = 0;  // seconds of the same work before the samples: clocks that it can sustain
 };
 
 using Memory = std::shared_ptr<void>;
@@ -34,6 +45,9 @@ class Timer {
   // Seconds that `calls` calls in a row take. A device that replays a recorded graph records one of
   // `calls` calls the first time and whenever the number changes.
   virtual double sample(int64_t calls) = 0;
+  // The least number of calls that a sample of `calls` can have: a graph must walk through all
+  // buffer sets, or its replays would find the same few in the cache.
+  virtual int64_t whole(int64_t calls) const { return calls; }
 };
 
 class Device {
@@ -49,16 +63,20 @@ class Device {
   // How long a sample should last at least; short calls are repeated until it does.
   virtual double sample_seconds() const = 0;
 
-  // Memory of any content, aligned to 2 MiB where it is that large. Nothing is promised to exist
-  // before it is written: most of a large stack of experts never is.
+  // Memory of any content, aligned to 2 MiB where it is that large.
   virtual Memory allocate(int64_t bytes) = 0;
+  // Memory is taken by its first write, not by its allocation: of a large stack of experts most is
+  // never written.
+  virtual bool allocates_lazily() const = 0;
   // Synchronous; safe to call from several threads at once.
   virtual void upload(void* to, const void* from, int64_t bytes) = 0;
   virtual void download(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, uint8_t byte, int64_t bytes) = 0;
+  // to[0 .. count) = elements [first, first + count) of the source.
+  virtual void generate(void* to, const Source& source, int64_t first, int64_t count) = 0;
 
   // Measured now, on as many threads as the kernels use.
-  virtual Ceilings ceilings() = 0;
+  virtual Ceilings ceilings(const Regime& regime) = 0;
   // `call` enqueues or runs one call of the kernel, on the next of `sets` buffer sets.
   virtual std::unique_ptr<Timer> timer(std::function<void()> call, int64_t sets) = 0;
 };
@@ -75,7 +93,11 @@ struct Samples {
 struct Budget {
   int repeats = 15;
   double seconds = 2.0;  // per timer; at least 3 samples are taken whatever they cost
+  Regime regime;
 };
+
+// Idles.
+void rest(double seconds);
 
 // Samples all timers round-robin, so that whatever changes in the machine meets all of them alike.
 std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> timers,

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "bench/cpu_ceilings.h"
+#include "bench/data.h"
 #include "bench/pages.h"
 #include "moeblas/kernels.h"
 
@@ -98,6 +99,7 @@ class CpuDevice final : public Device {
   double sample_seconds() const override { return 0.002; }
 
   Memory allocate(int64_t bytes) override { return allocate_pages(bytes); }
+  bool allocates_lazily() const override { return true; }
   void upload(void* to, const void* from, int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
@@ -105,7 +107,14 @@ class CpuDevice final : public Device {
   void fill(void* to, uint8_t byte, int64_t bytes) override {
     if (bytes > 0) std::memset(to, byte, static_cast<size_t>(bytes));
   }
-  Ceilings ceilings() override {
+  void generate(void* to, const Source& source, int64_t first, int64_t count) override {
+    constexpr int64_t kPart = 1 << 18;
+    const auto size = static_cast<int64_t>(size_of(source.dtype()));
+    parallel_parts(count, kPart, [&](int64_t begin, int64_t n) {
+      source(first + begin, n, static_cast<char*>(to) + begin * size);
+    });
+  }
+  Ceilings ceilings(const Regime&) override {
     return measure_cpu_ceilings(get_num_threads(), std::max<int64_t>(4 * cache_, 128 << 20));
   }
   std::unique_ptr<Timer> timer(std::function<void()> call, int64_t) override {

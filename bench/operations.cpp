@@ -6,6 +6,7 @@ namespace moeblas::bench {
 namespace {
 
 constexpr unsigned kStacks = kind_bit(Kind::moe) | kind_bit(Kind::experts);
+constexpr unsigned kModel = kind_bit(Kind::moe);
 constexpr unsigned kMatrix = kind_bit(Kind::dense) | kind_bit(Kind::qqmm);
 
 // clang-format off
@@ -18,6 +19,15 @@ constexpr Operation kOperations[] = {
   {"grouped_mm",       kStacks,                    false, true,  true,  make_grouped_mm},
   {"grouped_qmm",      kStacks,                    true,  true,  true,  make_grouped_qmm},
   {"segmented_mm",     kind_bit(Kind::segmented),  false, false, true,  make_segmented_mm},
+  {"qqmm",             kMatrix,                    true,  true,  false, make_qqmm,         true, "qqmm_packed"},
+  {"qqmm_packed",      kMatrix,                    true,  true,  false, make_qqmm_packed,  true},
+  {"gather_qqmm",      kStacks,                    true,  true,  true,  make_gather_qqmm,  true},
+  {"grouped_qqmm",     kStacks,                    true,  true,  true,  make_grouped_qqmm, true},
+  {"moe_ffn",          kModel,                     true,  true,  true,  make_moe_ffn},
+  {"moe_route",        kModel,                     false, true,  false, make_moe_route},
+  {"moe_permute",      kModel,                     false, true,  true,  make_moe_permute},
+  {"moe_unpermute",    kModel,                     false, true,  true,  make_moe_unpermute},
+  {"expert_loop",      kStacks,                    true,  true,  true,  make_expert_loop},
   {"quantize",         kMatrix,                    true,  false, false, make_quantize},
   {"dequantize",       kMatrix,                    true,  false, false, make_dequantize},
 };

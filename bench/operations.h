@@ -19,6 +19,13 @@ struct Operation {
   bool takes_tokens;
   bool takes_routing;
   std::unique_ptr<Case> (*make)(Device& device, const CaseSpec& spec);
+  // Both operands in blocks: only the modes for that; where a shape names another, nvfp4.
+  bool blocks = false;
+  // What is always timed beside it: the product of qqmm without the quantization of x.
+  const char* beside = nullptr;
+
+  // One product of a model; the others are about whole layers or have no experts.
+  bool takes_projection() const { return (kinds & kind_bit(Kind::experts)) != 0; }
 };
 
 std::span<const Operation> operations();
@@ -32,6 +39,15 @@ std::unique_ptr<Case> make_gather_mm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_grouped_mm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_grouped_qmm(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_segmented_mm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_qqmm_packed(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_gather_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_grouped_qqmm(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_moe_ffn(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_moe_route(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_moe_permute(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_moe_unpermute(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_expert_loop(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_quantize(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_dequantize(Device& device, const CaseSpec& spec);
 

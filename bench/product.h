@@ -1,16 +1,11 @@
-// What products of activations with stacks of weight matrices have in common: data, routing, buffer
-// sets, counting and the check. An operation adds how its index tensor is laid out and the call.
-//
-// Buffer sets. One routing is drawn per case, so that every call does the same work. The set
-// decides which experts stand behind it: the distinct experts of the routing move to places of the
-// stack that no other set uses, and to further stacks when the first is full. Only experts that
-// some set uses are ever written.
+// What products of activations with stacks of weight matrices have in common: data, buffer sets
+// (see Selection), counting and the check. An operation adds how its index tensor is laid out and
+// the call.
 #pragma once
 
-#include <optional>
-
 #include "bench/case.h"
-#include "bench/data.h"
+#include "bench/selection.h"
+#include "bench/weights.h"
 
 namespace moeblas::bench {
 
@@ -25,8 +20,9 @@ class ProductCase : public Case {
   ProductCase(Device& device, const CaseSpec& spec, const ProductShape& shape, bool quantized,
               Rows rows);
 
-  Work work() const final;
+  Work work() const override;
   Sizes sizes() const final;
+  int pieces() const final { return quantized_ ? 3 : 6; }
   int64_t footprint(int64_t sets) const final;
   void prepare(int64_t sets) final;
   void call(int64_t set, const Options& options) final;
@@ -38,7 +34,8 @@ class ProductCase : public Case {
   struct Operands {
     TensorView x, index, out;
     Quantized w;       // quantized cases
-    TensorView dense;  // others: (E, K, N), a transposed view of (E, N, K)
+    TensorView dense;  // others
+    int64_t set = 0;
   };
   virtual Shape x_shape() const = 0;
   virtual Shape index_shape() const { return {0}; }
@@ -48,42 +45,34 @@ class ProductCase : public Case {
   virtual void run(const Operands& operands, const Options& options) = 0;
   // What the operation's definition does to a row of x before the product; for the check.
   virtual void transform_x(std::span<double>) const {}
+  // Once x of all sets is there.
+  virtual void prepare_x(int64_t) {}
 
   int64_t tokens() const { return spec().tokens; }
-  int64_t rows() const { return rows_; }  // of the output
+  int64_t rows() const { return selection_.rows(); }  // of the output
+  int64_t x_rows() const { return row_rule_ == Rows::shared ? tokens() : rows(); }
   const ProductShape& shape() const { return shape_; }
+  const Selection& selection() const { return selection_; }
+  Device& device() const { return device_; }
+  TensorView x_of(int64_t set) const { return x_.view(set); }
 
  private:
-  struct Place {
-    int64_t stack = 0;
-    std::vector<int32_t> experts;  // of each label
-  };
-  Place place(int64_t set) const;
-  int64_t stacks(int64_t sets) const;
-  int64_t matrices() const { return std::max<int64_t>(shape_.experts, 1); }
-  int64_t matrix_bytes() const;
-  int64_t x_rows() const;
-  std::vector<int32_t> experts_of(int64_t set) const;
   Operands operands(int64_t set) const;
-  void fill_matrix(int64_t stack, int64_t matrix);
-  // Row n of a matrix, and its magnitudes (see Sum).
-  void weight_row(int64_t stack, int64_t matrix, int64_t n, std::vector<double>& w,
-                  std::vector<double>& m) const;
 
   Device& device_;
   ProductShape shape_;
   bool quantized_;
   Rows row_rule_;
-  int64_t rows_ = 0;
-  std::vector<int32_t> labels_;  // of each output row: 0 .. distinct_ - 1
-  int64_t distinct_ = 1;
-  std::vector<int32_t> order_;  // of places in a stack
-  QuantizedData data_;
-  Source dense_source_, x_source_;
+  Selection selection_;
+  Weights weights_;
+  Source x_source_;
 
   bool prepared_ = false;
-  Slab x_, index_, out_, weights_, scales_, biases_, tensor_scales_;
+  Slab x_, index_, out_;
   std::vector<Operands> operands_;
 };
+
+// The shape of one of these cases: for operations of products, by the projection that is asked for.
+ProductShape product_shape(const CaseSpec& spec);
 
 }  // namespace moeblas::bench

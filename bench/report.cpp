@@ -1,10 +1,10 @@
 #include "bench/report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/build_info.h"
@@ -29,11 +29,20 @@ double load_average() {
   return getloadavg(load, 1) == 1 ? load[0] : 0;
 }
 
+// Five digits: more than repeats agree in, and a third of the text.
+double rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value);
+  return std::strtod(text, nullptr);
+}
+
 Json to_json(const Ceilings& c) {
-  return {{"read_bytes_per_s", c.read},
-          {"copy_bytes_per_s", c.copy},
-          {"f32_flop_per_s", c.f32},
-          {"bf16_dot_flop_per_s", c.bf16_dot},
+  return {{"read_bytes_per_s", rounded(c.read)},
+          {"copy_bytes_per_s", rounded(c.copy)},
+          {"f32_flop_per_s", rounded(c.f32)},
+          {"bf16_flop_per_s", rounded(c.bf16)},
+          {"f16_flop_per_s", rounded(c.f16)},
+          {"fp8_flop_per_s", rounded(c.fp8)},
           {"isa", c.isa}};
 }
 
@@ -45,7 +54,8 @@ Json case_json(const Record& r) {
   Json j{{"name", describe(r.spec)},
          {"op", r.spec.op},
          {"shape", r.spec.shape.name},
-         {"projection", if_taken(r.spec.shape.kind == Kind::moe, r.spec.projection)},
+         {"projection",
+          if_taken(r.spec.shape.kind == Kind::moe && op.takes_projection(), r.spec.projection)},
          {"tokens", if_taken(op.takes_tokens, r.spec.tokens)},
          {"format", if_taken(op.takes_format, format_name(r.spec.format))},
          {"dtype", name(r.spec.dtype)},
@@ -54,7 +64,8 @@ Json case_json(const Record& r) {
          {"seed", r.spec.seed}};
   for (const auto& [key, value] : r.sizes) j["sizes"][key] = value;
   j["kernel"] = r.kernel;
-  j["threads"] = r.threads;
+  j["chosen"] = r.chosen;
+  j["threads"] = r.threads > 0 ? Json(r.threads) : Json();
   return j;
 }
 
@@ -69,19 +80,44 @@ Json record_json(const Record& r, const Group& g) {
   j["work"] = {{"read_bytes", r.work.read_bytes},
                {"write_bytes", r.work.write_bytes},
                {"flop", r.work.flop}};
-  j["check"] = {{"samples", r.verdict.samples}, {"worst_error_over_limit", r.verdict.worst}};
-  j["seconds"] = {{"median", median},
-                  {"min", r.samples.quantile(0)},
-                  {"max", r.samples.quantile(1)},
-                  {"q1", r.samples.quantile(0.25)},
-                  {"q3", r.samples.quantile(0.75)},
+  j["check"] = {{"samples", r.verdict.samples},
+                {"worst_error_over_limit", rounded(r.verdict.worst)}};
+  std::vector<double> samples = r.samples.seconds;
+  for (double& seconds : samples) seconds = rounded(seconds);
+  j["seconds"] = {{"median", rounded(median)},
+                  {"min", rounded(r.samples.quantile(0))},
+                  {"max", rounded(r.samples.quantile(1))},
+                  {"q1", rounded(r.samples.quantile(0.25))},
+                  {"q3", rounded(r.samples.quantile(0.75))},
                   {"calls_per_sample", r.samples.calls},
-                  {"samples", r.samples.seconds}};
-  j["bytes_per_s"] = static_cast<double>(r.work.bytes()) / median;
-  j["flop_per_s"] = static_cast<double>(r.work.flop) / median;
-  j["floor"] = {
-      {"seconds", floor.seconds}, {"bound", floor.bound}, {"share", floor.seconds / median}};
+                  {"samples", samples}};
+  j["bytes_per_s"] = rounded(static_cast<double>(r.work.bytes()) / median);
+  j["flop_per_s"] = rounded(static_cast<double>(r.work.flop) / median);
+  j["floor"] = {{"seconds", rounded(floor.seconds)},
+                {"bound", floor.bound},
+                {"share", rounded(floor.seconds / median)}};
   return j;
+}
+
+// The keys, and the elements of lists, on lines of their own: short, and readable as a difference.
+std::string one_per_line(const Json& j) {
+  std::string text = "{";
+  const char* between = "\n";
+  for (const auto& [key, value] : j.items()) {
+    text += between + Json(key).dump() + ": ";
+    between = ",\n";
+    if (!value.is_array() || value.empty()) {
+      text += value.dump();
+      continue;
+    }
+    const char* before = "[\n";
+    for (const Json& element : value) {
+      text += before + element.dump();
+      before = ",\n";
+    }
+    text += "\n]";
+  }
+  return text + "\n}\n";
 }
 
 }  // namespace
@@ -89,57 +125,102 @@ Json record_json(const Record& r, const Group& g) {
 void print_header(const Run& run) {
   std::printf("%s: %s, last-level cache %.0f MiB; moeblas %s, %s%s, %s, %s\n",
               run.device_kind.c_str(), run.device_model.c_str(),
-              static_cast<double>(run.cache_bytes) / (1 << 20), moeblas_version(), kBuild.commit,
-              kBuild.dirty ? " (dirty)" : "", kBuild.compiler, utc_now().c_str());
+              static_cast<double>(run.cache_bytes) / (1 << 20), moeblas_version(),
+              run.commit.c_str(), run.dirty ? " (dirty)" : "", kBuild.compiler, utc_now().c_str());
 }
 
 void print_group(const Run& run, size_t group) {
   const Group& g = run.groups[group];
-  int threads = 0;
+  const Record* first = nullptr;
   size_t width = 4, kernel_width = 6;
   for (const Record& r : run.records) {
     if (r.group != group) continue;
-    threads = r.threads;
+    if (first == nullptr) first = &r;
     width = std::max(width, describe(r.spec).size());
     kernel_width = std::max(kernel_width, r.kernel.size());
   }
-  if (threads == 0) return;
-  const auto pair = [](double a, double b) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.1f/%.1f", a * 1e-9, b * 1e-9);
-    return std::string(text);
+  if (first == nullptr) return;
+  // Units for people: a GPU's rates in TB/s and TFLOP/s, a CPU's in GB/s and GFLOP/s.
+  const bool tera = std::max(g.before.read, g.after.read) > 0.5e12;
+  const double unit = tera ? 1e-12 : 1e-9;
+  const char* letter = tera ? "T" : "G";
+  std::printf("\n");
+  if (first->threads > 0) std::printf("%d threads; ", first->threads);
+  const auto rate = [&](const char* before, double Ceilings::* of, const char* what) {
+    const double best = std::max(g.before.*of, g.after.*of);
+    if (best <= 0) return;
+    std::printf("%s %.*f %s%s", before, best * unit < 10 ? 2 : 0, best * unit, letter, what);
   };
-  std::printf(
-      "\n%d threads; ceilings before/after: read %s GB/s, copy %s GB/s, f32 %s GFLOP/s, "
-      "bf16 dot %s GFLOP/s (%s)%s\n",
-      threads, pair(g.before.read, g.after.read).c_str(), pair(g.before.copy, g.after.copy).c_str(),
-      pair(g.before.f32, g.after.f32).c_str(), pair(g.before.bf16_dot, g.after.bf16_dot).c_str(),
-      g.before.isa.c_str(),
-      g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  rate("ceilings: read", &Ceilings::read, "B/s");
+  rate(", copy", &Ceilings::copy, "B/s");
+  rate(", f32", &Ceilings::f32, "FLOP/s");
+  rate(", bf16", &Ceilings::bf16, "FLOP/s");
+  rate(", f16", &Ceilings::f16, "FLOP/s");
+  rate(", fp8", &Ceilings::fp8, "FLOP/s");
+  std::printf("%s\n", g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
+  if (group == 0) std::printf("arithmetic by %s\n", g.before.isa.c_str());
+  const std::string bytes = std::string(letter) + "B/s", flop = std::string(letter) + "FLOP/s";
   std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %s\n", static_cast<int>(width), "case",
-              static_cast<int>(kernel_width), "kernel", "us", "IQR", "GB/s", "GFLOP/s", "floor us",
-              "share", "bound");
+              static_cast<int>(kernel_width), "kernel", "us", "IQR", bytes.c_str(), flop.c_str(),
+              "floor us", "share", "bound");
   for (const Record& r : run.records) {
     if (r.group != group) continue;
     const Floor floor = floor_of(r, g);
     const double median = r.samples.median();
     const double iqr = (r.samples.quantile(0.75) - r.samples.quantile(0.25)) / median;
-    std::printf("%-*s  %-*s %12.1f %5.1f%% %9.2f %9.2f %12.1f %6.1f%% %s\n",
+    std::printf("%-*s  %-*s %12.*f %5.1f%% %9.2f %9.2f %12.*f %6.1f%% %s\n",
                 static_cast<int>(width), describe(r.spec).c_str(), static_cast<int>(kernel_width),
-                r.kernel.c_str(), median * 1e6, 100 * iqr,
-                static_cast<double>(r.work.bytes()) / median * 1e-9,
-                static_cast<double>(r.work.flop) / median * 1e-9, floor.seconds * 1e6,
+                r.kernel.c_str(), tera ? 2 : 1, median * 1e6, 100 * iqr,
+                static_cast<double>(r.work.bytes()) / median * unit,
+                static_cast<double>(r.work.flop) / median * unit, tera ? 2 : 1, floor.seconds * 1e6,
                 100 * floor.seconds / median, floor.bound);
   }
   std::fflush(stdout);
 }
 
+std::vector<Choice> choices(const Run& run) {
+  std::map<std::string, Choice> by_case;
+  std::vector<std::string> order;
+  for (const Record& r : run.records) {
+    const std::string key = describe(r.spec) + " " + std::to_string(r.threads);
+    Choice& c = by_case[key];
+    if (c.rows++ == 0) order.push_back(key);
+    if (r.chosen) c.chosen = &r;
+    if (c.best == nullptr || r.samples.median() < c.best->samples.median()) c.best = &r;
+  }
+  std::vector<Choice> found;
+  for (const std::string& key : order) {
+    const Choice& c = by_case[key];
+    if (c.rows > 1 && c.chosen != nullptr) found.push_back(c);
+  }
+  return found;
+}
+
+void print_choices(const Run& run) {
+  const std::vector<Choice> all = choices(run);
+  if (all.empty()) return;
+  size_t width = 4, kernel_width = 6;
+  const Choice* worst = &all[0];
+  for (const Choice& c : all) {
+    width = std::max(width, describe(c.chosen->spec).size());
+    kernel_width = std::max(kernel_width, c.chosen->kernel.size());
+    if (c.ratio() > worst->ratio()) worst = &c;
+  }
+  std::printf("\nthe library's choice beside the best of the rows that took the case\n");
+  std::printf("%-*s  %-*s %12s %12s %7s  %s\n", static_cast<int>(width), "case",
+              static_cast<int>(kernel_width), "chosen", "us", "best us", "ratio", "best");
+  for (const Choice& c : all) {
+    std::printf("%-*s  %-*s %12.2f %12.2f %7.3f  %s\n", static_cast<int>(width),
+                describe(c.chosen->spec).c_str(), static_cast<int>(kernel_width),
+                c.chosen->kernel.c_str(), c.chosen->samples.median() * 1e6,
+                c.best->samples.median() * 1e6, c.ratio(), c.best->kernel.c_str());
+  }
+  std::printf("largest ratio %.3f: %s\n", worst->ratio(), describe(worst->chosen->spec).c_str());
+}
+
 std::string to_json(const Run& run) {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  Json j{{"schema", 1},
+  Json j{{"schema", 2},
          {"date", utc_now()},
-         {"host", host},
          {"device",
           {{"kind", run.device_kind},
            {"model", run.device_model},
@@ -147,17 +228,18 @@ std::string to_json(const Run& run) {
            {"load_average", load_average()}}},
          {"library",
           {{"version", moeblas_version()},
-           {"commit", kBuild.commit},
-           {"dirty", kBuild.dirty},
+           {"commit", run.commit},
+           {"dirty", run.dirty},
            {"compiler", kBuild.compiler},
            {"build_type", kBuild.type}}},
          {"precision", run.precision},
-         {"deterministic", run.deterministic}};
+         {"deterministic", run.deterministic},
+         {"regime", {{"rest_seconds", run.regime.rest}, {"heat_seconds", run.regime.heat}}}};
   j["groups"] = Json::array();
   for (const Group& g : run.groups) {
     j["groups"].push_back({{"ceilings_before", to_json(g.before)},
                            {"ceilings_after", to_json(g.after)},
-                           {"change", g.gap}});
+                           {"change", rounded(g.gap)}});
   }
   j["results"] = Json::array();
   for (const Record& r : run.records) {
@@ -171,7 +253,7 @@ std::string to_json(const Run& run) {
   }
   j["skipped"] = Json::array();
   for (const Skip& s : run.skipped) j["skipped"].push_back({{"name", s.what}, {"why", s.why}});
-  return j.dump(1) + "\n";
+  return one_per_line(j);
 }
 
 }  // namespace moeblas::bench

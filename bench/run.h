@@ -6,33 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/case.h"
+#include "bench/settings.h"
 
 namespace moeblas::bench {
-
-struct Settings {
-  std::vector<std::string> ops{"gather_qmm"};
-  std::vector<std::string> shapes;  // names, or lines of the shapes file; none: the first that fits
-  std::string projection = "gate_up";
-  std::vector<int64_t> tokens{1, 16};
-  std::vector<std::string> modes;  // none: the format of the shape
-  std::vector<int> bits{0};        // 0: the mode's default
-  std::vector<int> group_sizes{0};
-  std::vector<std::string> dtypes{"bfloat16"};
-  std::string scale_dtype = "bfloat16";
-  std::vector<std::string> routings{"uniform"};
-  std::string precision = "native";
-  bool deterministic = false;
-  std::vector<std::string> kernels;  // rows by name
-  std::string rows = "chosen";       // chosen: what the library would use; all: every row that can
-  std::vector<int> threads{0};       // 0: the library's default
-  Budget budget;
-  int64_t rotate_bytes = -1;  // -1: three times the last-level cache
-  uint64_t seed = 1;
-  std::string shapes_file;  // empty: the one that was built in
-  std::string json_file;    // empty: none
-  Tamper tamper;            // for tests: spoils outputs before they are checked
-};
 
 // One (case, kernel).
 struct Record {
@@ -40,8 +16,11 @@ struct Record {
   Sizes sizes;
   Work work;
   bool copies = false;
+  int pieces = 3;
   std::string kernel;
-  int threads = 0;
+  bool chosen = false;  // by the library, for this problem
+  Precision precision = Precision::native;
+  int threads = 0;  // 0: not a matter of threads
   int64_t sets = 0;
   int64_t workspace_bytes = 0;
   size_t group = 0;  // the records that were timed together
@@ -65,6 +44,9 @@ struct Run {
   int64_t cache_bytes = 0;
   std::string precision;
   bool deterministic = false;
+  Regime regime;
+  std::string commit;
+  bool dirty = false;
   std::vector<Group> groups;
   std::vector<Record> records;  // right answers, timed
   std::vector<Record> wrong;    // wrong answers, not timed
@@ -75,7 +57,7 @@ struct Run {
 // and after: what else runs can only lower a ceiling), and which ceiling that is.
 struct Floor {
   double seconds = 0;
-  const char* bound = "";  // "read", "copy", "f32", "bf16_dot"
+  const char* bound = "";  // "read", "copy", "f32", "bf16", ...
 };
 Floor floor_of(const Record& record, const Group& group);
 
@@ -90,8 +72,5 @@ Run run(const Settings& settings,
 // run, printed to stdout and written to settings.json_file. True if no answer was wrong and
 // something was timed.
 bool run_and_report(const Settings& settings);
-
-// The shapes, operations and routings, for --list.
-void print_list(const Settings& settings);
 
 }  // namespace moeblas::bench

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -13,11 +14,12 @@ namespace {
 
 constexpr const char* kKindNames[] = {"moe", "experts", "dense", "segmented", "qqmm"};
 
-// Numbers by their key; which kinds must have the key, as bits.
+// Numbers by their key; which kinds must have the key and which may, as bits.
 struct Key {
   const char* name;
   int64_t ShapeEntry::* field;
   unsigned kinds;
+  unsigned optional = 0;
 };
 constexpr unsigned bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
 constexpr Key kKeys[] = {
@@ -25,7 +27,7 @@ constexpr Key kKeys[] = {
     {"top_k", &ShapeEntry::top_k, bit(Kind::moe) | bit(Kind::experts)},
     {"hidden", &ShapeEntry::hidden, bit(Kind::moe)},
     {"intermediate", &ShapeEntry::intermediate, bit(Kind::moe)},
-    {"m", &ShapeEntry::m, bit(Kind::segmented) | bit(Kind::qqmm)},
+    {"m", &ShapeEntry::m, bit(Kind::segmented) | bit(Kind::qqmm), bit(Kind::dense)},
     {"n", &ShapeEntry::n, ~bit(Kind::moe)},
     {"k", &ShapeEntry::k, ~bit(Kind::moe)},
     {"segments", &ShapeEntry::segments, bit(Kind::segmented)},
@@ -47,7 +49,8 @@ int64_t parse_size(int line, const std::string& key, const std::string& text) {
 void set(ShapeEntry& entry, int line, const std::string& key, const std::string& value) {
   for (const Key& k : kKeys) {
     if (key != k.name) continue;
-    if (!(k.kinds & bit(entry.kind))) fail(line, name(entry.kind) + (" has no key " + key));
+    if (!((k.kinds | k.optional) & bit(entry.kind)))
+      fail(line, name(entry.kind) + (" has no key " + key));
     if (entry.*k.field != 0) fail(line, key + " is given twice");
     entry.*k.field = parse_size(line, key, value);
     return;
@@ -64,7 +67,15 @@ void set(ShapeEntry& entry, int line, const std::string& key, const std::string&
     }
     entry.glu = value;
   } else if (key == "activation" && entry.kind == Kind::moe) {
+    if (value != "silu" && value != "swiglu_clamped") {
+      fail(line, "activation is '" + value + "', expected silu or swiglu_clamped");
+    }
     entry.activation = value;
+  } else if (key == "biases" && entry.kind == Kind::moe) {
+    if (value != "yes" && value != "no") {
+      fail(line, "biases is '" + value + "', expected yes or no");
+    }
+    entry.biases = value == "yes";
   } else {
     fail(line, name(entry.kind) + (" has no key " + key));
   }
@@ -92,6 +103,27 @@ ShapeEntry parse_line(int number, const std::string& line) {
     }
   }
   if (entry.top_k > entry.experts) fail(number, entry.name + " has top_k above experts");
+  return entry;
+}
+
+// "MxNxK": one matrix and M rows; "MxNxKxS": segmented.
+std::optional<ShapeEntry> parse_sizes(const std::string& text) {
+  std::vector<int64_t> sizes;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  for (int64_t size = 0;; ++at) {
+    const auto [stop, error] = std::from_chars(at, end, size);
+    if (error != std::errc{} || size < 1) return std::nullopt;
+    sizes.push_back(size);
+    at = stop;
+    if (at == end || *at != 'x') break;
+  }
+  if (at != end || sizes.size() < 3 || sizes.size() > 4) return std::nullopt;
+  ShapeEntry entry;
+  entry.kind = sizes.size() == 4 ? Kind::segmented : Kind::dense;
+  entry.name = text;
+  entry.m = sizes[0], entry.n = sizes[1], entry.k = sizes[2];
+  if (sizes.size() == 4) entry.segments = sizes[3];
   return entry;
 }
 
@@ -128,12 +160,15 @@ std::vector<ShapeEntry> find_shapes(const std::vector<ShapeEntry>& shapes,
                                     const std::string& wanted) {
   if (wanted == "all") return shapes;
   if (wanted.find('=') != std::string::npos) return parse_shapes(wanted);
+  if (const std::optional<ShapeEntry> sizes = parse_sizes(wanted)) return {*sizes};
   std::vector<ShapeEntry> found;
+  const bool all = wanted.ends_with('*');
+  const std::string start = all ? wanted.substr(0, wanted.size() - 1) : wanted;
   for (const ShapeEntry& entry : shapes) {
     if (entry.name == wanted) return {entry};
-    if (entry.name.starts_with(wanted)) found.push_back(entry);
+    if (entry.name.starts_with(start)) found.push_back(entry);
   }
-  if (found.size() == 1) return found;
+  if (found.size() == 1 || (all && !found.empty())) return found;
   std::string message = "'" + wanted + (found.empty() ? "' is no shape" : "' is ambiguous") + ":";
   for (const ShapeEntry& entry : found.empty() ? shapes : found) message += " " + entry.name;
   throw std::invalid_argument(message);
@@ -149,6 +184,7 @@ QuantSpec parse_format(std::string_view text) {
     if (rest.empty()) return spec.resolved();
     if (spec.mode == Mode::affine &&
         (std::sscanf(rest.c_str(), "%dg%d%n", &spec.bits, &spec.group_size, &read) == 2 ||
+         std::sscanf(rest.c_str(), "%d-g%d%n", &spec.bits, &spec.group_size, &read) == 2 ||
          std::sscanf(rest.c_str(), "%d%n", &spec.bits, &read) == 1) &&
         static_cast<size_t>(read) == rest.size() && formats::is_legal(spec.resolved())) {
       return spec.resolved();

@@ -23,6 +23,7 @@ struct ShapeEntry {
   QuantSpec format;                 // what the checkpoint holds
   std::string glu = "split";        // moe: split | interleaved
   std::string activation = "silu";  // moe: silu | swiglu_clamped
+  bool biases = false;              // moe: both products add one
 };
 
 // One product of an entry: E matrices (N, K) of which every token takes top_k. E = 0: one matrix,
@@ -41,8 +42,9 @@ std::vector<ShapeEntry> parse_shapes(std::string_view text);
 // The text of shapes/moe.txt as it was when this was built.
 std::string_view builtin_shapes();
 
-// The entries that `wanted` names: "all", a name, or the beginning of exactly one name; or a whole
-// line in the file's syntax, for a shape that is not in it. Throws std::invalid_argument.
+// The entries that `wanted` names: "all", a name, the beginning of exactly one name, or that of
+// several followed by *; for a shape that is not in the file, a whole line in its syntax, or MxNxK
+// (dense) and MxNxKxS (segmented). Throws std::invalid_argument.
 std::vector<ShapeEntry> find_shapes(const std::vector<ShapeEntry>& shapes,
                                     const std::string& wanted);
 

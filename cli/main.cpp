@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
   moeblas::cli::add_kernels(app);
   moeblas::cli::add_explain(app);
   moeblas::cli::add_bench(app);
+  moeblas::cli::add_inspect(app);
+  moeblas::cli::add_quantize(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -65,6 +65,8 @@ struct Limits {
 // Names of all kernels linked into the program, sorted.
 std::vector<std::string> kernel_names();
 bool has_kernel(const std::string& name);
+// The file that a kernel stands in, as its text says it; "" if there is no such kernel.
+std::string file_of_kernel(const std::string& name);
 
 // A kernel and its arguments. Dispatching does not consume it: bind anew what changes.
 class Command {
@@ -73,8 +75,9 @@ class Command {
   Command(Command&&) = default;
   Command(const Command&) = delete;
 
-  // `data` stays the caller's. A null pointer binds nothing: an error if the kernel touches it.
-  Command& bind(unsigned index, void* data, std::size_t bytes);
+  // `data` stays the caller's. A null pointer binds nothing: an error if the kernel touches it. The
+  // kernel's argument leads to `offset`, from where it may reach all of the memory, as on a GPU.
+  Command& bind(unsigned index, void* data, std::size_t bytes, std::size_t offset = 0);
   // The kernel may only read.
   Command& bind(unsigned index, const void* data, std::size_t bytes);
   // Copies, as setBytes does.
@@ -94,6 +97,7 @@ class Command {
   struct Binding {
     std::size_t address = 0;
     std::size_t bytes = 0;
+    std::size_t offset = 0;  // of what the argument leads to
     bool bound = false;
     bool writable = false;
     std::vector<unsigned char> copy;

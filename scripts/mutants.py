@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Shows that the tests can fail: plants one bug after the other and demands that a named test sees it.
 
-    scripts/mutants.py [--only NAME ...] [--seeds 20] [--markdown FILE]
+    scripts/mutants.py [--check] [--only NAME ...] [--seeds 20] [--markdown FILE]
 
-Works on a copy of the tracked files under build/mutants. First the unmutated code must pass every named
-test, and the generated cases from `--seeds` fresh starting points. Then, for every mutant of
-tests/mutants/mutants.toml, `find` (which must occur exactly once in `file`) is replaced, the tests are
-rebuilt, and the test named in `killed_by` must fail. A mutant that survives, or that no longer applies,
-is an error.
+First every mutant of tests/mutants/mutants.toml must apply: `find` occurs exactly once in `file`, `row` is
+a row of a dispatch table, and every pattern of `killed_by` names a test; --check ends there, without
+building anything. The rest works on a copy of the tracked files under build/mutants. The unmutated code
+must pass every named test, and the generated cases from `--seeds` fresh starting points. Then, for every
+mutant, `find` is replaced, the tests are rebuilt, and the test named in `killed_by` must fail. A mutant
+that survives, or does not build, is an error. The table that --markdown writes says for every class of bug in which row it
+was planted.
 """
 
 import argparse
+import fnmatch
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +27,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "mutants" / "tree"
 BUILD = ROOT / "build" / "mutants" / "build"
+EVERY_ROW = "every row"
+GENERATED = ["ops_test *.Generated", "moe_test *.Generated"]
 
 
 def run(command, **options):
@@ -34,6 +40,44 @@ def must(command, **options):
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stdout[-4000:]}")
     return result
+
+
+def table_rows():
+    """The names of all rows of all dispatch tables."""
+    tables = (ROOT / "src").glob("*/table.cpp")
+    return {name for path in tables for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
+
+
+def test_names():
+    """The tests of every file, by the names that filters see; parameters as `*`."""
+    names = set()
+    for path in (ROOT / "tests").rglob("*.cpp"):
+        text = path.read_text()
+        names.update(f"{suite}.{name}" for suite, name in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", text, re.M))
+        tests = re.findall(r"^TEST_P\((\w+), (\w+)\)", text, re.M)
+        for prefix, suite in re.findall(r"INSTANTIATE_TEST_SUITE_P\((\w+), (\w+),", text):
+            names.update(f"{prefix}/{suite}.{name}/*" for of, name in tests if of == suite)
+    return names
+
+
+def check(mutants):
+    """Whether every mutant can be planted, and its test can be run."""
+    rows, names, wrong = table_rows(), test_names(), []
+    for mutant in mutants:
+        count = (ROOT / mutant["file"]).read_text().count(mutant["find"])
+        if count != 1:
+            wrong.append(f"{mutant['name']}: `find` occurs {count} times in {mutant['file']}, expected once")
+        if mutant["row"] not in rows | {EVERY_ROW}:
+            wrong.append(f"{mutant['name']}: no table has a row {mutant['row']}")
+        for pattern in mutant["killed_by"].split()[1].split(":"):
+            # Of a parameterized test, the parameter's own name is known to the binary alone.
+            base = re.sub(r"(/\w+\.\w+)/.*", r"\1/*", pattern)
+            if not any(fnmatch.fnmatch(name, base) for name in names):
+                wrong.append(f"{mutant['name']}: {pattern} names no test")
+    for name in {m["name"] for m in mutants if [o["name"] for o in mutants].count(m["name"]) > 1}:
+        wrong.append(f"{name}: two mutants have this name")
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 def copy_tree():
@@ -55,11 +99,15 @@ def configure(targets):
         ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
         + ["-DMOEBLAS_TOOLS=OFF", "-DMOEBLAS_TESTS=ON", "-DMOEBLAS_CUDA=OFF"]
     )
-    build(targets)
+    if not build(targets):
+        sys.exit("unmutated code does not build")
 
 
 def build(targets):
-    must(["cmake", "--build", BUILD, "--target", *targets])
+    result = run(["cmake", "--build", BUILD, "--target", *targets])
+    if result.returncode != 0:
+        print(result.stdout[-2000:])
+    return result.returncode == 0
 
 
 def passes(killer, environment=None):
@@ -82,7 +130,7 @@ def check_unmutated(mutants, seeds):
     for i in range(seeds):
         first = str(random.SystemRandom().randrange(1 << 40))
         environment = {"MOEBLAS_TEST_FIRST": first, "MOEBLAS_TEST_CASES": "40"}
-        if not passes("ops_test *.Generated", environment):
+        if not all(passes(generated, environment) for generated in GENERATED):
             sys.exit(f"generated cases from MOEBLAS_TEST_FIRST={first} fail on unmutated code")
         print(f"fresh seeds {i + 1}/{seeds}: from {first}: pass", flush=True)
 
@@ -90,15 +138,13 @@ def check_unmutated(mutants, seeds):
 def plant(mutant):
     path = TREE / mutant["file"]
     text = path.read_text()
-    count = text.count(mutant["find"])
-    if count != 1:
-        sys.exit(f"{mutant['name']}: `find` occurs {count} times in {mutant['file']}, expected once")
     path.write_text(text.replace(mutant["find"], mutant["replace"]))
     return path, text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only whether every mutant applies")
     parser.add_argument("--only", nargs="*", help="names of mutants; default: all")
     parser.add_argument("--seeds", type=int, default=20, help="fresh starting points of the generator")
     parser.add_argument("--markdown", type=pathlib.Path, help="where to write the table")
@@ -106,9 +152,14 @@ def main():
 
     with open(ROOT / "tests" / "mutants" / "mutants.toml", "rb") as file:
         mutants = tomllib.load(file)["mutant"]
+    check(mutants)
+    if arguments.check:
+        print(f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - {EVERY_ROW})} rows apply")
+        return 0
     if arguments.only:
         mutants = [m for m in mutants if m["name"] in arguments.only]
-    targets = sorted({m["killed_by"].split()[0] for m in mutants} | {"ops_test"})
+    generated = {g.split()[0] for g in GENERATED} if arguments.seeds else set()
+    targets = sorted({m["killed_by"].split()[0] for m in mutants} | generated)
 
     copy_tree()
     configure(targets)
@@ -118,18 +169,20 @@ def main():
         start = time.monotonic()
         path, text = plant(mutant)
         try:
-            build([mutant["killed_by"].split()[0]])
-            killed = not passes(mutant["killed_by"])
+            built = build([mutant["killed_by"].split()[0]])
+            killed = built and not passes(mutant["killed_by"])
         finally:
             path.write_text(text)
-        verdict = "killed" if killed else "SURVIVED"
-        print(f"{mutant['name']}: {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
-        rows.append(f"| {mutant['name']} | {mutant['class']} | `{mutant['killed_by'].split()[1]}` | {verdict} |")
+        verdict = "killed" if killed else "SURVIVED" if built else "DOES NOT BUILD"
+        print(f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
+        rows.append(
+            f"| {mutant['class']} | {mutant['row']} | {mutant['name']} | `{mutant['killed_by'].split()[1]}` | {verdict} |"
+        )
         if not killed:
             survivors.append(mutant["name"])
     if arguments.markdown:
-        header = "| mutant | class of bug | test that must fail | |\n|---|---|---|---|\n"
-        arguments.markdown.write_text(header + "\n".join(rows) + "\n")
+        header = "| class of bug | planted in | mutant | test that must fail | |\n|---|---|---|---|---|\n"
+        arguments.markdown.write_text(header + "\n".join(sorted(rows)) + "\n")
     print(f"{len(rows) - len(survivors)} passed, {len(survivors)} failed")
     return 1 if survivors else 0
 

@@ -14,8 +14,11 @@
 #include "bench/clock.h"
 #include "bench/cpu_device.h"
 #include "bench/data.h"
+#include "bench/devices.h"
+#include "bench/expand.h"
 #include "bench/operations.h"
 #include "bench/product.h"
+#include "bench/report.h"
 #include "bench/run.h"
 #include "cli/commands.h"
 
@@ -74,19 +77,38 @@ TEST(BenchShapes, MistakesAreNamed) {
   EXPECT_EQ(message("dense a n=0 k=1"),
             "shapes, line 1: n is '0', expected a number of at least 1");
   EXPECT_EQ(message("dense a n=4 k=4 n=5"), "shapes, line 1: n is given twice");
-  EXPECT_EQ(message("dense a n=4 k=4 m=5"), "shapes, line 1: dense has no key m");
+  EXPECT_EQ(message("dense a n=4 k=4 top_k=5"), "shapes, line 1: dense has no key top_k");
+  EXPECT_EQ(message("moe a experts=2 top_k=1 hidden=4 intermediate=4 activation=softmax"),
+            "shapes, line 1: activation is 'softmax', expected silu or swiglu_clamped");
   EXPECT_EQ(message("dense a n=4 k=4\ndense a n=4 k=4"), "shapes, line 2: the name a is taken");
   EXPECT_NE(message("dens a n=4 k=4"), "");
   EXPECT_NE(message("experts a experts=2 top_k=3 n=4 k=4"), "");
   EXPECT_THROW(find_shapes(parse_shapes(builtin_shapes()), "gpt-oss"), std::invalid_argument);
   EXPECT_THROW(parse_format("affine7"), std::invalid_argument);
   EXPECT_EQ(format_name(parse_format("affine8g32")), "affine8g32");
+  EXPECT_EQ(format_name(parse_format("affine8-g32")), "affine8g32");
+  EXPECT_THROW(parse_format("affine8-32"), std::invalid_argument);
+}
+
+TEST(BenchShapes, SizesByThemselves) {
+  const ShapeEntry dense = shape("3x16x64"), segmented = shape("5x6x40x4");
+  EXPECT_EQ(dense.kind, Kind::dense);
+  EXPECT_EQ(dense.m, 3);
+  EXPECT_EQ(dense.n, 16);
+  EXPECT_EQ(dense.k, 64);
+  EXPECT_EQ(segmented.kind, Kind::segmented);
+  EXPECT_EQ(segmented.segments, 4);
+  EXPECT_EQ(find_shapes(parse_shapes(builtin_shapes()), "seg-*").size(), 6u);
+  EXPECT_THROW(shape("no-such-*"), std::invalid_argument);
+  for (const char* not_sizes : {"3x16", "3x16x64x4x5", "3x16x", "x3x16x64", "3x0x64", "3x-1x64"}) {
+    EXPECT_THROW(shape(not_sizes), std::invalid_argument) << not_sizes;
+  }
 }
 
 // ---- routing ----
 
 TEST(BenchRouting, EveryTokenChoosesDifferentExperts) {
-  for (Routing rule : {Routing::uniform, Routing::zipf, Routing::skewed}) {
+  for (Routing rule : {Routing::uniform, Routing::zipf, Routing::skewed, Routing::even}) {
     for (int64_t tokens : {0, 1, 8, 16, 64, 512}) {
       const auto ids = route(rule, 64, 8, tokens, 7);
       ASSERT_EQ(ids.size(), static_cast<size_t>(tokens * 8));
@@ -99,6 +121,16 @@ TEST(BenchRouting, EveryTokenChoosesDifferentExperts) {
       }
       const auto counts = expert_counts(ids, 64);
       EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), tokens * 8);
+    }
+  }
+  // Even: the same number of rows for all, give or take one, whether or not top_k divides the
+  // experts.
+  for (int64_t top_k : {1, 3, 8}) {
+    for (int64_t tokens : {1, 7, 64, 100}) {
+      const auto ids = route(Routing::even, 64, top_k, tokens, 7);
+      const auto counts = expert_counts(ids, 64);
+      const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+      EXPECT_LE(*most - *least, 1);
     }
   }
   // All of the experts, in some order.
@@ -161,6 +193,33 @@ TEST(BenchWork, BytesAndFlop) {
   EXPECT_EQ(w.read_bytes, 3 * 4096 * 4 + 4096 * 4096 / 8 * 3 + 4096 * 128 * 4);
   EXPECT_EQ(w.write_bytes, 3 * 4096 * 4);
 
+  // x in floats, quantized by the product, or in codes: a byte per 16 of them and half a byte each.
+  w = work(spec("qqmm", shape("dense-4096"), 3, {Mode::nvfp4}, DType::bf16));
+  const int64_t matrix = 4096 * 4096 / 2 + 4096 * 256;
+  EXPECT_EQ(w.read_bytes, 3 * 4096 * 2 + matrix);
+  w = work(spec("qqmm_packed", shape("dense-4096"), 3, {Mode::nvfp4}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 3 * (4096 / 2 + 256) + matrix);
+  EXPECT_EQ(w.write_bytes, 3 * 4096 * 2);
+
+  // A layer: both products' weights and biases, but nothing of what lies between them.
+  w = work(spec("moe_ffn", shape("gpt-oss-120b"), 1, {Mode::mxfp4}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 2880 * 2 + int64_t{4} * 3 * (2880 * 2880 / 32 * 17 + 2880 * 2));
+  EXPECT_EQ(w.write_bytes, 2880 * 2);
+  EXPECT_EQ(w.flop, int64_t{4} * 3 * 2 * 2880 * 2880);
+  w = work(spec("moe_ffn", shape("qwen3"), 1, {Mode::affine, 4, 64}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 2048 * 2 + 8 * (expert + 2048 * 768 / 2 + 2048 * 12 * 4));
+
+  // The loop over experts reads a row of x per choice.
+  w = work(spec("expert_loop", shape("qwen3"), 1, {Mode::affine, 4, 64}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 8 * 2048 * 2 + 8 * expert);
+
+  w = work(spec("moe_permute", shape("qwen3"), 3, {}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 3 * 2048 * 2);
+  EXPECT_EQ(w.write_bytes, 3 * 8 * 2048 * 2);
+  w = work(spec("moe_route", shape("qwen3"), 3, {}, DType::bf16));
+  EXPECT_EQ(w.read_bytes, 3 * 128 * 2);
+  EXPECT_EQ(w.write_bytes, 3 * 8 * 8);
+
   w = work(spec("segmented_mm", shape("seg-128x128x1024x16"), 1, {}, DType::f32));
   EXPECT_EQ(w.read_bytes, 256 * 1024 * 4);
   EXPECT_EQ(w.write_bytes, 16 * 128 * 128 * 4);
@@ -176,8 +235,8 @@ TEST(BenchWork, BytesAndFlop) {
 
 TEST(BenchWork, FloorTakesTheSlowerSide) {
   Group g;
-  g.before = {10e9, 20e9, 100e9, 200e9, ""};
-  g.after = {20e9, 20e9, 100e9, 200e9, ""};
+  g.before = {.read = 10e9, .copy = 20e9, .f32 = 100e9, .bf16 = 200e9, .isa = ""};
+  g.after = {.read = 20e9, .copy = 20e9, .f32 = 100e9, .bf16 = 200e9, .isa = ""};
   Record r;
   r.work = {20'000'000'000, 0, 50'000'000'000};
   r.spec.dtype = DType::f32;
@@ -189,7 +248,77 @@ TEST(BenchWork, FloorTakesTheSlowerSide) {
   r.spec.dtype = DType::bf16;
   r.work.flop *= 2;
   EXPECT_DOUBLE_EQ(floor_of(r, g).seconds, 2.0);
-  EXPECT_STREQ(floor_of(r, g).bound, "bf16_dot");
+  EXPECT_STREQ(floor_of(r, g).bound, "bf16");
+}
+
+TEST(BenchWork, FloorOfFloat32IsThePiecesWhereTheyAreFaster) {
+  Group g;
+  g.before =
+      g.after = {.read = 1e9, .copy = 1e9, .f32 = 100e9, .bf16 = 900e9, .fp8 = 1800e9, .isa = ""};
+  Record r;
+  r.work = {0, 0, 900'000'000'000};
+  r.spec.dtype = DType::f32;
+  EXPECT_STREQ(floor_of(r, g).bound, "bf16 pieces");
+  EXPECT_DOUBLE_EQ(floor_of(r, g).seconds, 3.0);
+  r.pieces = 6;
+  EXPECT_DOUBLE_EQ(floor_of(r, g).seconds, 6.0);
+  r.precision = Precision::exact;
+  EXPECT_STREQ(floor_of(r, g).bound, "f32");
+  EXPECT_DOUBLE_EQ(floor_of(r, g).seconds, 9.0);
+  r.precision = Precision::fast;
+  EXPECT_STREQ(floor_of(r, g).bound, "tf32");
+  r.spec.dtype = DType::bf16;
+  EXPECT_STREQ(floor_of(r, g).bound, "fp8");
+  r.precision = Precision::native;
+  EXPECT_STREQ(floor_of(r, g).bound, "bf16");
+}
+
+// ---- sweeps ----
+
+TEST(BenchSweep, PointsAreTheGridAndTheBorders) {
+  const std::vector<int64_t> grid{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+  EXPECT_EQ(sweep_points(32, [](int64_t) { return "one"; }), grid);
+  EXPECT_EQ(sweep_points(1, [](int64_t) { return "one"; }), std::vector<int64_t>{1});
+
+  // Rows for 1 .. 5, 6 .. 9 and the rest: the last number of each, the first of the next, and the
+  // one after it.
+  const auto small = [](int64_t t) { return std::string(t <= 5 ? "a" : t <= 9 ? "b" : "c"); };
+  EXPECT_EQ(sweep_points(16, small),
+            (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16}));
+
+  // Far out, where not every number is asked for.
+  int asked = 0;
+  const auto large = [&](int64_t t) {
+    ++asked;
+    return std::string(t < 9001 ? "a" : "b");
+  };
+  const auto points = sweep_points(16384, large);
+  EXPECT_EQ(std::count(points.begin(), points.end(), 9000), 1);
+  EXPECT_EQ(std::count(points.begin(), points.end(), 9001), 1);
+  EXPECT_EQ(std::count(points.begin(), points.end(), 9002), 1);
+  EXPECT_EQ(points.back(), 16384);
+  EXPECT_EQ(points.size(), 15u + 13u + 3u);  // powers of two, three times them, the border
+  EXPECT_LT(asked, 1100);
+}
+
+TEST(BenchSweep, ChoiceIsComparedWithTheBest) {
+  bench::Run run;
+  const auto record = [&](int64_t tokens, const char* kernel, bool chosen, double seconds) {
+    Record r;
+    r.spec = spec("quantized_matmul", shape("dense-4096"), tokens, {}, DType::bf16);
+    r.kernel = kernel, r.chosen = chosen, r.samples.seconds = {seconds};
+    run.records.push_back(r);
+  };
+  record(1, "few", true, 1.0);
+  record(1, "many", false, 4.0);
+  record(64, "many", false, 2.0);
+  record(64, "few", true, 3.0);
+  record(128, "many", true, 3.0);  // nothing to compare with
+  const auto all = choices(run);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_DOUBLE_EQ(all[0].ratio(), 1.0);
+  EXPECT_DOUBLE_EQ(all[1].ratio(), 1.5);
+  EXPECT_EQ(all[1].best->kernel, "many");
 }
 
 // ---- buffer sets ----
@@ -269,7 +398,7 @@ TEST(BenchClock, QuantilesAndInterleaving) {
   std::vector<std::unique_ptr<Timer>> timers;
   timers.push_back(std::make_unique<Fake>(0, 0.001, log));
   timers.push_back(std::make_unique<Fake>(1, 5.0, log));
-  const auto samples = time_interleaved(timers, {6, 2.0}, 0.004);
+  const auto samples = time_interleaved(timers, {6, 2.0, {}}, 0.004);
   EXPECT_EQ(samples[0].calls, 4);
   EXPECT_EQ(samples[0].seconds, std::vector<double>(6, 0.001));
   EXPECT_EQ(samples[1].calls, 1);
@@ -277,6 +406,40 @@ TEST(BenchClock, QuantilesAndInterleaving) {
   const std::vector<std::pair<int, int64_t>> rounds(log.end() - 9, log.end());
   EXPECT_EQ(rounds, (std::vector<std::pair<int, int64_t>>{
                         {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {0, 4}, {0, 4}}));
+}
+
+// A device that replays graphs of all of its buffer sets, 3 here: no sample may hold another number
+// of calls than a multiple of them.
+struct Replays final : Timer {
+  Replays(std::vector<int64_t>& log) : log_(log) {}
+  double sample(int64_t calls) override {
+    log_.push_back(calls);
+    return 0.001 * static_cast<double>(calls);
+  }
+  int64_t whole(int64_t calls) const override { return (calls + 2) / 3 * 3; }
+  std::vector<int64_t>& log_;
+};
+
+TEST(BenchClock, SamplesWalkThroughAllSets) {
+  std::vector<int64_t> log;
+  std::vector<std::unique_ptr<Timer>> timers;
+  timers.push_back(std::make_unique<Replays>(log));
+  const auto samples = time_interleaved(timers, {5, 2.0, {}}, 0.004);
+  EXPECT_EQ(samples[0].calls, 6);
+  for (double seconds : samples[0].seconds) EXPECT_DOUBLE_EQ(seconds, 0.001);
+  for (int64_t calls : log) EXPECT_EQ(calls % 3, 0) << calls;
+}
+
+TEST(BenchClock, HeatsBeforeTheSamples) {
+  std::vector<int64_t> cold, hot;
+  for (const double heat : {0.0, 0.1}) {
+    std::vector<std::unique_ptr<Timer>> timers;
+    timers.push_back(std::make_unique<Replays>(heat > 0 ? hot : cold));
+    const auto samples = time_interleaved(timers, {5, 2.0, {0, heat}}, 0.004);
+    EXPECT_EQ(samples[0].seconds.size(), 5u);
+  }
+  // 6 ms a sample.
+  EXPECT_EQ(hot.size(), cold.size() + 17);
 }
 
 // ---- the check ----
@@ -333,7 +496,7 @@ TEST(BenchCheck, UnwrittenOutputsAreFound) {
 // ---- the command ----
 
 const char* const kTiny[] = {
-    "moe tiny experts=6 top_k=2 hidden=64 intermediate=32",
+    "moe tiny experts=6 top_k=2 hidden=64 intermediate=64 biases=yes",
     "dense tiny n=24 k=128",
     "segmented tiny m=5 n=7 k=40 segments=3",
 };
@@ -350,8 +513,8 @@ Outcome run_command(std::vector<std::string> arguments) {
   app.require_subcommand(1);
   cli::add_bench(app);
   arguments.insert(arguments.begin(), "bench");
-  for (const char* argument : {"--json", file.c_str(), "--repeats", "3", "--seconds", "0",
-                               "--rotate", "1", "--threads", "1"}) {
+  for (const char* argument : {"--device", "cpu", "--json", file.c_str(), "--repeats", "3",
+                               "--seconds", "0", "--rotate", "1", "--threads", "1"}) {
     arguments.emplace_back(argument);
   }
   std::reverse(arguments.begin(), arguments.end());
@@ -376,7 +539,7 @@ TEST(BenchCommand, RunsEveryOperation) {
                                  "affine3g32,mxfp8", "--routing", "uniform,skewed"});
   EXPECT_EQ(o.status, 0);
   ASSERT_TRUE(o.json.is_object());
-  EXPECT_EQ(o.json["schema"], 1);
+  EXPECT_EQ(o.json["schema"], 2);
   EXPECT_EQ(o.json["device"]["kind"], "cpu");
   EXPECT_EQ(o.json["library"]["version"], moeblas_version());
   EXPECT_TRUE(o.json["library"]["dirty"].is_boolean());
@@ -390,7 +553,7 @@ TEST(BenchCommand, RunsEveryOperation) {
     EXPECT_GT(r["seconds"]["min"], 0.0) << r["name"];
     EXPECT_LE(r["check"]["worst_error_over_limit"], 1.0) << r["name"];
     EXPECT_GT(r["check"]["samples"], 0) << r["name"];
-    EXPECT_GE(r["rotated_bytes"], 1 << 20) << r["name"];
+    EXPECT_TRUE(r["rotated_bytes"] >= 1 << 20 || r["buffer_sets"] == kMostSets) << r["name"];
     const auto& group = o.json["groups"].at(r["group"].get<size_t>());
     for (const char* when : {"ceilings_before", "ceilings_after"}) {
       EXPECT_GT(group[when]["read_bytes_per_s"], 0.0);
@@ -408,12 +571,44 @@ TEST(BenchCommand, EveryFormatAndDtype) {
                    std::string(kTiny[0]) + ",dense flat n=8 k=128", "--tokens", "3", "--mode",
                    "affine,affine2g16,affine5g128,affine6g32,affine8,mxfp4,"
                    "mxfp8,nvfp4",
-                   "--dtype", "float32,float16,bfloat16", "--rows", "all"});
+                   "--dtype", "float32,float16,bfloat16", "--kernel", "all"});
   EXPECT_EQ(o.status, 0);
   EXPECT_TRUE(o.json["wrong"].empty());
   // Groups of 128 do not fit into K = 64 of the experts: three dtypes are skipped, with the reason.
   EXPECT_EQ(o.json["skipped"].size(), 3u);
   EXPECT_GE(o.json["results"].size(), 3u * 8 * 3 - 3);
+}
+
+TEST(BenchCommand, TimesOperationsBesideEachOther) {
+  const Outcome o =
+      run_command({"--op", "gather_qmm", "--beside", "expert_loop", "--shape", kTiny[0], "--tokens",
+                   "1,9", "--routing", "even", "--commit", "0123abc"});
+  EXPECT_EQ(o.status, 0);
+  ASSERT_EQ(o.json["results"].size(), 4u);
+  ASSERT_EQ(o.json["groups"].size(), 2u);
+  for (const auto& r : o.json["results"]) EXPECT_TRUE(r["chosen"].get<bool>());
+  EXPECT_EQ(o.json["results"][0]["group"], o.json["results"][1]["group"]);
+  EXPECT_EQ(o.json["results"][1]["op"], "expert_loop");
+  EXPECT_EQ(o.json["library"]["commit"], "0123abc");
+  EXPECT_FALSE(o.json["library"]["dirty"].get<bool>());
+}
+
+TEST(BenchCommand, SweepsTokens) {
+  const Outcome o = run_command(
+      {"--op", "quantized_matmul", "--shape", "dense tiny n=24 k=128", "--sweep-tokens", "8"});
+  EXPECT_EQ(o.status, 0);
+  std::vector<int64_t> tokens;
+  for (const auto& r : o.json["results"]) tokens.push_back(r["tokens"]);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{1, 2, 3, 4, 6, 8}));
+}
+
+TEST(BenchCommand, RowsOfAShapeThatNamesThem) {
+  const Outcome o = run_command({"--op", "quantized_matmul,segmented_mm", "--shape",
+                                 "3x16x64,5x6x40x4", "--dtype", "float32"});
+  EXPECT_EQ(o.status, 0);
+  ASSERT_EQ(o.json["results"].size(), 2u);
+  EXPECT_EQ(o.json["results"][0]["sizes"]["M"], 3);
+  EXPECT_EQ(o.json["results"][1]["sizes"]["segments"], 4);
 }
 
 TEST(BenchCommand, NamesThatMeanNothingFail) {
@@ -422,6 +617,9 @@ TEST(BenchCommand, NamesThatMeanNothingFail) {
   EXPECT_NE(run_command({"--shape", kTiny[0], "--dtype", "float64"}).status, 0);
   EXPECT_NE(run_command({"--shape", kTiny[0], "--routing", "psychic"}).status, 0);
   EXPECT_NE(run_command({"--shape", kTiny[0], "--kernel", "no_such_kernel"}).status, 0);
+  EXPECT_NE(run_command({"--shape", kTiny[0], "--beside", "no_such_operation"}).status, 0);
+  EXPECT_THROW(devices("abacus", {1}), std::invalid_argument);
+  EXPECT_THROW(devices("cuda:x", {1}), std::invalid_argument);
 }
 
 // What a kernel's mistakes look like from outside: none may get a time.
@@ -448,15 +646,16 @@ TEST(BenchCommand, WrongAnswersAreNotTimed) {
       Settings s;
       s.ops = {op.name};
       s.shapes.assign(std::begin(kTiny), std::end(kTiny));
-      s.tokens = {4};
+      s.tokens = {8};
       s.dtypes = {"float32"};
+      s.device = "cpu";
       s.threads = {1};
       s.rotate_bytes = 0;
-      s.budget = {3, 0};
+      s.budget = {3, 0, {}};
       s.tamper = codes ? Tamper([](std::span<uint8_t> out) { out[5] ^= 1; }) : mistake;
       const bench::Run wrong = bench::run(s);
       EXPECT_TRUE(wrong.records.empty()) << op.name << ": " << what;
-      ASSERT_EQ(wrong.wrong.size(), 1u) << op.name << ": " << what;
+      ASSERT_EQ(wrong.wrong.size(), op.beside == nullptr ? 1u : 2u) << op.name << ": " << what;
       EXPECT_NE(wrong.wrong[0].verdict.message, "");
       EXPECT_FALSE(run_and_report(s)) << op.name << ": " << what;
     }

@@ -132,6 +132,58 @@ static void test_product(void) {
   EXPECT(out_values[0] == 77);
 }
 
+/* ExecuTorch's operator in its own order of arguments, and its layout: two codes a byte. */
+static moeblas_status contract(const moeblas_tensor* x, const moeblas_tensor* w,
+                               const moeblas_tensor* scales, const moeblas_tensor* biases,
+                               const moeblas_tensor* expert_indices, int64_t group_size,
+                               const moeblas_tensor* out) {
+  moeblas_quantized q = MOEBLAS_QUANTIZED_INIT;
+  q.mode = MOEBLAS_AFFINE;
+  q.bits = 4;
+  q.group_size = (int32_t)group_size;
+  q.codes = w;
+  q.scales = scales;
+  q.biases = biases;
+  return moeblas_gather_qmv(x, &q, expert_indices, out, NULL);
+}
+
+static void test_contract(void) {
+  static const moeblas_dtype uint8 = {MOEBLAS_UINT, 8, 1}, int64 = {MOEBLAS_INT, 64, 1};
+  static const int64_t bytes_shape[] = {E, N, K / 2}, groups_shape[] = {E, N, K / 32},
+                       rows_shape[] = {T, K}, index_shape[] = {T}, result_shape[] = {T, N};
+  static uint8_t bytes[E * N * K / 2];
+  static float s[E * N * K / 32], z[E * N * K / 32], result[T * N];
+  static int64_t index[T] = {2, 0, 2, 1};
+  moeblas_tensor x = tensor(x_values, kFloat32, 2, rows_shape);
+  moeblas_tensor w = tensor(bytes, uint8, 3, bytes_shape);
+  moeblas_tensor scales = tensor(s, kFloat32, 3, groups_shape);
+  moeblas_tensor biases = tensor(z, kFloat32, 3, groups_shape);
+  moeblas_tensor ids = tensor(index, int64, 1, index_shape);
+  moeblas_tensor out = tensor(result, kFloat32, 2, result_shape);
+  int p, n, k;
+  for (k = 0; k < E * N * K / 2; ++k) bytes[k] = (uint8_t)(k * 37 + 11);
+  for (k = 0; k < E * N * K / 32; ++k) {
+    s[k] = (float)(k % 5 + 1) / 16;
+    z[k] = (float)(k % 7) - 3;
+  }
+  EXPECT(contract(&x, &w, &scales, &biases, &ids, 32, &out) == MOEBLAS_OK);
+  for (p = 0; p < T; ++p) {
+    for (n = 0; n < N; ++n) {
+      double sum = 0, size = 0;
+      for (k = 0; k < K; ++k) {
+        const int64_t row = index[p] * N + n;
+        const int code = bytes[row * (K / 2) + k / 2] >> (k % 2 * 4) & 15;
+        const double value = (double)code * s[row * (K / 32) + k / 32] + z[row * (K / 32) + k / 32];
+        sum += value * x_values[p * K + k];
+        size += fabs(value * x_values[p * K + k]);
+      }
+      /* A rounding per product and per addition of float32, in any order. */
+      EXPECT(fabs(result[p * N + n] - sum) <= size * (2 * K) * 0x1p-24);
+    }
+  }
+  EXPECT(contract(&x, &w, &scales, &biases, &ids, 48, &out) == MOEBLAS_INVALID_ARGUMENT);
+}
+
 static void serial(void* context, int64_t tasks, void (*task)(void*, int64_t), void* argument) {
   int64_t i;
   ++*(int*)context;
@@ -155,6 +207,7 @@ static void test_library(void) {
   EXPECT(moeblas_set_num_threads(2) == MOEBLAS_OK && moeblas_get_num_threads() == 2);
   EXPECT(moeblas_set_parallel_for(serial, &calls) == MOEBLAS_OK);
   test_product();
+  test_contract();
   EXPECT(calls > 0);
   EXPECT(moeblas_set_parallel_for(NULL, NULL) == MOEBLAS_OK);
   EXPECT(moeblas_set_num_threads(0) == MOEBLAS_OK && moeblas_get_num_threads() >= 1);

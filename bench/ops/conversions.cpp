@@ -29,7 +29,7 @@ void Conversion::prepare(int64_t sets) {
   for (int64_t set = 0; set < sets; ++set) {
     fill(set);
     poison(set);
-    if (s.format.mode == Mode::nvfp4) tensor_scale_.fill(set, data_.tensor_scales());
+    if (s.format.mode == Mode::nvfp4) tensor_scale_.fill(set, Source::tensor_scales(data_));
   }
   prepared_ = true;
 }

@@ -23,30 +23,29 @@ class Dequantize final : public Conversion {
     if (tamper) tamper(out);
     Verdict verdict;
     require_finite(out, s.dtype, verdict);
-    std::vector<double> value(static_cast<size_t>(size)), magnitude(value.size());
     const int64_t samples = std::min(kSamples, groups());
-    for (int64_t i = 0; i < samples; ++i) {
+    verdict.add_samples(samples, [&](int64_t i, Verdict& judged) {
       const int64_t at = sampled_group(i, samples);
+      std::vector<double> value(static_cast<size_t>(size)), magnitude(value.size());
       data_.reference(set * n_ * k_ + at * size, size, set, value.data(), magnitude.data());
       for (int64_t j = 0; j < size; ++j) {
         const double v = value[static_cast<size_t>(j)];
         // A product and a sum in float32, then the rounding to the output.
-        const double limit = 0x1p-23 * magnitude[static_cast<size_t>(j)] +
-                             1.0625 * unit_roundoff(s.dtype) * std::abs(v) +
-                             (s.dtype == DType::f16 ? 0x1p-24 : 0x1p-133);
-        verdict.add(load_float(out.data(), s.dtype, at * size + j), v, limit,
-                    [&] { return "value " + std::to_string(at * size + j); });
+        const double limit =
+            0x1p-23 * magnitude[static_cast<size_t>(j)] + rounding_limit(v, s.dtype);
+        judged.add(load_float(out.data(), s.dtype, at * size + j), v, limit,
+                   [&] { return "value " + std::to_string(at * size + j); });
       }
-    }
+    });
     return verdict;
   }
 
  protected:
   bool reads_values() const override { return false; }
   void fill(int64_t set) override {
-    codes_.fill(set, data_.codes());
-    scales_.fill(set, data_.scales());
-    if (affine()) biases_.fill(set, data_.biases());
+    codes_.fill(set, Source::codes(data_));
+    scales_.fill(set, Source::scales(data_));
+    if (affine()) biases_.fill(set, Source::biases(data_));
   }
 };
 

@@ -10,7 +10,7 @@ namespace {
 class Gather : public ProductCase {
  public:
   Gather(Device& device, const CaseSpec& s, bool quantized)
-      : ProductCase(device, s, product_shape(s.shape, s.projection), quantized, Rows::shared) {}
+      : ProductCase(device, s, product_shape(s), quantized, Rows::shared) {}
 
  protected:
   Shape x_shape() const override { return {tokens(), 1, 1, shape().k}; }
@@ -41,7 +41,7 @@ class GatherMm final : public Gather {
 class GatherQmv final : public ProductCase {
  public:
   GatherQmv(Device& device, const CaseSpec& s)
-      : ProductCase(device, s, product_shape(s.shape, s.projection), true, Rows::paired) {}
+      : ProductCase(device, s, product_shape(s), true, Rows::paired) {}
 
  protected:
   Shape x_shape() const override { return {rows(), shape().k}; }

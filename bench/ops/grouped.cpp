@@ -8,19 +8,14 @@ namespace {
 class Grouped : public ProductCase {
  public:
   Grouped(Device& device, const CaseSpec& s, bool quantized)
-      : ProductCase(device, s, product_shape(s.shape, s.projection), quantized, Rows::grouped) {}
+      : ProductCase(device, s, product_shape(s), quantized, Rows::grouped) {}
 
  protected:
   Shape x_shape() const override { return {rows(), shape().k}; }
   Shape index_shape() const override { return {shape().experts}; }
   Shape out_shape() const override { return {rows(), shape().n}; }
   std::vector<int32_t> index(const std::vector<int32_t>& experts) const override {
-    std::vector<int32_t> ends;
-    int64_t end = 0;
-    for (int64_t count : expert_counts(experts, shape().experts)) {
-      ends.push_back(static_cast<int32_t>(end += count));
-    }
-    return ends;
+    return expert_ends(experts, shape().experts);
   }
 };
 

@@ -11,7 +11,7 @@ namespace {
 class Quantize final : public Conversion {
  public:
   Quantize(Device& device, const CaseSpec& s)
-      : Conversion(device, s), source_(bell_values(Random(s.seed).stream(2), s.dtype, 0.125f)) {}
+      : Conversion(device, s), source_(Source::bell(Random(s.seed).stream(2), s.dtype, 0.125f)) {}
 
   void call(int64_t set, const Options& options) override {
     quantize(values(set), quantized(set), options);
@@ -39,22 +39,21 @@ Verdict Quantize::check(int64_t set, const Options&, const Tamper& tamper) {
   const std::vector<uint8_t> scales = scales_.download(set);
   const std::vector<uint8_t> biases = affine() ? biases_.download(set) : std::vector<uint8_t>();
   if (tamper) tamper(codes);
-  float tensor_scale = 1;
-  if (s.format.mode == Mode::nvfp4) data_.tensor_scales()(set, 1, &tensor_scale);
+  const float tensor_scale = data_.tensor_scale(set);
 
   Verdict verdict;
-  std::vector<uint8_t> stored(static_cast<size_t>(size) * 4);
-  std::vector<float> values(static_cast<size_t>(size));
   const int64_t samples = std::min(kSamples, groups());
-  for (int64_t i = 0; i < samples; ++i) {
+  verdict.add_samples(samples, [&](int64_t i, Verdict& v) {
     const int64_t at = sampled_group(i, samples);
+    std::vector<uint8_t> stored(static_cast<size_t>(size) * 4);
+    std::vector<float> values(static_cast<size_t>(size));
     source_(set * n_ * k_ + at * size, size, stored.data());
     for (int64_t j = 0; j < size; ++j) {
       values[static_cast<size_t>(j)] = load_float(stored.data(), s.dtype, j);
     }
     const EncodedGroup expected = encode_group(s.format, values, tensor_scale);
     const auto compare = [&](double got, double wanted, const char* what) {
-      verdict.add(got, wanted, 0, [&] { return what + (" of group " + std::to_string(at)); });
+      v.add(got, wanted, 0, [&] { return what + (" of group " + std::to_string(at)); });
     };
     if (affine()) {
       uint32_t rounded = 0;
@@ -76,7 +75,7 @@ Verdict Quantize::check(int64_t set, const Options&, const Tamper& tamper) {
       }
       compare(code, expected.codes[static_cast<size_t>(j)], "a code");
     }
-  }
+  });
   return verdict;
 }
 

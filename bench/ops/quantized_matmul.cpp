@@ -8,7 +8,7 @@ namespace {
 class QuantizedMatmul final : public ProductCase {
  public:
   QuantizedMatmul(Device& device, const CaseSpec& s)
-      : ProductCase(device, s, product_shape(s.shape, s.projection), true, Rows::shared) {}
+      : ProductCase(device, s, product_shape(s), true, Rows::shared) {}
 
  protected:
   Shape x_shape() const override { return {tokens(), shape().k}; }

@@ -1,5 +1,5 @@
-// segmented_mm: a (M, K) times b (K, N) over ranges of K. Routing uniform: equal segments that
-// cover K; any other: as many segments between random cuts, which start and end anywhere.
+// segmented_mm: a (M, K) times b (K, N) over ranges of K. Routing uniform or even: equal segments
+// that cover K; any other: as many segments between random cuts, which start and end anywhere.
 #include <algorithm>
 
 #include "bench/data.h"
@@ -16,13 +16,13 @@ class SegmentedMm final : public Case {
         m_(s.shape.m),
         n_(s.shape.n),
         k_(s.shape.k),
-        a_source_(bell_values(Random(s.seed).stream(1), s.dtype, 1.0f)),
-        b_source_(bell_values(Random(s.seed).stream(2), s.dtype, 0.125f)) {
+        a_source_(Source::bell(Random(s.seed).stream(1), s.dtype, 1.0f)),
+        b_source_(Source::bell(Random(s.seed).stream(2), s.dtype, 0.125f)) {
     const Random random = Random(s.seed).stream(3);
     const int64_t count = s.shape.segments;
     std::vector<int64_t> cuts{0, k_};
     for (int64_t i = 1; i < count; ++i) {
-      cuts.push_back(s.routing == Routing::uniform
+      cuts.push_back(s.routing == Routing::uniform || s.routing == Routing::even
                          ? i * k_ / count
                          : static_cast<int64_t>(random.bits(i) % static_cast<uint64_t>(k_ + 1)));
     }
@@ -41,6 +41,7 @@ class SegmentedMm final : public Case {
   Sizes sizes() const override {
     return {{"M", m_}, {"N", n_}, {"K", k_}, {"segments", segments()}};
   }
+  int pieces() const override { return 6; }
   int64_t footprint(int64_t sets) const override { return sets * work().bytes(); }
 
   void prepare(int64_t sets) override {
@@ -51,7 +52,7 @@ class SegmentedMm final : public Case {
     for (int64_t set = 0; set < sets; ++set) {
       a_.fill(set, a_source_);
       b_.fill(set, b_source_);
-      device_.upload(segments_.view(set).data, ends_.data(), segments_.bytes());
+      segments_.upload(set, ends_.data());
       poison(set);
     }
     prepared_ = true;
@@ -81,7 +82,7 @@ class SegmentedMm final : public Case {
     const Random random = Random(spec().seed).stream(4);
     const int64_t total = segments() * m_ * n_;
     const int64_t samples = std::min(kSamples, total);
-    for (int64_t i = 0; i < samples; ++i) {
+    verdict.add_samples(samples, [&](int64_t i, Verdict& v) {
       const int64_t at = samples == total ? i
                          : i < 2
                              ? i * (total - 1)
@@ -91,20 +92,19 @@ class SegmentedMm final : public Case {
       const int64_t end = ends_[static_cast<size_t>(2 * segment + 1)];
       Sum sum;
       for (int64_t j = begin; j < end; ++j) {
-        float a = 0, b = 0;
         uint32_t element = 0;
-        a_source_(set * m_ * k_ + row * k_ + j, 1, &element);
-        a = load_float(&element, d, 0);
-        b_source_(set * k_ * n_ + j * n_ + col, 1, &element);
-        b = load_float(&element, d, 0);
+        a_source_.write(set * m_ * k_ + row * k_ + j, &element, 0);
+        const float a = load_float(&element, d, 0);
+        b_source_.write(set * k_ * n_ + j * n_ + col, &element, 0);
+        const float b = load_float(&element, d, 0);
         sum.add(a, b, std::abs(b));
       }
       const Precise precise{end - begin, d, std::nullopt, options.precision};
-      verdict.add(load_float(out.data(), d, at), sum.y, error_limit(sum, precise), [&] {
+      v.add(load_float(out.data(), d, at), sum.y, error_limit(sum, precise), [&] {
         return "out[segment " + std::to_string(segment) + ", " + std::to_string(row) + ", " +
                std::to_string(col) + "]";
       });
-    }
+    });
     return verdict;
   }
 

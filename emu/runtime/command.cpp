@@ -48,11 +48,15 @@ Command::Binding& Command::binding(unsigned index, const char* caller) {
   return bindings_[index];
 }
 
-Command& Command::bind(unsigned index, void* data, std::size_t bytes) {
+Command& Command::bind(unsigned index, void* data, std::size_t bytes, std::size_t offset) {
   Binding& b = binding(index, "a buffer");
   b = Binding{};
   b.address = reinterpret_cast<std::size_t>(data);
   b.bytes = data ? bytes : 0;
+  b.offset = offset;
+  if (offset > b.bytes)
+    throw Error(ErrorKind::limit, "kernel " + name_ + ": offset " + number(offset) + " at index " +
+                                      number(index) + ", past " + number(b.bytes) + " bytes");
   b.bound = b.writable = true;
   return *this;
 }
@@ -128,11 +132,11 @@ void* Threadgroup::buffer_argument(unsigned index, std::size_t bytes, std::size_
     fail(ErrorKind::limit, "the kernel declares an index past the last: buffer", index, none);
   const Command::Binding& b = command_.bindings_[index];
   if (!b.bound) fail(ErrorKind::usage, "nothing is bound at buffer", index, none);
-  if (bytes > b.bytes)
+  if (bytes > b.bytes - b.offset)
     fail(ErrorKind::bounds, "too few bytes for the argument at buffer", index, none);
-  if (b.address % alignment != 0)
+  if ((b.address + b.offset) % alignment != 0)
     fail(ErrorKind::bounds, "not aligned for the argument's type: buffer", index, none);
-  return reinterpret_cast<void*>(b.address);
+  return reinterpret_cast<void*>(b.address + b.offset);
 }
 
 }  // namespace moeblas::emu

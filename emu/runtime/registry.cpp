@@ -44,4 +44,9 @@ std::vector<std::string> kernel_names() {
 
 bool has_kernel(const std::string& name) { return find_kernel(name) != nullptr; }
 
+std::string file_of_kernel(const std::string& name) {
+  const KernelRow* row = find_kernel(name);
+  return row ? row->file : "";
+}
+
 }  // namespace moeblas::emu

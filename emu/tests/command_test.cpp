@@ -16,6 +16,8 @@ struct Fixture {
 TEST(CommandTest, KnowsKernelsByName) {
   EXPECT_TRUE(has_kernel("vector_add_f32"));
   EXPECT_FALSE(has_kernel("vector_add"));
+  EXPECT_MENTIONS(file_of_kernel("vector_add_f32"), "kernels.metal");
+  EXPECT_EQ(file_of_kernel("vector_add"), "");
   EXPECT_GE(kernel_names().size(), 10u);
   EXPECT_MENTIONS(error_of(ErrorKind::usage, [] { Command("no_such"); }), "no kernel no_such");
 }
@@ -53,6 +55,19 @@ TEST(CommandTest, RefusesMisalignedBuffer) {
   Fixture f;
   f.command.bind(0, reinterpret_cast<char*>(f.a.data()) + 1, 200);
   error_of(ErrorKind::bounds, [&] { f.command.dispatch({1, 1, 1}, {1, 1, 1}); });
+}
+
+TEST(CommandTest, AnOffsetMovesTheArgumentWithinItsMemory) {
+  Fixture f;
+  std::vector<float> a(128);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i);
+  f.command.bind(0, a.data(), 512, 256);
+  f.command.dispatch({1, 1, 1}, {64, 1, 1});
+  EXPECT_EQ(f.y[1], a[65]);
+  f.command.bind(0, a.data(), 512, 260);
+  EXPECT_MENTIONS(error_of(ErrorKind::bounds, [&] { f.command.dispatch({1, 1, 1}, {64, 1, 1}); }),
+                  "buffer 0 + 512, which has 512 bytes");
+  error_of(ErrorKind::limit, [&] { f.command.bind(0, a.data(), 512, 516); });
 }
 
 TEST(CommandTest, NullBufferIsAnErrorWhenTouched) {

@@ -19,8 +19,11 @@
  *   - Outputs have unit stride in the last dimension, other strides free, and overlap no input.
  *   - Data pointers are aligned to their element type; nothing more is asked for, no padding
  * either.
- *   - Sizes of 0 are valid: the arguments are checked, an empty output is left alone, K = 0 gives
- * 0.
+ *   - Sizes of 0 are valid: the arguments are checked, the name of a forced kernel too, an empty
+ *     output is left alone, K = 0 gives 0.
+ *   - Structs begin with their size, struct_size: fields that an older caller does not know keep
+ *     their defaults, fields that an older library does not know must be 0. The *_INIT macros set
+ *     size and defaults; {sizeof q} does for moeblas_query.
  *   - Thread safety: every function may be called from any thread at any time, except where it says
  *     otherwise. Results do not depend on the number of threads, bit for bit.
  *   - A CPU call has finished when it returns. On a device with streams the call is enqueued on
@@ -76,7 +79,13 @@ MOEBLAS_API const char* moeblas_version(void);
  * MOEBLAS_CUDA: any address that the device itself may use, pinned host memory and managed memory
  * included, if it is named by this type and the device that is to work on it; DLPack's own types of
  * those two (3, 13) are refused, since they do not say which device that is. A call uses the device
- * of its tensors, whichever is current, and leaves that one current. */
+ * of its tensors, whichever is current, and leaves that one current.
+ * MOEBLAS_METAL: id 0, the system's default device. `data` is an address of the CPU's in memory
+ * that both share: memory of moeblas_buffer_alloc, or any other, whose pages are wrapped for the
+ * time of the call, without a copy. Metal may refuse to wrap what is not of mmap or vm_allocate or
+ * is longer than its largest buffer; the call then fails and says so. Wrapping costs time in every
+ * call: moeblas_buffer_alloc is for what is used again. Tensors must stay until the work is done;
+ * work that fails after a call has returned is reported by the next moeblas_buffer_copy. */
 enum { MOEBLAS_CPU = 1, MOEBLAS_CUDA = 2, MOEBLAS_METAL = 8 };
 enum { MOEBLAS_INT = 0, MOEBLAS_UINT = 1, MOEBLAS_FLOAT = 2, MOEBLAS_BFLOAT = 4, MOEBLAS_BOOL = 6 };
 
@@ -181,7 +190,8 @@ typedef struct moeblas_options {
   void* workspace;       /* caller's memory on the tensors' device, aligned to 64; NULL: the library
                             allocates */
   size_t workspace_bytes; /* at least what the query says */
-  void* stream;           /* cudaStream_t or the like; NULL: the default stream; the CPU has none */
+  void* stream;           /* cudaStream_t; Metal: id<MTLCommandQueue>; NULL: the default stream, of
+                             Metal a queue of the library's own; the CPU has none */
   moeblas_query* query;   /* if not NULL: only ask */
 } moeblas_options;
 
@@ -277,8 +287,12 @@ MOEBLAS_API moeblas_status moeblas_infer_gather_qmm(const moeblas_tensor* x,
                                                     const moeblas_tensor* rhs_indices,
                                                     int32_t transpose, moeblas_spec* out);
 
-/* out[p] <- w[ids[p]] @ x[p]: x (P, K), w (E, N, K), ids (P,), out (P, N). The contract of
- * ExecuTorch's Metal operator of this name, for every mode, width and dtype. */
+/* out[p] <- w[ids[p]] @ x[p]: x (P, K), w (E, N, K), ids (P,), out (P, N), for every mode, width
+ * and dtype. This is the contract of ExecuTorch's operator metal::gather_qmv(x, w, scales, biases,
+ * expert_indices, group_size), arguments in the same order: w's packed bytes, uint8 (E, N, K/2),
+ * are w->codes, its scales and biases (E, N, K/group_size) of x's dtype are w->scales and
+ * w->biases, with mode affine, 4 bits and group_size 32, 64 or 128; where it returns a new tensor,
+ * `out` is the caller's. (backends/apple/metal/ops/gather_qmv.py in its repository.) */
 MOEBLAS_API moeblas_status moeblas_gather_qmv(const moeblas_tensor* x, const moeblas_quantized* w,
                                               const moeblas_tensor* expert_indices,
                                               const moeblas_tensor* out,

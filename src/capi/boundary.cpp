@@ -16,8 +16,7 @@ thread_local char last_error[4096] = "";
 // A size-tagged struct of the caller, which may be of an older or a newer version: what it lacks
 // keeps its default, what is unknown here must be zero.
 template <class Struct>
-Struct import_struct(const char* op, const char* name, const Struct* given, size_t least,
-                     Struct value) {
+void require_struct(const char* op, const char* name, const Struct* given, size_t least) {
   const size_t size = given->struct_size;
   if (size < least) {
     ops::fail(op, name, ".struct_size is ", size, ", expected at least ", least,
@@ -27,7 +26,12 @@ Struct import_struct(const char* op, const char* name, const Struct* given, size
   for (size_t i = sizeof(Struct); i < size; ++i) {
     if (bytes[i] != 0) ops::fail(op, name, " sets a field that this version does not know");
   }
-  std::memcpy(&value, given, std::min(size, sizeof(Struct)));
+}
+template <class Struct>
+Struct import_struct(const char* op, const char* name, const Struct* given, size_t least,
+                     Struct value) {
+  require_struct(op, name, given, least);
+  std::memcpy(&value, given, std::min(given->struct_size, sizeof(Struct)));
   return value;
 }
 
@@ -87,16 +91,16 @@ TensorView import(const char* op, const char* name, const moeblas_tensor* t) {
   return view;
 }
 
-Quantized import(const char* op, const char* name, const moeblas_quantized* given) {
-  if (given == nullptr) ops::fail(op, name, " is missing");
-  const moeblas_quantized q = import_struct(op, name, given, sizeof(moeblas_quantized),
+Quantized import(const char* op, const ops::OperandNames& names, const moeblas_quantized* given) {
+  if (given == nullptr) ops::fail(op, names.argument, " is missing");
+  const moeblas_quantized q = import_struct(op, names.argument, given, sizeof(moeblas_quantized),
                                             moeblas_quantized MOEBLAS_QUANTIZED_INIT);
   Quantized out;
   out.spec = {static_cast<Mode>(q.mode), q.bits, q.group_size};
-  out.codes = import(op, name, q.codes);
-  out.scales = import(op, "scales", q.scales);
-  out.biases = import(op, "biases", q.biases);
-  out.tensor_scale = import(op, "tensor_scale", q.tensor_scale);
+  out.codes = import(op, names.codes, q.codes);
+  out.scales = import(op, names.scales, q.scales);
+  out.biases = import(op, names.biases, q.biases);
+  out.tensor_scale = import(op, names.tensor_scale, q.tensor_scale);
   out.scale_layout = static_cast<ScaleLayout>(q.scale_layout);
   if (q.host_tensor_scale != nullptr) out.host_tensor_scale = *q.host_tensor_scale;
   return out;
@@ -111,10 +115,7 @@ Options import(const char* op, const moeblas_options* given) {
     ops::fail(op, "options.precision is ", o.precision,
               ", expected 0 (native), 1 (exact) or 2 (fast)");
   }
-  if (o.query != nullptr && o.query->struct_size < sizeof(moeblas_query)) {
-    ops::fail(op, "options.query.struct_size is ", o.query->struct_size, ", expected at least ",
-              sizeof(moeblas_query), " (sizeof the struct)");
-  }
+  if (o.query != nullptr) require_struct(op, "options.query", o.query, sizeof(moeblas_query));
   const char* check = std::getenv("MOEBLAS_CHECK_IDS");
   Options options;
   options.precision = static_cast<Precision>(o.precision);
@@ -154,14 +155,14 @@ Router import(const char* op, const moeblas_router* given) {
 FfnLayer import(const char* op, const moeblas_ffn* given) {
   if (given == nullptr) ops::fail(op, "layer is missing");
   const moeblas_ffn f = import_struct(op, "layer", given, sizeof f, moeblas_ffn MOEBLAS_FFN_INIT);
-  const auto product = [&](const char* name, const moeblas_quantized* q) {
-    return q != nullptr ? std::optional(import(op, name, q)) : std::nullopt;
+  const auto product = [&](const ops::OperandNames& names, const moeblas_quantized* q) {
+    return q != nullptr ? std::optional(import(op, names, q)) : std::nullopt;
   };
   FfnLayer layer;
-  layer.gate_up = product("gate_up", f.gate_up);
-  layer.gate = product("gate", f.gate);
-  layer.up = product("up", f.up);
-  layer.down = product("down", f.down);
+  layer.gate_up = product(ops::kGateUp, f.gate_up);
+  layer.gate = product(ops::kGate, f.gate);
+  layer.up = product(ops::kUp, f.up);
+  layer.down = product(ops::kDown, f.down);
   layer.gate_up_bias = import(op, "gate_up_bias", f.gate_up_bias);
   layer.gate_bias = import(op, "gate_bias", f.gate_bias);
   layer.up_bias = import(op, "up_bias", f.up_bias);

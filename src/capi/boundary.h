@@ -7,6 +7,7 @@
 #include "moeblas/options.h"
 #include "moeblas/quant.h"
 #include "ops/moe.h"
+#include "ops/names.h"
 
 namespace moeblas::capi {
 
@@ -30,7 +31,8 @@ moeblas_status guarded(F&& f) noexcept {
 // An optional tensor: absent if null. Checks what any operation relies on: dimensions, sizes,
 // lanes.
 TensorView import(const char* op, const char* name, const moeblas_tensor* tensor);
-Quantized import(const char* op, const char* name, const moeblas_quantized* quantized);
+Quantized import(const char* op, const ops::OperandNames& names,
+                 const moeblas_quantized* quantized);
 // Defaults for NULL and for the fields that an older caller does not know.
 Options import(const char* op, const moeblas_options* options);
 DType import(const char* op, const char* name, moeblas_dtype dtype);

@@ -33,8 +33,9 @@ extern "C" {
 moeblas_status moeblas_quantize(const moeblas_tensor* w, const moeblas_quantized* out,
                                 const moeblas_options* options) {
   constexpr const char* op = "quantize";
-  return guarded(
-      [&] { run(ops::quantize(import(op, "w", w), import(op, "w_q", out), import(op, options))); });
+  return guarded([&] {
+    run(ops::quantize(import(op, "w", w), import(op, ops::kPacked, out), import(op, options)));
+  });
 }
 
 moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode, int32_t bits,
@@ -61,8 +62,8 @@ moeblas_status moeblas_quantize_dual(const moeblas_tensor* w, const moeblas_quan
                                      const moeblas_options* options) {
   constexpr const char* op = "quantize_dual";
   return guarded([&] {
-    run(ops::quantize_dual(import(op, "w", w), import(op, "w_q", rows),
-                           import(op, "columns.w_q", columns), import(op, options)));
+    run(ops::quantize_dual(import(op, "w", w), import(op, ops::kRows, rows),
+                           import(op, ops::kColumns, columns), import(op, options)));
   });
 }
 
@@ -70,7 +71,7 @@ moeblas_status moeblas_dequantize(const moeblas_quantized* w, const moeblas_tens
                                   const moeblas_options* options) {
   constexpr const char* op = "dequantize";
   return guarded([&] {
-    run(ops::dequantize(import(op, "w_q", w), import(op, "out", out), import(op, options)));
+    run(ops::dequantize(import(op, ops::kPacked, w), import(op, "out", out), import(op, options)));
   });
 }
 
@@ -78,8 +79,9 @@ moeblas_status moeblas_infer_dequantize(const moeblas_quantized* w, const moebla
                                         moeblas_spec* out) {
   constexpr const char* op = "dequantize";
   return guarded([&] {
-    capi::write(out, op,
-                ops::infer_dequantize(import(op, "w_q", w), optional_dtype(op, "dtype", dtype)));
+    capi::write(
+        out, op,
+        ops::infer_dequantize(import(op, ops::kPacked, w), optional_dtype(op, "dtype", dtype)));
   });
 }
 
@@ -117,7 +119,7 @@ moeblas_status moeblas_quantized_matmul(const moeblas_tensor* x, const moeblas_q
                                         const moeblas_options* options) {
   constexpr const char* op = "quantized_matmul";
   return guarded([&] {
-    run(ops::quantized_matmul(import(op, "x", x), import(op, "w", w), transpose != 0,
+    run(ops::quantized_matmul(import(op, "x", x), import(op, ops::kWeights, w), transpose != 0,
                               import(op, "out", out), import(op, options)));
   });
 }
@@ -126,9 +128,9 @@ moeblas_status moeblas_infer_quantized_matmul(const moeblas_tensor* x, const moe
                                               int32_t transpose, moeblas_spec* out) {
   constexpr const char* op = "quantized_matmul";
   return guarded([&] {
-    capi::write(
-        out, op,
-        ops::infer_quantized_matmul(import(op, "x", x), import(op, "w", w), transpose != 0));
+    capi::write(out, op,
+                ops::infer_quantized_matmul(import(op, "x", x), import(op, ops::kWeights, w),
+                                            transpose != 0));
   });
 }
 
@@ -164,7 +166,7 @@ moeblas_status moeblas_gather_qmm(const moeblas_tensor* x, const moeblas_quantiz
                                   const moeblas_options* options) {
   constexpr const char* op = "gather_qmm";
   return guarded([&] {
-    run(ops::gather_qmm(import(op, "x", x), import(op, "w", w),
+    run(ops::gather_qmm(import(op, "x", x), import(op, ops::kWeights, w),
                         import(op, "lhs_indices", lhs_indices),
                         import(op, "rhs_indices", rhs_indices), transpose != 0, sorted_indices != 0,
                         import(op, "out", out), import(op, options)));
@@ -178,7 +180,7 @@ moeblas_status moeblas_infer_gather_qmm(const moeblas_tensor* x, const moeblas_q
   constexpr const char* op = "gather_qmm";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_gather_qmm(import(op, "x", x), import(op, "w", w),
+                ops::infer_gather_qmm(import(op, "x", x), import(op, ops::kWeights, w),
                                       import(op, "lhs_indices", lhs_indices),
                                       import(op, "rhs_indices", rhs_indices), transpose != 0));
   });
@@ -189,7 +191,7 @@ moeblas_status moeblas_gather_qmv(const moeblas_tensor* x, const moeblas_quantiz
                                   const moeblas_options* options) {
   constexpr const char* op = "gather_qmv";
   return guarded([&] {
-    run(ops::gather_qmv(import(op, "x", x), import(op, "w", w),
+    run(ops::gather_qmv(import(op, "x", x), import(op, ops::kWeights, w),
                         import(op, "expert_indices", expert_indices), import(op, "out", out),
                         import(op, options)));
   });
@@ -200,7 +202,7 @@ moeblas_status moeblas_infer_gather_qmv(const moeblas_tensor* x, const moeblas_q
   constexpr const char* op = "gather_qmv";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_gather_qmv(import(op, "x", x), import(op, "w", w),
+                ops::infer_gather_qmv(import(op, "x", x), import(op, ops::kWeights, w),
                                       import(op, "expert_indices", expert_indices)));
   });
 }
@@ -250,8 +252,9 @@ moeblas_status moeblas_grouped_qmm(const moeblas_tensor* x, const moeblas_quanti
                                    const moeblas_tensor* out, const moeblas_options* options) {
   constexpr const char* op = "grouped_qmm";
   return guarded([&] {
-    run(ops::grouped_qmm(import(op, "x", x), import(op, "w", w), import(op, "offsets", offsets),
-                         transpose != 0, import(op, "out", out), import(op, options)));
+    run(ops::grouped_qmm(import(op, "x", x), import(op, ops::kWeights, w),
+                         import(op, "offsets", offsets), transpose != 0, import(op, "out", out),
+                         import(op, options)));
   });
 }
 
@@ -261,7 +264,7 @@ moeblas_status moeblas_infer_grouped_qmm(const moeblas_tensor* x, const moeblas_
   constexpr const char* op = "grouped_qmm";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_grouped_qmm(import(op, "x", x), import(op, "w", w),
+                ops::infer_grouped_qmm(import(op, "x", x), import(op, ops::kWeights, w),
                                        import(op, "offsets", offsets), transpose != 0));
   });
 }
@@ -273,7 +276,7 @@ moeblas_status moeblas_qqmm(const moeblas_quantized* x, const moeblas_quantized*
                             const moeblas_options* options) {
   constexpr const char* op = "qqmm";
   return guarded([&] {
-    run(ops::qqmm(import(op, "x", x), import(op, "w", w), import(op, epilogue),
+    run(ops::qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w), import(op, epilogue),
                   import(op, "out", out), import(op, options)));
   });
 }
@@ -283,7 +286,7 @@ moeblas_status moeblas_infer_qqmm(const moeblas_quantized* x, const moeblas_quan
   constexpr const char* op = "qqmm";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_qqmm(import(op, "x", x), import(op, "w", w),
+                ops::infer_qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w),
                                 optional_dtype(op, "dtype", dtype)));
   });
 }
@@ -295,7 +298,7 @@ moeblas_status moeblas_gather_qqmm(const moeblas_quantized* x, const moeblas_qua
                                    const moeblas_options* options) {
   constexpr const char* op = "gather_qqmm";
   return guarded([&] {
-    run(ops::gather_qqmm(import(op, "x", x), import(op, "w", w),
+    run(ops::gather_qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w),
                          import(op, "lhs_indices", lhs_indices),
                          import(op, "rhs_indices", rhs_indices), sorted_indices != 0,
                          import(op, epilogue), import(op, "out", out), import(op, options)));
@@ -309,9 +312,10 @@ moeblas_status moeblas_infer_gather_qqmm(const moeblas_quantized* x, const moebl
   constexpr const char* op = "gather_qqmm";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_gather_qqmm(
-                    import(op, "x", x), import(op, "w", w), import(op, "lhs_indices", lhs_indices),
-                    import(op, "rhs_indices", rhs_indices), optional_dtype(op, "dtype", dtype)));
+                ops::infer_gather_qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w),
+                                       import(op, "lhs_indices", lhs_indices),
+                                       import(op, "rhs_indices", rhs_indices),
+                                       optional_dtype(op, "dtype", dtype)));
   });
 }
 
@@ -320,8 +324,9 @@ moeblas_status moeblas_grouped_qqmm(const moeblas_quantized* x, const moeblas_qu
                                     const moeblas_tensor* out, const moeblas_options* options) {
   constexpr const char* op = "grouped_qqmm";
   return guarded([&] {
-    run(ops::grouped_qqmm(import(op, "x", x), import(op, "w", w), import(op, "offsets", offsets),
-                          import(op, epilogue), import(op, "out", out), import(op, options)));
+    run(ops::grouped_qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w),
+                          import(op, "offsets", offsets), import(op, epilogue),
+                          import(op, "out", out), import(op, options)));
   });
 }
 
@@ -331,7 +336,7 @@ moeblas_status moeblas_infer_grouped_qqmm(const moeblas_quantized* x, const moeb
   constexpr const char* op = "grouped_qqmm";
   return guarded([&] {
     capi::write(out, op,
-                ops::infer_grouped_qqmm(import(op, "x", x), import(op, "w", w),
+                ops::infer_grouped_qqmm(import(op, ops::kBlockX, x), import(op, ops::kBlockW, w),
                                         import(op, "offsets", offsets),
                                         optional_dtype(op, "dtype", dtype)));
   });

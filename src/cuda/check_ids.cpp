@@ -8,14 +8,13 @@
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "cuda/queue.h"
-#include "dispatch/ids.h"
+#include "simt/check_ids.h"
 #include "simt/products.h"
 
 namespace moeblas::cuda {
 namespace {
 
 using dispatch::load_integer;
-using dispatch::require_in_range;
 
 // A strided array of integers, copied to the host when the stream's work so far is done.
 class HostIntegers {
@@ -59,27 +58,19 @@ cudaStream_t stream_to_wait_for(const Problem& p) {
   return stream;
 }
 
-// -1 is how an engine leaves a pair to somebody else.
 template <class Problem>
 void check_expert_ids(const Problem& p) {
-  if (!p.options.check_ids) return;
+  if (!simt::has_ids_to_check(p)) return;
   const CurrentDevice current(p.device.id, p.op);
   const HostIntegers ids(p.op, p.ids.data, p.ids.dtype, p.ids.shape, p.ids.strides,
                          stream_to_wait_for(p));
-  const int64_t known = p.expert_map ? p.expert_map.shape[0] : p.experts;
-  for (int64_t i = 0; i < p.ids.numel(); ++i) {
-    const int64_t at = dispatch::strided_offset(i, p.ids.shape, p.ids.strides);
-    require_in_range(p.op, "ids", i, ids.at(at), -1, known - 1);
-  }
+  simt::require_expert_ids(p, [&](int64_t offset) { return ids.at(offset); });
 }
 
 }  // namespace
 
 void check_ids(const dispatch::MatmulProblem& p) {
-  using dispatch::Grouping;
-  // Offsets are clamped by definition: none is out of range.
-  const bool has_ids = p.grouping == Grouping::gather || p.grouping == Grouping::segments;
-  if (!p.options.check_ids || !has_ids) return;
+  if (!simt::has_ids_to_check(p)) return;
   const CurrentDevice current(p.device.id, p.op);
   const cudaStream_t stream = stream_to_wait_for(p);
   const auto release = [&](void* p_bad) { release_workspace(p.device.id, p_bad, stream); };
@@ -95,9 +86,7 @@ void check_ids(const dispatch::MatmulProblem& p) {
   simt::require_good_ids(p, bad);
 }
 
-void check_ids(const dispatch::PermuteProblem& p) {
-  if (p.permutation == dispatch::Permutation::permute) check_expert_ids(p);
-}
+void check_ids(const dispatch::PermuteProblem& p) { check_expert_ids(p); }
 
 void check_ids(const dispatch::FfnProblem& p) { check_expert_ids(p); }
 

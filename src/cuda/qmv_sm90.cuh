@@ -201,16 +201,6 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& 
   }
 }
 
-// Kept whole, so that loads from a slot are over before it is given back: an arrival alone does not
-// wait for them, what it depends on does.
-__device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
-  uint32_t none;
-  asm volatile("{\n.reg .b32 ones;\npopc.b32 ones, %1;\nshr.u32 %0, ones, 6;\n}"
-               : "=r"(none)
-               : "r"(values));
-  return none;
-}
-
 template <class T>
 struct Consumer {
   const QmvParams& p;
@@ -429,7 +419,7 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
 template <class T>
 __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes,
                                     const CUtensorMap& scales, const CUtensorMap& biases) {
-  extern __shared__ unsigned char dynamic[];
+  unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   QmvMemory memory;
@@ -479,6 +469,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
 
 }  // namespace moeblas::cuda::device
 
+#if defined(__CUDACC__)
 template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
@@ -488,3 +479,4 @@ __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
   moeblas::cuda::device::qmv<T>(p, codes, scales, biases);
 #endif
 }
+#endif

@@ -89,6 +89,7 @@ struct QmvParams {
   uint32_t scale_step;   // bytes from stage to stage in a row
   uint32_t scale_slots;  // 0: with every stage
   uint32_t group_shift;  // log2 of the group, in units
+  uint32_t last_group;   // in what a warp sees of a row: there is nothing behind it
   int32_t scale_type;
 
   const float* tensor_scale;  // null: the number

@@ -2,13 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <optional>
-
-#include "cuda/device.h"
-#include "cuda/qmv_sm90.h"
-#include "cuda/queue.h"
-#include "cuda/tensor_map.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -105,14 +99,6 @@ const Family* family_of(const dispatch::Operand& w) {
   }
   return nullptr;
 }
-
-struct Plan {
-  const char* kernel = nullptr;
-  QmvParams params{};
-  TensorMapShape codes, scales, biases;
-  uint32_t grid = 0;
-  uint32_t shared_bytes = 0;
-};
 
 bool is_affine(const MatmulProblem& p) { return p.w.spec->mode == Mode::affine; }
 
@@ -237,16 +223,20 @@ QmvTensor tensor(const Matrices& m) {
   return {static_cast<const unsigned char*>(m.data), *single_stride(m) * bytes,
           m.row_stride * bytes};
 }
+// Of scales or biases, and of codes, whose columns are values.
 uint32_t row_bytes(const Matrices& m) {
   return static_cast<uint32_t>(static_cast<size_t>(m.cols) * size_of(m.dtype));
 }
+uint32_t code_bytes(const MatmulProblem& p) {
+  return static_cast<uint32_t>(p.k * p.w.spec->bits / 8);
+}
 
-// Bytes of rows of matrices, in boxes of `bytes` of `rows` rows of one matrix.
-TensorMapShape map_of(const Matrices& m, uint32_t bytes, uint32_t rows) {
+// Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
+TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows) {
   const QmvTensor t = tensor(m);
   TensorMapShape shape;
   shape.data = t.data;
-  shape.add(row_bytes(m), 1, bytes);
+  shape.add(row, 1, bytes);
   // Strides that nothing is reached by may be anything.
   shape.add(static_cast<uint64_t>(m.rows),
             m.rows == 1 ? kUnit : static_cast<uint64_t>(t.row_stride), rows);
@@ -266,18 +256,13 @@ bool is_run(const Matrices& m) {
 }
 
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
-void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t code_bytes,
+void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
               uint32_t multiple) {
   const uint64_t all = uint64_t{matrices} * q.n;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
-  const uint32_t most = code_bytes <= 1024 ? 4 : 2;
+  const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
-  if (const char* e = std::getenv("QMV_RG"))
-    q.row_groups = std::min<uint32_t>(share <= 32   ? 1
-                                      : share <= 64 ? 2
-                                                    : 4,
-                                      static_cast<uint32_t>(atoi(e)));  // DEV
   if (matrices == 1) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
@@ -309,7 +294,10 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
     q.scale_pitch = row_bytes(p.w.scales);
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
     q.scale_slots = q.k_steps >= 4 ? 2 : q.k_steps >= 2 ? 3 : 5;
+    // Counted in units where a unit holds two groups.
+    q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
   } else {
+    q.last_group = values / std::max(q.group, uint32_t{kQmvUnit}) - 1;
     q.scale_step = values / q.group * static_cast<uint32_t>(size_of(p.w.scales.dtype));
     q.scale_pitch = std::max(q.scale_step, static_cast<uint32_t>(kUnit));
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
@@ -318,7 +306,7 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
 }
 
 // How many rows of x stand in shared memory beside how many stages.
-Reason share_memory(const MatmulProblem& p, const Family& family, bool few, Plan& plan) {
+Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvPlan& plan) {
   QmvParams& q = plan.params;
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
@@ -343,7 +331,9 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, Plan
   return {};
 }
 
-Reason make(const MatmulProblem& p, Plan& plan) {
+}  // namespace
+
+Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan) {
   if (p.w.form != Form::packed) return Reason::of("w is not packed");
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
@@ -369,52 +359,33 @@ Reason make(const MatmulProblem& p, Plan& plan) {
   // Scales come by boxes where their rows allow it, else a tile's rows at once.
   const Matrices& biases = is_affine(p) ? p.w.biases : p.w.scales;
   const Reason no_boxes = [&] {
-    const Reason r = why_no_tensor_map(map_of(p.w.scales, kUnit, 1), "rows of scales");
-    return r ? r : why_no_tensor_map(map_of(biases, kUnit, 1), "rows of biases");
+    const Reason r =
+        why_no_tensor_map(map_of(p.w.scales, row_bytes(p.w.scales), kUnit, 1), "rows of scales");
+    return r ? r : why_no_tensor_map(map_of(biases, row_bytes(biases), kUnit, 1), "rows of biases");
   }();
   const bool odd = p.w.spec->mode == Mode::nvfp4 && row_bytes(p.w.scales) % 2 != 0;
   if (no_boxes && (!is_run(p.w.scales) || !is_run(biases) || odd)) return no_boxes;
-  const bool flat =
-      std::getenv("QMV_FLAT") != nullptr && is_run(p.w.scales) && is_run(biases) && !odd;  // DEV
-  q.scale_slots = no_boxes || flat ? 1 : 0;
-  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
+  q.scale_slots = no_boxes ? 1 : 0;
   const auto met = static_cast<uint32_t>(matrices_met(p));
-  cut_rows(q, met, processors, row_bytes(p.w.values), q.scale_slots > 0 ? 16 : 1);
+  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
   cut_stages(p, q);
   const bool few = q.limbs == 1 && !p.options.deterministic &&
                    (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
 
-  plan.codes = map_of(p.w.values, kQmvSlab, q.box_rows);
+  plan.codes = map_of(p.w.values, code_bytes(p), kQmvSlab, q.box_rows);
   plan.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
   plan.scales = plan.biases = plan.codes;  // unused where scales come by tiles
   if (q.scale_slots == 0) {
-    plan.scales = map_of(p.w.scales, q.scale_pitch, q.box_rows);
-    plan.biases = map_of(biases, q.scale_pitch, q.box_rows);
+    plan.scales = map_of(p.w.scales, row_bytes(p.w.scales), q.scale_pitch, q.box_rows);
+    plan.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
     // Neighbours are the next stages'.
     plan.scales.fetch = plan.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   }
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
   return {};
-}
-
-}  // namespace
-
-Reason qmv_sm90_reject(const MatmulProblem& p) {
-  Plan plan;
-  return make(p, plan);
-}
-
-void qmv_sm90(const MatmulProblem& p, dispatch::Workspace) {
-  Plan plan;
-  if (make(p, plan)) return;  // selection has asked before
-  const CUtensorMap codes = tensor_map(plan.codes, p.op), scales = tensor_map(plan.scales, p.op);
-  const CUtensorMap biases = tensor_map(plan.biases, p.op);
-  Queue(p.op, p.device.id, p.options.stream)
-      .run(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, plan.params, codes, scales,
-           biases);
 }
 
 }  // namespace moeblas::cuda

@@ -2,16 +2,15 @@
 // each table takes anything.
 #include "cuda/table.h"
 
+#include <string_view>
+
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
-#include "simt/ffn.h"
-#include "simt/permute.h"
-#include "simt/products.h"
-#include "simt/quantize.h"
-#include "simt/route.h"
+#include "simt/rows.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -19,12 +18,16 @@ namespace {
 using namespace dispatch;
 
 // Puts the steps of a portable kernel's plan on the stream of the call.
-template <class Problem, void (*plan)(const Problem&, Workspace, simt::Queue&)>
-void launch(const Problem& p, Workspace workspace) {
-  check_ids(p);
-  Queue queue(p.op, p.device.id, p.options.stream);
-  plan(p, workspace, queue);
-}
+struct Device {
+  template <class Problem, void (*plan)(const Problem&, Workspace, simt::Queue&)>
+  static void launch(const Problem& p, Workspace workspace) {
+    check_ids(p);
+    Queue queue(p.op, p.device.id, p.options.stream);
+    plan(p, workspace, queue);
+  }
+};
+
+using Portable = simt::Rows<Device>;
 
 // A kernel that launches itself.
 template <void (*run)(const MatmulProblem&, Workspace)>
@@ -33,68 +36,35 @@ void launch(const MatmulProblem& p, Workspace workspace) {
   run(p, workspace);
 }
 
-// The products of an expert layer, by the same preference as the rows below.
-constexpr simt::ProductRunner kProducts = {
-    .workspace =
-        [](const MatmulProblem& p) {
-          return simt::simt_qmv_reject(p) ? simt::simt_qmm_workspace(p)
-                                          : simt::simt_qmv_workspace(p);
-        },
-    .run =
-        [](const MatmulProblem& p, Workspace workspace, simt::Queue& queue) {
-          (simt::simt_qmv_reject(p) ? simt::simt_qmm : simt::simt_qmv)(p, workspace, queue);
-        },
-};
-
-size_t ffn_workspace(const FfnProblem& p) { return simt::simt_ffn_workspace(p, kProducts); }
-void ffn(const FfnProblem& p, Workspace workspace, simt::Queue& queue) {
-  simt::simt_ffn(p, workspace, queue, kProducts);
-}
-
-constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
-constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
+// Instructions of sm_90a are in no other architecture, and only in code that was built for it.
+constexpr bool kHasHopper =
+    std::string_view(MOEBLAS_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
+constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
+                          .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
+                          .most = 90};
 
 // clang-format off
-constexpr Row<MatmulProblem> kMatmul[] = {
-  {Name{"qmv_sm90"}, Arch{90, "sm_90"}, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-   qmv_sm90_reject, nullptr, launch<qmv_sm90>,
-   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}},
-  {Name{"qmv_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
-   simt::simt_qmv_reject, simt::simt_qmv_workspace, launch<MatmulProblem, simt::simt_qmv>,
-   Summary{"few rows per matrix; pairs sorted by matrix, a simdgroup per four outputs, codes used as they are"}},
-  {Name{"qmm_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
-   simt::simt_qmm_reject, simt::simt_qmm_workspace, launch<MatmulProblem, simt::simt_qmm>,
-   Summary{"any product; pairs sorted by matrix, tiles of 64 x 64 decoded to float32 in shared memory"}},
-};
-
-constexpr Row<QuantizeProblem> kQuantize[] = {
-  {Name{"quantize_simt"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
-   nullptr, nullptr, launch<QuantizeProblem, simt::simt_quantize>,
-   Summary{"quantize, quantize_dual and dequantize, a thread or more per group"}},
-  {Name{"fp8_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
-   nullptr, nullptr, launch<QuantizeProblem, simt::simt_fp8>, Summary{"to_fp8 and from_fp8, eight elements a thread"}},
-};
-
-constexpr Row<RouteProblem> kRoute[] = {
-  {Name{"route_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
-   nullptr, simt::simt_route_workspace, launch<RouteProblem, simt::simt_route>,
-   Summary{"moe_route, a threadgroup per token"}},
-};
-
-// The rows below leave ids alone that are out of range; `launch` has looked at them where the
-// options ask for it.
-constexpr Row<PermuteProblem> kPermute[] = {
-  {Name{"permute_simt"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{0},
-   nullptr, simt::simt_permute_workspace, launch<PermuteProblem, simt::simt_permute>,
-   Summary{"moe_permute and moe_unpermute; pairs sorted by expert on the device"}},
-};
-
-constexpr Row<FfnProblem> kFfn[] = {
-  {Name{"ffn_simt"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
-   nullptr, ffn_workspace, launch<FfnProblem, ffn>,
-   Summary{"moe_ffn as the composition of its parts"}},
-};
+constexpr Row<MatmulProblem> kQmvSm90{
+  Name{"qmv_sm90"}, Arch{90, "sm_90"}, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  qmv_sm90_reject, nullptr, launch<qmv_sm90>,
+  Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmmSm90{
+  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 // clang-format on
+
+// gather_qmv_fast stands behind qmv, which takes all that it takes, until a measurement puts it in
+// front: it runs where it is asked for by name.
+constexpr Row<MatmulProblem> kMatmul[] = {
+    kQmvSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm90, Portable::kQmm,
+};
+constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
+constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
+constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
+constexpr Row<FfnProblem> kFfn[] = {
+    Portable::kFfn<simt::FirstOf<simt::kQmv, simt::kQmm>::kRunner>,
+};
 
 constexpr Backend kBackend = {
     .name = "cuda",

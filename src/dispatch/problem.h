@@ -2,6 +2,7 @@
 // fill them, tables of kernels take them. All strides are in elements of the view's dtype.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,22 @@ inline int64_t strided_offset(int64_t flat, const Shape& shape, const Shape& str
   }
   return offset;
 }
+
+// The device of a call's tensors and the memory that they take there, for backends that must show a
+// device memory before its kernels may touch it.
+struct Place : Device {
+  struct Range {
+    const void* begin = nullptr;
+    size_t bytes = 0;  // 0: a tensor without elements
+  };
+  static constexpr size_t kMostTensors = 24;  // of any operation
+
+  Place() = default;
+  Place(Device device) : Device(device) {}
+
+  std::array<Range, kMostTensors> memory;
+  size_t tensors = 0;
+};
 
 // A stack of matrices: batch dimensions, then rows x cols.
 struct Matrices {
@@ -107,7 +124,7 @@ enum class Extra : uint8_t {
 // out[b, i, :] = x[b, i, :] @ W[b], W stored (n, k) if transpose, else (k, n).
 struct MatmulProblem {
   const char* op = "";
-  Device device;
+  Place device;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
@@ -168,7 +185,7 @@ struct PackedRows {
 // Values to codes or codes to values, row by row.
 struct QuantizeProblem {
   const char* op = "";
-  Device device;
+  Place device;
   Conversion conversion = Conversion::quantize;
   std::optional<QuantSpec> spec;  // none for the fp8 conversions
   Rows values;                    // float side
@@ -194,7 +211,7 @@ struct QuantizeProblem {
 // Top-k experts and their weights from router logits (T, E).
 struct RouteProblem {
   const char* op = "";
-  Device device;
+  Place device;
   int64_t tokens = 0;
   int64_t experts = 0;
   Router router;
@@ -217,7 +234,7 @@ enum class Permutation : uint8_t { permute, unpermute };
 // Rows of tokens into the order of their experts, and back with a weighted sum.
 struct PermuteProblem {
   const char* op = "";
-  Device device;
+  Place device;
   Permutation permutation = Permutation::permute;
   int64_t tokens = 0;
   int64_t top_k = 0;
@@ -245,7 +262,7 @@ struct PermuteProblem {
 // with e = ids[t, j].
 struct FfnProblem {
   const char* op = "";
-  Device device;
+  Place device;
   int64_t tokens = 0;
   int64_t top_k = 0;
   int64_t hidden = 0;

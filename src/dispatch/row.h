@@ -44,6 +44,7 @@ struct Summary {
 struct Arch {
   int least = 0;
   const char* text = "any";
+  int most = std::numeric_limits<int>::max();
 };
 
 // A set of weight formats.

@@ -66,12 +66,17 @@ bool has_row(std::span<const Row<Problem>> rows, const char* kernel) {
   return false;
 }
 
-// The row that the caller or the environment forces. The environment's name counts for the table
-// that holds it and leaves other problems alone; a name that no table holds is an error.
+// The row that the caller or the environment forces; a name that is no row is an error, whether or
+// not there is anything to compute. The environment's name counts for the table that holds it and
+// leaves other problems alone.
 template <class Problem>
 const char* forced_kernel(std::span<const Backend* const> backends, const Backend& backend,
                           const Problem& problem) {
-  if (problem.options.kernel != nullptr) return problem.options.kernel;
+  if (const char* kernel = problem.options.kernel; kernel != nullptr) {
+    if (has_row(table<Problem>(backend), kernel)) return kernel;
+    throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op + "] kernel '" + kernel +
+                                              "' is not in the table of this operation");
+  }
   const char* kernel = std::getenv("MOEBLAS_KERNEL");
   if (kernel == nullptr || *kernel == '\0') return nullptr;
   if (has_row(table<Problem>(backend), kernel)) return kernel;
@@ -151,7 +156,8 @@ std::string describe(RowRange rows) {
 
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
-  if (capability < row.arch.least) return Reason::of("needs %s", row.arch.text);
+  if (capability < row.arch.least || capability > row.arch.most)
+    return Reason::of("needs %s", row.arch.text);
   const Formats foreign{required_formats(problem).mask & ~row.formats.mask};
   if (foreign.mask != 0) {
     return Reason::of("%s weights are not among: %s", describe(foreign).c_str(),
@@ -180,20 +186,14 @@ template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation) {
   std::string lines;
-  bool named = false;
   for (const auto& row : table) {
     if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
-    named = true;
     const Reason reason = why_not(row, problem, capability);
     lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
     if (!reason) {
       if (explanation != nullptr) *explanation = lines;
       return row;
     }
-  }
-  if (forced != nullptr && !named) {
-    throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op + "] kernel '" + forced +
-                                              "' is not in the table of this operation");
   }
   throw Error(MOEBLAS_UNSUPPORTED,
               std::string("[") + problem.op + "] " +

@@ -12,14 +12,15 @@ namespace moeblas::dispatch {
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability);
 
-// The row that runs. `forced` names the only row to consider (nullptr: all). Where `explanation` is
-// given, it gets a line for every row that was looked at. Throws Error (unsupported) with every
-// row's reason if none takes the problem, or Error (invalid argument) if `forced` names no row.
+// The row that runs. `forced` names the only row of the table to consider (nullptr: all). Where
+// `explanation` is given, it gets a line for every row that was looked at. Throws Error
+// (unsupported) with every row's reason if none takes the problem.
 template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation = nullptr);
 
-// Selects and runs, or answers the problem's query. `backends` is the registry.
+// Selects and runs, or answers the problem's query. `backends` is the registry. Throws Error
+// (invalid argument) if a row is forced that the table does not hold.
 template <class Problem>
 void run(std::span<const Backend* const> backends, const Problem& problem);
 

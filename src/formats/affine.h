@@ -48,13 +48,15 @@ MB_FN unsigned int affine_encode(float value, AffineParams p, int bits) {
   return code > top ? (1u << bits) - 1u : (unsigned int)code;
 }
 
+// What a code, as a number, is worth. One multiplication, then one addition, each rounded: equal to
+// a fused multiply-add for 16-bit scales, whose product with a code is exact in float32.
+MB_FN float affine_value(float code, AffineParams p) { return add(mul(code, p.scale), p.bias); }
+
 template <int Bits>
 struct Affine {
   enum { kBits = Bits, kMode = MOEBLAS_AFFINE };
-  // One multiplication, then one addition, each rounded: equal to a fused multiply-add for 16-bit
-  // scales, whose product with a code is exact in float32.
   static MB_FN float decode(unsigned int code, AffineParams p) {
-    return add(mul((float)code, p.scale), p.bias);
+    return affine_value((float)code, p);
   }
 };
 

@@ -8,6 +8,8 @@
 
 #if defined(__METAL_VERSION__)
 #include <metal_stdlib>
+// Nothing is fused but what says fma.
+#pragma clang fp contract(off)
 #define MB_FN inline
 #elif defined(__CUDACC__)
 #define MB_FN __host__ __device__ __forceinline__

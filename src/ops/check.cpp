@@ -39,6 +39,12 @@ Extent extent_of(const TensorView& t) {
   return e;
 }
 
+dispatch::Place::Range range_of(const TensorView& t) {
+  if (t.numel() == 0) return {t.data, 0};
+  const Extent e = extent_of(t);
+  return {reinterpret_cast<const void*>(e.low), static_cast<size_t>(e.high - e.low)};
+}
+
 // Sound, and exact for tensors that are slices of one larger tensor: columns of the same rows are
 // told apart by their place within the common pitch.
 bool may_overlap(const TensorView& a, const TensorView& b) {
@@ -169,11 +175,13 @@ void require_output(const char* op, Argument out, const Spec& expected) {
   }
 }
 
-Device require_memory(const char* op, std::initializer_list<Argument> inputs,
-                      std::initializer_list<Argument> outputs, bool query) {
+dispatch::Place require_memory(const char* op, std::initializer_list<Argument> inputs,
+                               std::initializer_list<Argument> outputs, bool query) {
   const Argument* first = nullptr;
+  dispatch::Place place;
   const auto check_one = [&](const Argument& a) {
     if (!a.view) return;
+    place.memory.at(place.tensors++) = range_of(a.view);
     if (first == nullptr) first = &a;
     if (a.view.device != first->view.device) {
       fail(op, a.name, " is on device (", a.view.device.type, ", ", a.view.device.id,
@@ -201,7 +209,8 @@ Device require_memory(const char* op, std::initializer_list<Argument> inputs,
       for (const Argument* other = outputs.begin(); other != out; ++other) disjoint(*out, *other);
     }
   }
-  return first->view.device;
+  static_cast<Device&>(place) = first->view.device;
+  return place;
 }
 
 Shape join(const char* op, const Shape& batch, std::initializer_list<int64_t> more) {

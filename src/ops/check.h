@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "dispatch/problem.h"
 #include "moeblas/error.h"
 #include "moeblas/quant.h"
 #include "moeblas/tensor.h"
@@ -55,9 +56,9 @@ void require_output(const char* op, Argument out, const Spec& expected);
 
 // What holds of memory: all on one device; data aligned to the element type, and present wherever
 // there are elements; no output overlaps an input or another output. Absent tensors are passed
-// over. Returns the device.
-Device require_memory(const char* op, std::initializer_list<Argument> inputs,
-                      std::initializer_list<Argument> outputs, bool query);
+// over. Returns where they are.
+dispatch::Place require_memory(const char* op, std::initializer_list<Argument> inputs,
+                               std::initializer_list<Argument> outputs, bool query);
 
 // A result's shape: batch dimensions, then more; at most kMaxNdim.
 Shape join(const char* op, const Shape& batch, std::initializer_list<int64_t> more);

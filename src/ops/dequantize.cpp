@@ -6,7 +6,6 @@ namespace moeblas::ops {
 namespace {
 
 constexpr const char* kOp = "dequantize";
-constexpr OperandNames kNames{"w_q", "scales", "biases", "tensor_scale"};
 
 Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dtype) {
   const Argument codes{"w_q", w.codes};
@@ -15,9 +14,9 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
   require_unit_stride(kOp, codes);
   Shape values = w.codes.shape;
   values[values.ndim() - 1] = columns;
-  require_scale_layout(kOp, w, spec, w.codes.ndim());
-  require_scales(kOp, kNames, w, spec, values, "K");
-  tensor_scale_of(kOp, kNames, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel());
+  require_scale_layout(kOp, kPacked, w, spec, w.codes.ndim());
+  require_scales(kOp, kPacked, w, spec, values, "K");
+  tensor_scale_of(kOp, kPacked, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel());
   if (dtype && !is_float(*dtype)) {
     fail(kOp, "dtype is ", name(*dtype), ", expected float32, float16 or bfloat16");
   }
@@ -27,11 +26,11 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
 }  // namespace
 
 Spec infer_dequantize(const Quantized& w, std::optional<DType> dtype) {
-  return analyse(w, require_spec(kOp, w.spec), dtype);
+  return analyse(w, require_spec(kOp, kPacked, w.spec), dtype);
 }
 
 QuantizeProblem dequantize(const Quantized& w, const TensorView& out, const Options& options) {
-  const QuantSpec spec = require_spec(kOp, w.spec);
+  const QuantSpec spec = require_spec(kOp, kPacked, w.spec);
   require_float(kOp, {"out", out});
   const Spec expected = analyse(w, spec, out.dtype);
   require_output(kOp, {"out", out}, expected);
@@ -45,7 +44,7 @@ QuantizeProblem dequantize(const Quantized& w, const TensorView& out, const Opti
   p.packed.scales = rows_of(w.scales);
   if (w.biases) p.packed.biases = rows_of(w.biases);
   if (out.ndim() > 1) p.rows_per_matrix = out.shape[out.ndim() - 2];
-  p.tensor_scale = tensor_scale_of(kOp, kNames, w, spec.mode,
+  p.tensor_scale = tensor_scale_of(kOp, kPacked, w, spec.mode,
                                    out.shape.first(std::max(out.ndim() - 2, 0)).numel());
   p.device = require_memory(kOp,
                             {{"w_q", w.codes},

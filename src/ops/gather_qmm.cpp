@@ -14,7 +14,7 @@ Product analyse_qmm(const TensorView& x, const Quantized& w, const TensorView& l
   require_float(kQmm, {"x", x});
   require_ndim(kQmm, {"x", x}, 2);
   return gathered(kQmm, {"x", x}, dense_operand(x), {"w", w.codes},
-                  packed_operand(kQmm, {}, w, transpose ? "K" : "N"), transpose, lhs, rhs);
+                  packed_operand(kQmm, kWeights, w, transpose ? "K" : "N"), transpose, lhs, rhs);
 }
 
 Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& ids) {
@@ -27,7 +27,7 @@ Product analyse_qmv(const TensorView& x, const Quantized& w, const TensorView& i
   rows.shape = {x.shape[0], 1, x.shape[1]};
   rows.strides = {x.strides[0], 0, x.strides[1]};
   Product result = gathered(kQmv, {"x", x}, dense_operand(rows), {"w", w.codes},
-                            packed_operand(kQmv, {}, w, "K"), true, {}, ids);
+                            packed_operand(kQmv, kWeights, w, "K"), true, {}, ids);
   result.problem.w_position.name = "expert_indices";
   result.squeeze_m = true;
   result.out.shape = {x.shape[0], result.problem.n};

@@ -2,11 +2,16 @@
 
 namespace moeblas::ops {
 
-TensorView one_row_each(const TensorView& rows) {
-  TensorView view = rows;
-  view.shape = {rows.shape[0], 1, rows.shape[1]};
-  view.strides = {rows.strides[0], 0, rows.strides[1]};
-  return view;
+dispatch::Operand one_row_each(dispatch::Operand rows) {
+  const auto apart = [](dispatch::Matrices& m) {
+    m.batch = {m.rows};
+    m.batch_stride = {m.row_stride};
+    m.rows = 1;
+    m.row_stride = 0;
+  };
+  apart(rows.values);
+  if (rows.form == dispatch::Form::packed) apart(rows.scales);
+  return rows;
 }
 
 Product grouped(const char* op, Argument x_argument, const dispatch::Operand& x,

@@ -5,8 +5,8 @@
 
 namespace moeblas::ops {
 
-// Rows (R, K) as R matrices of one row.
-TensorView one_row_each(const TensorView& rows);
+// A matrix of R rows, dense or of a block format, as R matrices of one row.
+dispatch::Operand one_row_each(dispatch::Operand rows);
 
 // A product in which row r of x, a matrix of its own, meets the first matrix of w whose end in
 // `offsets` lies beyond r.

@@ -13,7 +13,7 @@ Product analyse_mm(const TensorView& x, const TensorView& w, const TensorView& o
   require_same_dtype(op, {"x", x}, {"w", w});
   require_ndim(op, {"x", x}, 2, 2);
   require_ndim(op, {"w", w}, 3, 3);
-  return grouped(op, {"x", x}, dense_operand(one_row_each(x)), dense_operand(w), false, offsets);
+  return grouped(op, {"x", x}, one_row_each(dense_operand(x)), dense_operand(w), false, offsets);
 }
 
 Product analyse_qmm(const TensorView& x, const Quantized& w, const TensorView& offsets,
@@ -22,8 +22,8 @@ Product analyse_qmm(const TensorView& x, const Quantized& w, const TensorView& o
   require_float(op, {"x", x});
   require_ndim(op, {"x", x}, 2, 2);
   require_ndim(op, {"w", w.codes}, 3, 3);
-  return grouped(op, {"x", x}, dense_operand(one_row_each(x)),
-                 packed_operand(op, {}, w, transpose ? "K" : "N"), transpose, offsets);
+  return grouped(op, {"x", x}, one_row_each(dense_operand(x)),
+                 packed_operand(op, kWeights, w, transpose ? "K" : "N"), transpose, offsets);
 }
 
 }  // namespace

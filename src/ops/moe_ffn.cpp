@@ -10,27 +10,29 @@ using dispatch::Operand;
 constexpr const char* kOp = "moe_ffn";
 
 // One product of the layer: a stack (E, N, K), dense or packed, named as messages name it.
-Operand stack(const char* name, const Quantized& q) {
-  require_ndim(kOp, {name, q.codes}, 3, 3);
-  const std::string scales = cat(name, ".scales"), biases = cat(name, ".biases"),
-                    tensor_scale = cat(name, ".tensor_scale");
-  if (q.spec.mode != Mode::dense) {
-    return packed_operand(kOp, {name, scales.c_str(), biases.c_str(), tensor_scale.c_str()}, q,
-                          "K");
-  }
-  require_float(kOp, {name, q.codes});
-  if (q.scales || q.biases || q.tensor_scale || q.host_tensor_scale) {
-    fail(kOp, name, " is dense with scales, biases or tensor_scale, expected none");
-  }
+Operand stack(const OperandNames& names, const Quantized& q) {
+  require_ndim(kOp, {names.codes, q.codes}, 3, 3);
+  if (q.spec.mode != Mode::dense) return packed_operand(kOp, names, q, "K");
+  require_float(kOp, {names.codes, q.codes});
+  const char* foreign = q.scales                                ? names.scales
+                        : q.biases                              ? names.biases
+                        : q.tensor_scale || q.host_tensor_scale ? names.tensor_scale
+                                                                : nullptr;
+  if (foreign != nullptr) fail(kOp, foreign, " is given, expected none for dense");
+  foreign = q.spec.bits != 0                      ? "bits"
+            : q.spec.group_size != 0              ? "group_size"
+            : q.scale_layout != ScaleLayout::rows ? "scale_layout"
+                                                  : nullptr;
+  if (foreign != nullptr) fail(kOp, names.prefix, foreign, " is set, expected 0 for dense");
   return dense_operand(q.codes);
 }
 
-void require_matrix(const char* name, const Quantized& q, const Operand& operand, int64_t experts,
-                    int64_t n, int64_t k) {
+void require_matrix(const OperandNames& names, const Quantized& q, const Operand& operand,
+                    int64_t experts, int64_t n, int64_t k) {
   const dispatch::Matrices& m = operand.values;
   if (m.batch == Shape{experts} && m.rows == n && m.cols == k) return;
-  fail(kOp, name, " has shape ", text(q.codes.shape), ", expected ", text(Shape{experts, n, k}),
-       operand.spec ? " values" : "");
+  fail(kOp, names.codes, " has shape ", text(q.codes.shape), ", expected ",
+       text(Shape{experts, n, k}), operand.spec ? " values" : "");
 }
 
 dispatch::Matrices bias(const char* name, const TensorView& view, int64_t experts, int64_t n) {
@@ -51,7 +53,11 @@ FfnProblem analyse(const TensorView& x, const FfnLayer& layer, const TensorView&
   require_shape(kOp, {"weights", weights}, ids.shape, "the pairs of ids");
   if (!layer.down) fail(kOp, "down is missing");
   if (layer.gate_up ? layer.gate || layer.up : !(layer.gate && layer.up)) {
-    fail(kOp, "gate_up, gate and up: expected either gate_up, or gate and up");
+    const char* wrong = layer.gate_up ? layer.gate ? "gate is given" : "up is given"
+                        : layer.gate  ? "up is missing"
+                        : layer.up    ? "gate is missing"
+                                      : "gate_up is missing";
+    fail(kOp, wrong, ", expected either gate_up, or gate and up");
   }
   if (layer.activation < Activation::silu || layer.activation > Activation::clamped_swiglu) {
     fail(kOp, "activation is ", static_cast<int>(layer.activation), ", expected 0 to 4");
@@ -64,24 +70,25 @@ FfnProblem analyse(const TensorView& x, const FfnLayer& layer, const TensorView&
   p.tokens = x.shape[0];
   p.top_k = ids.shape[1];
   p.hidden = x.shape[1];
-  p.down = stack("down", *layer.down);
-  if (p.down.values.batch.ndim() != 1) fail(kOp, "down has shape ", text(layer.down->codes.shape));
+  p.down = stack(kDown, *layer.down);
   p.experts = p.down.values.batch[0];
   p.intermediate = p.down.values.cols;
-  require_matrix("down", *layer.down, p.down, p.experts, p.hidden, p.intermediate);
+  require_matrix(kDown, *layer.down, p.down, p.experts, p.hidden, p.intermediate);
   p.separate = layer.gate.has_value();
   if (p.separate) {
-    p.gate_up = stack("gate", *layer.gate);
-    p.up = stack("up", *layer.up);
-    require_matrix("gate", *layer.gate, p.gate_up, p.experts, p.intermediate, p.hidden);
-    require_matrix("up", *layer.up, p.up, p.experts, p.intermediate, p.hidden);
-    if (layer.gate_up_bias) fail(kOp, "gate_up_bias is given without gate_up");
+    p.gate_up = stack(kGate, *layer.gate);
+    p.up = stack(kUp, *layer.up);
+    require_matrix(kGate, *layer.gate, p.gate_up, p.experts, p.intermediate, p.hidden);
+    require_matrix(kUp, *layer.up, p.up, p.experts, p.intermediate, p.hidden);
+    if (layer.gate_up_bias) fail(kOp, "gate_up_bias is given without gate_up, expected none");
     p.gate_up_bias = bias("gate_bias", layer.gate_bias, p.experts, p.intermediate);
     p.up_bias = bias("up_bias", layer.up_bias, p.experts, p.intermediate);
   } else {
-    p.gate_up = stack("gate_up", *layer.gate_up);
-    require_matrix("gate_up", *layer.gate_up, p.gate_up, p.experts, 2 * p.intermediate, p.hidden);
-    if (layer.gate_bias || layer.up_bias) fail(kOp, "gate_bias or up_bias is given with gate_up");
+    p.gate_up = stack(kGateUp, *layer.gate_up);
+    require_matrix(kGateUp, *layer.gate_up, p.gate_up, p.experts, 2 * p.intermediate, p.hidden);
+    if (layer.gate_bias || layer.up_bias) {
+      fail(kOp, layer.gate_bias ? "gate_bias" : "up_bias", " is given with gate_up, expected none");
+    }
     p.gate_up_bias = bias("gate_up_bias", layer.gate_up_bias, p.experts, 2 * p.intermediate);
   }
   p.down_bias = bias("down_bias", layer.down_bias, p.experts, p.hidden);
@@ -116,24 +123,24 @@ FfnProblem moe_ffn(const TensorView& x, const FfnLayer& layer, const TensorView&
   const Quantized& a = p.separate ? *layer.gate : *layer.gate_up;
   const Quantized& b = p.separate ? *layer.up : none;
   const Quantized& d = *layer.down;
-  const char* first = p.separate ? "gate" : "gate_up";
+  const OperandNames& first = p.separate ? kGate : kGateUp;
   p.device = require_memory(kOp,
                             {{"x", x},
                              {"ids", ids},
                              {"weights", weights},
                              {"expert_map", layer.expert_map},
-                             {first, a.codes},
-                             {"scales", a.scales},
-                             {"biases", a.biases},
-                             {"tensor_scale", a.tensor_scale},
-                             {"up", b.codes},
-                             {"up.scales", b.scales},
-                             {"up.biases", b.biases},
-                             {"up.tensor_scale", b.tensor_scale},
-                             {"down", d.codes},
-                             {"down.scales", d.scales},
-                             {"down.biases", d.biases},
-                             {"down.tensor_scale", d.tensor_scale},
+                             {first.codes, a.codes},
+                             {first.scales, a.scales},
+                             {first.biases, a.biases},
+                             {first.tensor_scale, a.tensor_scale},
+                             {kUp.codes, b.codes},
+                             {kUp.scales, b.scales},
+                             {kUp.biases, b.biases},
+                             {kUp.tensor_scale, b.tensor_scale},
+                             {kDown.codes, d.codes},
+                             {kDown.scales, d.scales},
+                             {kDown.biases, d.biases},
+                             {kDown.tensor_scale, d.tensor_scale},
                              {"gate_up_bias", layer.gate_up_bias},
                              {"gate_bias", layer.gate_bias},
                              {"up_bias", layer.up_bias},

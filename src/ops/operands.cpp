@@ -61,12 +61,15 @@ Matrices bias_matrices(const TensorView& bias) {
   return matrices_of(rows);
 }
 
-QuantSpec require_spec(const char* op, const QuantSpec& spec) {
+QuantSpec require_spec(const char* op, const OperandNames& names, const QuantSpec& spec) {
   const int mode = static_cast<int>(spec.mode);
-  if (mode < 0 || mode >= kModes) fail(op, "mode is ", mode, ", expected 0 to ", kModes - 1);
+  if (mode < 0 || mode >= kModes) {
+    fail(op, names.prefix, "mode is ", mode, ", expected 0 to ", kModes - 1);
+  }
   const QuantSpec resolved = spec.resolved();
   if (!formats::is_legal(resolved)) {
-    fail(op, "bits is ", resolved.bits, " with group_size ", resolved.group_size, ", expected ",
+    fail(op, names.prefix, "bits is ", resolved.bits, " with group_size ", resolved.group_size,
+         ", expected ",
          spec.mode == Mode::affine
              ? "bits 2, 3, 4, 5, 6 or 8 with group_size 16, 32, 64 or 128"
              : "bits " + std::to_string(QuantSpec{spec.mode}.resolved().bits) + " with " +
@@ -146,15 +149,19 @@ Shape scales_shape(const Shape& values, const QuantSpec& spec, ScaleLayout layou
   return shape;
 }
 
-void require_scale_layout(const char* op, const Quantized& q, const QuantSpec& spec, int ndim) {
+void require_scale_layout(const char* op, const OperandNames& names, const Quantized& q,
+                          const QuantSpec& spec, int ndim) {
   if (q.scale_layout == ScaleLayout::rows) return;
   if (q.scale_layout != ScaleLayout::swizzled_128x4) {
-    fail(op, "scale_layout is ", static_cast<int>(q.scale_layout),
+    fail(op, names.prefix, "scale_layout is ", static_cast<int>(q.scale_layout),
          ", expected 0 (rows) or 1 (swizzled_128x4)");
   }
-  if (spec.mode == Mode::affine)
-    fail(op, "scale_layout is swizzled_128x4, expected rows for affine");
-  if (ndim < 2) fail(op, "scale_layout is swizzled_128x4, expected at least 2 dimensions");
+  if (spec.mode == Mode::affine) {
+    fail(op, names.prefix, "scale_layout is swizzled_128x4, expected rows for affine");
+  }
+  if (ndim < 2) {
+    fail(op, names.prefix, "scale_layout is swizzled_128x4, expected at least 2 dimensions");
+  }
 }
 
 void require_scales(const char* op, const OperandNames& names, const Quantized& q,
@@ -218,10 +225,10 @@ Operand dense_operand(const TensorView& view) {
 
 Operand packed_operand(const char* op, const OperandNames& names, const Quantized& q,
                        const char* axis, int64_t matrices) {
-  const QuantSpec spec = require_spec(op, q.spec);
+  const QuantSpec spec = require_spec(op, names, q.spec);
   const Argument codes{names.codes, q.codes};
   require_ndim(op, codes, 2);
-  require_scale_layout(op, q, spec, q.codes.ndim());
+  require_scale_layout(op, names, q, spec, q.codes.ndim());
   const int64_t columns = packed_columns(op, codes, spec);
   require_unit_stride(op, codes);
   Shape values = q.codes.shape;

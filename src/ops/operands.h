@@ -3,11 +3,12 @@
 
 #include "dispatch/problem.h"
 #include "ops/check.h"
+#include "ops/names.h"
 
 namespace moeblas::ops {
 
 // A legal format with its defaults filled in.
-QuantSpec require_spec(const char* op, const QuantSpec& spec);
+QuantSpec require_spec(const char* op, const OperandNames& names, const QuantSpec& spec);
 
 // The last two dimensions as matrices, the others as batch.
 dispatch::Matrices matrices_of(const TensorView& view);
@@ -17,14 +18,6 @@ dispatch::Matrices bias_matrices(const TensorView& bias);
 dispatch::Rows rows_of(const TensorView& view);
 // The same memory as bytes: packed codes of either dtype.
 TensorView as_bytes(const TensorView& codes);
-
-// How messages name the tensors of a quantized operand.
-struct OperandNames {
-  const char* codes = "w";
-  const char* scales = "scales";
-  const char* biases = "biases";
-  const char* tensor_scale = "tensor_scale";
-};
 
 // The number of values in a row of packed codes (uint32 or uint8), checked against the format.
 int64_t packed_columns(const char* op, Argument codes, const QuantSpec& spec);
@@ -45,7 +38,8 @@ dispatch::Operand dense_operand(const TensorView& view);
 dispatch::Operand packed_operand(const char* op, const OperandNames& names, const Quantized& q,
                                  const char* axis, int64_t matrices = -1);
 // An optional scale layout is legal here.
-void require_scale_layout(const char* op, const Quantized& q, const QuantSpec& spec, int ndim);
+void require_scale_layout(const char* op, const OperandNames& names, const Quantized& q,
+                          const QuantSpec& spec, int ndim);
 
 // Positions 0, 1, ... over `own`, broadcast to `result`.
 dispatch::Positions count_positions(const Shape& own, const Shape& result);

@@ -10,20 +10,22 @@ namespace {
 using dispatch::Form;
 using dispatch::Operand;
 
-constexpr OperandNames kX{"x", "x_scales", "x_biases", "tensor_scale_x"};
-constexpr OperandNames kW{"w", "scales", "biases", "tensor_scale_w"};
-
 // Packed codes, or floats to be quantized on the fly along their last axis.
 Operand block_operand(const char* op, const OperandNames& names, const Quantized& q,
                       int64_t matrices = -1) {
-  const QuantSpec spec = require_spec(op, q.spec);
-  if (spec.mode == Mode::affine)
-    fail(op, names.codes, " has mode affine, expected mxfp4, mxfp8 or nvfp4");
+  const QuantSpec spec = require_spec(op, names, q.spec);
+  if (spec.mode == Mode::affine) {
+    fail(op, names.prefix, "mode is affine, expected mxfp4, mxfp8 or nvfp4");
+  }
   require_present(op, {names.codes, q.codes});
   if (!is_float(q.codes.dtype)) return packed_operand(op, names, q, "K", matrices);
   if (q.scales || q.biases) {
-    fail(op, names.scales, " is given with ", names.codes, " of dtype ", name(q.codes.dtype),
-         ", expected none (floats are quantized on the fly)");
+    fail(op, q.scales ? names.scales : names.biases, " is given with ", names.codes, " of dtype ",
+         name(q.codes.dtype), ", expected none (floats are quantized on the fly)");
+  }
+  if (q.scale_layout != ScaleLayout::rows) {
+    fail(op, names.prefix, "scale_layout is ", static_cast<int>(q.scale_layout),
+         ", expected 0 for floats");
   }
   require_ndim(op, {names.codes, q.codes}, 2);
   Operand operand = dense_operand(q.codes);
@@ -45,14 +47,14 @@ struct Operands {
 };
 
 Operands operands(const char* op, const Quantized& x, const Quantized& w) {
-  Operand right = block_operand(op, kW, w);
-  Operand left = block_operand(op, kX, x, right.values.count());
+  Operand right = block_operand(op, kBlockW, w);
+  Operand left = block_operand(op, kBlockX, x, right.values.count());
   if (*left.spec != *right.spec) {
     fail(op, "x has format ", text(*left.spec), ", expected ", text(*right.spec), " as w");
   }
   const auto scaled = [](const Quantized& q) { return q.tensor_scale || q.host_tensor_scale; };
   if (scaled(x) != scaled(w)) {
-    fail(op, scaled(x) ? kW.tensor_scale : kX.tensor_scale,
+    fail(op, scaled(x) ? kBlockW.tensor_scale : kBlockX.tensor_scale,
          " is missing, expected both tensor scales or neither");
   }
   return {std::move(left), std::move(right)};
@@ -90,14 +92,11 @@ Product analyse_grouped(const Quantized& x, const Quantized& w, const TensorView
   constexpr const char* op = "grouped_qqmm";
   require_ndim(op, {"x", x.codes}, 2, 2);
   require_ndim(op, {"w", w.codes}, 3, 3);
-  // Swizzled scales lie in blocks of 128 rows, which single rows cannot be cut from.
-  if (x.scale_layout != ScaleLayout::rows)
-    fail(op, "x has swizzled scales, expected scale_layout rows");
-  Quantized rows = x;
-  for (TensorView* view : {&rows.codes, &rows.scales}) {
-    if (view->present && view->ndim() == 2) *view = one_row_each(*view);
+  Operands o = operands(op, x, w);
+  if (o.x.scale_layout != ScaleLayout::rows) {
+    fail(op, "x.scale_layout is swizzled_128x4, expected rows (whose rows lie one by one)");
   }
-  const Operands o = operands(op, rows, w);
+  o.x = one_row_each(std::move(o.x));
   return grouped(op, {"x", x.codes}, o.x, o.w, true, offsets, packed_dtype(op, dtype));
 }
 
@@ -112,12 +111,12 @@ MatmulProblem qqmm(const Quantized& x, const Quantized& w, const Epilogue& epilo
   Product result = analyse_qqmm(x, w, dtype_of("qqmm", out));
   set_epilogue(result, epilogue);
   return bind(result,
-              {{"x", x.codes},
-               {"x_scales", x.scales},
-               {"tensor_scale_x", x.tensor_scale},
-               {"w", w.codes},
-               {"scales", w.scales},
-               {"tensor_scale_w", w.tensor_scale},
+              {{kBlockX.codes, x.codes},
+               {kBlockX.scales, x.scales},
+               {kBlockX.tensor_scale, x.tensor_scale},
+               {kBlockW.codes, w.codes},
+               {kBlockW.scales, w.scales},
+               {kBlockW.tensor_scale, w.tensor_scale},
                {"c", epilogue.c},
                {"bias", epilogue.bias}},
               out, options);
@@ -135,12 +134,12 @@ MatmulProblem gather_qqmm(const Quantized& x, const Quantized& w, const TensorVi
   result.problem.sorted = sorted;
   set_epilogue(result, epilogue);
   return bind(result,
-              {{"x", x.codes},
-               {"x_scales", x.scales},
-               {"tensor_scale_x", x.tensor_scale},
-               {"w", w.codes},
-               {"scales", w.scales},
-               {"tensor_scale_w", w.tensor_scale},
+              {{kBlockX.codes, x.codes},
+               {kBlockX.scales, x.scales},
+               {kBlockX.tensor_scale, x.tensor_scale},
+               {kBlockW.codes, w.codes},
+               {kBlockW.scales, w.scales},
+               {kBlockW.tensor_scale, w.tensor_scale},
                {"lhs_indices", lhs},
                {"rhs_indices", rhs},
                {"c", epilogue.c},
@@ -159,12 +158,12 @@ MatmulProblem grouped_qqmm(const Quantized& x, const Quantized& w, const TensorV
   Product result = analyse_grouped(x, w, offsets, dtype_of("grouped_qqmm", out));
   set_epilogue(result, epilogue);
   return bind(result,
-              {{"x", x.codes},
-               {"x_scales", x.scales},
-               {"tensor_scale_x", x.tensor_scale},
-               {"w", w.codes},
-               {"scales", w.scales},
-               {"tensor_scale_w", w.tensor_scale},
+              {{kBlockX.codes, x.codes},
+               {kBlockX.scales, x.scales},
+               {kBlockX.tensor_scale, x.tensor_scale},
+               {kBlockW.codes, w.codes},
+               {kBlockW.scales, w.scales},
+               {kBlockW.tensor_scale, w.tensor_scale},
                {"offsets", offsets},
                {"c", epilogue.c},
                {"bias", epilogue.bias}},

@@ -7,12 +7,10 @@
 namespace moeblas::ops {
 namespace {
 
-constexpr OperandNames kNames{"w_q", "scales", "biases", "tensor_scale"};
-
 // `scales_have` begins the message about scale_dtype: the argument it comes from.
 QuantizedSpec analyse(const char* op, const TensorView& w, const QuantSpec& spec,
                       std::optional<DType> scale_dtype, ScaleLayout layout,
-                      const char* scales_have) {
+                      const std::string& scales_have) {
   require_float(op, {"w", w});
   require_ndim(op, {"w", w}, 1);
   const int64_t k = w.shape.back();
@@ -36,25 +34,26 @@ QuantizedSpec analyse(const char* op, const TensorView& w, const QuantSpec& spec
 }
 
 // Checks `out` as the tensors that quantizing w writes.
-dispatch::PackedRows packed_rows(const char* op, const TensorView& w, const QuantSpec& spec,
-                                 const Quantized& out) {
-  require_scale_layout(op, out, spec, w.ndim());
-  require_present(op, {kNames.scales, out.scales});
+dispatch::PackedRows packed_rows(const char* op, const OperandNames& names, const TensorView& w,
+                                 const QuantSpec& spec, const Quantized& out) {
+  require_ndim(op, {"w", w}, 1);
+  require_scale_layout(op, names, out, spec, w.ndim());
+  require_present(op, {names.scales, out.scales});
   QuantizedSpec expected =
-      analyse(op, w, spec, out.scales.dtype, out.scale_layout, "scales has dtype ");
-  require_present(op, {kNames.codes, out.codes});
+      analyse(op, w, spec, out.scales.dtype, out.scale_layout, cat(names.scales, " has dtype "));
+  require_present(op, {names.codes, out.codes});
   if (out.codes.dtype == DType::u8) {
     expected.codes.dtype = DType::u8;
     expected.codes.shape[w.ndim() - 1] *= 4;
   }
-  require_output(op, {kNames.codes, out.codes}, expected.codes);
-  require_output(op, {kNames.scales, out.scales}, expected.scales);
+  require_output(op, {names.codes, out.codes}, expected.codes);
+  require_output(op, {names.scales, out.scales}, expected.scales);
   if (expected.biases) {
-    require_output(op, {kNames.biases, out.biases}, *expected.biases);
+    require_output(op, {names.biases, out.biases}, *expected.biases);
   } else if (out.biases) {
-    fail(op, kNames.biases, " is given, expected none for ", name(spec.mode));
+    fail(op, names.biases, " is given, expected none for ", name(spec.mode));
   }
-  require_scales(op, kNames, out, spec, w.shape, "K");
+  require_scales(op, names, out, spec, w.shape, "K");
   dispatch::PackedRows rows;
   rows.codes = rows_of(as_bytes(out.codes));
   rows.scales = rows_of(out.scales);
@@ -62,18 +61,18 @@ dispatch::PackedRows packed_rows(const char* op, const TensorView& w, const Quan
   return rows;
 }
 
-QuantizeProblem problem(const char* op, const TensorView& w, const QuantSpec& spec,
-                        const Quantized& out, const Options& options) {
+QuantizeProblem problem(const char* op, const OperandNames& names, const TensorView& w,
+                        const QuantSpec& spec, const Quantized& out, const Options& options) {
   QuantizeProblem p;
   p.op = op;
   p.conversion = dispatch::Conversion::quantize;
   p.spec = spec;
-  p.packed = packed_rows(op, w, spec, out);
+  p.packed = packed_rows(op, names, w, spec, out);
   p.values = rows_of(w);
   p.scale_layout = out.scale_layout;
   if (w.ndim() > 1) p.rows_per_matrix = w.shape[w.ndim() - 2];
   p.tensor_scale =
-      tensor_scale_of(op, kNames, out, spec.mode, w.shape.first(std::max(w.ndim() - 2, 0)).numel());
+      tensor_scale_of(op, names, out, spec.mode, w.shape.first(std::max(w.ndim() - 2, 0)).numel());
   p.options = options;
   return p;
 }
@@ -82,45 +81,55 @@ QuantizeProblem problem(const char* op, const TensorView& w, const QuantSpec& sp
 
 QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
                              std::optional<DType> scale_dtype) {
-  return analyse("quantize", w, require_spec("quantize", spec), scale_dtype, ScaleLayout::rows,
-                 "scale_dtype is ");
+  return analyse("quantize", w, require_spec("quantize", kPacked, spec), scale_dtype,
+                 ScaleLayout::rows, "scale_dtype is ");
 }
 
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options) {
   constexpr const char* op = "quantize";
-  QuantizeProblem p = problem(op, w, require_spec(op, out.spec), out, options);
-  p.device = require_memory(op, {{"w", w}, {"tensor_scale", out.tensor_scale}},
-                            {{"w_q", out.codes}, {"scales", out.scales}, {"biases", out.biases}},
-                            options.query != nullptr);
+  QuantizeProblem p = problem(op, kPacked, w, require_spec(op, kPacked, out.spec), out, options);
+  p.device = require_memory(
+      op, {{"w", w}, {kPacked.tensor_scale, out.tensor_scale}},
+      {{kPacked.codes, out.codes}, {kPacked.scales, out.scales}, {kPacked.biases, out.biases}},
+      options.query != nullptr);
   return p;
 }
 
 QuantizeProblem quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
                               const Options& options) {
   constexpr const char* op = "quantize_dual";
-  const QuantSpec spec = require_spec(op, rows.spec);
+  const QuantSpec spec = require_spec(op, kRows, rows.spec);
+  const QuantSpec other = require_spec(op, kColumns, columns.spec);
+  if (other != spec) {
+    fail(op, "columns has format ", text(other), ", expected ", text(spec), " as rows");
+  }
   require_ndim(op, {"w", w}, 2);
-  if (require_spec(op, columns.spec) != spec || columns.scale_layout != rows.scale_layout) {
-    fail(op, "columns has ", text(require_spec(op, columns.spec)), ", expected ", text(spec),
-         " and the scale layout of rows");
+  require_scale_layout(op, kRows, rows, spec, w.ndim());
+  if (columns.scale_layout != rows.scale_layout) {
+    fail(op, "columns.scale_layout is ", static_cast<int>(columns.scale_layout), ", expected ",
+         static_cast<int>(rows.scale_layout), " as rows.scale_layout");
   }
   if (columns.tensor_scale || columns.host_tensor_scale) {
-    fail(op, "columns has a tensor_scale, expected none (that of rows serves both)");
+    fail(op, kColumns.tensor_scale, " is given, expected none (that of rows serves both)");
   }
-  QuantizeProblem p = problem(op, w, spec, rows, options);
-  TensorView transposed = w;
   const int last = w.ndim() - 1;
+  if (w.shape[last - 1] % spec.group_size != 0) {
+    fail(op, "w has shape ", text(w.shape), ", expected both last dimensions to be multiples of ",
+         spec.group_size, " for ", text(spec));
+  }
+  QuantizeProblem p = problem(op, kRows, w, spec, rows, options);
+  TensorView transposed = w;
   std::swap(transposed.shape[last], transposed.shape[last - 1]);
   std::swap(transposed.strides[last], transposed.strides[last - 1]);
-  p.transposed = packed_rows(op, transposed, spec, columns);
+  p.transposed = packed_rows(op, kColumns, transposed, spec, columns);
   p.transposed_values = rows_of(transposed);
-  p.device = require_memory(op, {{"w", w}, {"tensor_scale", rows.tensor_scale}},
-                            {{"w_q", rows.codes},
-                             {"scales", rows.scales},
-                             {"biases", rows.biases},
-                             {"columns.w_q", columns.codes},
-                             {"columns.scales", columns.scales},
-                             {"columns.biases", columns.biases}},
+  p.device = require_memory(op, {{"w", w}, {kRows.tensor_scale, rows.tensor_scale}},
+                            {{kRows.codes, rows.codes},
+                             {kRows.scales, rows.scales},
+                             {kRows.biases, rows.biases},
+                             {kColumns.codes, columns.codes},
+                             {kColumns.scales, columns.scales},
+                             {kColumns.biases, columns.biases}},
                             options.query != nullptr);
   return p;
 }

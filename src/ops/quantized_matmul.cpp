@@ -17,7 +17,7 @@ Product analyse(const TensorView& x, const Quantized& w, bool transpose) {
     matrix.strides = {0, x.strides[0]};
   }
   Product result = batched(kOp, {"x", x}, dense_operand(matrix), {"w", w.codes},
-                           packed_operand(kOp, {}, w, transpose ? "K" : "N"), transpose);
+                           packed_operand(kOp, kWeights, w, transpose ? "K" : "N"), transpose);
   result.squeeze_m = vector;
   if (vector) result.out.shape = {result.problem.n};
   return result;

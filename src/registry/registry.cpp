@@ -5,6 +5,9 @@
 #ifdef MOEBLAS_HAS_CUDA
 #include "cuda/table.h"
 #endif
+#ifdef MOEBLAS_HAS_METAL
+#include "metal/table.h"
+#endif
 
 namespace moeblas {
 
@@ -13,6 +16,9 @@ std::span<const dispatch::Backend* const> backends() {
       &cpu::backend(),
 #ifdef MOEBLAS_HAS_CUDA
       &cuda::backend(),
+#endif
+#ifdef MOEBLAS_HAS_METAL
+      &metal::backend(),
 #endif
   };
   return all;

@@ -60,6 +60,9 @@ __device__ __forceinline__ vec<T, n> fma(vec<T, n> a, vec<T, n> b, vec<T, n> c) 
   for (int i = 0; i < n; ++i) a[i] = fma(a[i], b[i], c[i]);
   return a;
 }
+__device__ __forceinline__ vec<half, 2> fma(vec<half, 2> a, vec<half, 2> b, vec<half, 2> c) {
+  return two_halves(::__hfma2(two_halves(a), two_halves(b), two_halves(c)));
+}
 
 __device__ __forceinline__ bool isnan(float x) { return x != x; }
 __device__ __forceinline__ bool isnan(half x) { return ::__hisnan(x); }

@@ -9,11 +9,41 @@
 namespace moeblas {
 namespace simt {
 
+// By a name of its own, which declarations of arrays need where the language's vectors are macros.
+typedef float4 Quad;
+
+// The number of a floating type.
+template <typename T>
+struct TypeOf;
+template <>
+struct TypeOf<float> {
+  enum { value = kF32 };
+};
+template <>
+struct TypeOf<half> {
+  enum { value = kF16 };
+};
+template <>
+struct TypeOf<bfloat> {
+  enum { value = kBf16 };
+};
+
 // Element i of a float32, float16 or bfloat16 array.
 MB_GPU_FN float load_float(MB_DEVICE const uchar* p, int dtype, int64_t i) {
   if (dtype == kBf16) return float(((MB_DEVICE const bfloat*)p)[i]);
   if (dtype == kF16) return float(((MB_DEVICE const half*)p)[i]);
   return ((MB_DEVICE const float*)p)[i];
+}
+
+// What a word of memory holds, as floats: two halves or one float.
+template <typename T>
+MB_GPU_FN void floats_of(uint word, MB_THREAD float* v) {
+  v[0] = float(as_type<T>(ushort(word & 0xffffu)));
+  v[1] = float(as_type<T>(ushort(word >> 16)));
+}
+template <>
+MB_GPU_FN void floats_of<float>(uint word, MB_THREAD float* v) {
+  v[0] = formats::bits_to_float(word);
 }
 
 // One rounding to the dtype, by the CPU backend's definition: devices differ in the NaN they write.

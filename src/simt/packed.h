@@ -23,6 +23,20 @@ struct IsAffine {
   enum { value = int(F::kMode) == int(MOEBLAS_AFFINE) };
 };
 
+template <typename F, bool affine>
+struct GroupSize {
+  static MB_GPU_FN uint of(int) { return F::kGroup; }
+};
+template <typename F>
+struct GroupSize<F, true> {
+  static MB_GPU_FN uint of(int group) { return uint(group); }
+};
+// The launch's group size, which block formats fix.
+template <typename F>
+MB_GPU_FN uint group_size(int group) {
+  return GroupSize<F, IsAffine<F>::value>::of(group);
+}
+
 // Codes 8*i .. 8*i + 7 of a row. `align` divides the row's address.
 template <int Bits>
 MB_GPU_FN formats::uint64 load_octet(MB_DEVICE const uchar* row, int64_t i, int align) {
@@ -37,6 +51,28 @@ MB_GPU_FN formats::uint64 load_octet(MB_DEVICE const uchar* row, int64_t i, int 
   for (int b = 0; b < Bits; ++b) octet |= formats::uint64(p[b]) << (8 * b);
   return octet;
 }
+
+// 32 codes of a row, which begins at a multiple of four bytes, as Bits words.
+template <int Bits>
+struct LaneCodes {
+  uint words[Bits];
+
+  // `fours`: by 16 bytes, which the address allows; `whole`: all 32 exist, else the first 16.
+  MB_GPU_FN void load(MB_DEVICE const uchar* from, bool fours, bool whole) {
+    if (Bits % 4 == 0 && fours && whole) {
+#pragma unroll
+      for (int i = 0; i < Bits / 4; ++i) {
+        const uint4 four = ((MB_DEVICE const uint4*)from)[i];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words[i * 4 + j] = four[j];
+      }
+      return;
+    }
+    const int count = whole ? Bits : Bits / 2;
+#pragma unroll
+    for (int i = 0; i < Bits; ++i) words[i] = i < count ? ((MB_DEVICE const uint*)from)[i] : 0u;
+  }
+};
 
 // Octet j of 32 codes that are held as Bits words.
 template <int Bits>
@@ -59,6 +95,8 @@ struct GroupScale<F, true> {
   MB_GPU_FN float factor() const { return params.scale; }
   MB_GPU_FN float offset() const { return params.bias; }
   static MB_GPU_FN float code_value(uint code) { return float(code); }
+  // Of a code's value.
+  MB_GPU_FN float scaled(float code) const { return formats::affine_value(code, params); }
 };
 
 template <typename F>
@@ -68,6 +106,7 @@ struct GroupScale<F, false> {
   MB_GPU_FN float factor() const { return scale; }
   MB_GPU_FN float offset() const { return 0.0f; }
   static MB_GPU_FN float code_value(uint code) { return F::decode_code(code); }
+  MB_GPU_FN float scaled(float code) const { return formats::mul(code, scale); }
 };
 
 // Where a matrix's scales and biases begin.
@@ -96,6 +135,33 @@ MB_GPU_FN void load_scale(MB_CONST ScaleParams&, ScaleBuffers b, int64_t index, 
                           MB_THREAD GroupScale<F, false>& scale) {
   scale.scale = formats::mul(F::decode_scale(b.scales[b.scale_at + index]), b.tensor_scale);
 }
+
+// Affine scales or biases of n rows on their way to a lane, as they are stored, so that their loads
+// are one run under one choice of the dtype and their conversions another.
+template <int n>
+struct StoredScales {
+  uint bits[n];
+
+  MB_GPU_FN void load(MB_DEVICE const uchar* from, int64_t step, int dtype) {
+    if (dtype == kF32) {
+#pragma unroll
+      for (int i = 0; i < n; ++i) bits[i] = *(MB_DEVICE const uint*)(from + i * step);
+    } else {
+#pragma unroll
+      for (int i = 0; i < n; ++i) bits[i] = *(MB_DEVICE const ushort*)(from + i * step);
+    }
+  }
+  MB_GPU_FN void floats(int dtype, MB_THREAD float* v) const {
+    if (dtype == kF16) {
+#pragma unroll
+      for (int i = 0; i < n; ++i) v[i] = float(as_type<half>(ushort(bits[i])));
+    } else {
+      const uint shift = dtype == kBf16 ? 16 : 0;
+#pragma unroll
+      for (int i = 0; i < n; ++i) v[i] = formats::bits_to_float(bits[i] << shift);
+    }
+  }
+};
 
 MB_GPU_FN float tensor_scale_at(MB_CONST ScaleParams& p, MB_DEVICE const float* scales, int64_t w) {
   return p.on_device && w >= 0 ? scales[w * p.tensor_scale_step] : p.tensor_scale;

@@ -2,6 +2,9 @@
 // a subset of the Metal Shading Language; only what the three spell differently has a macro here:
 //
 //   MB_KERNEL            before an entry function, which returns void
+//   MB_KERNEL_OF(threads, resident)
+//                        the same, for threadgroups of so many threads, so many of which a core is
+//                        to hold at once: what CUDA bounds registers by
 //   MB_GPU_FN            before a function that calls anything of namespace metal
 //   MB_DEVICE MB_CONST MB_TG MB_THREAD
 //                        address spaces: in front of the pointee of every pointer and reference
@@ -27,6 +30,7 @@
 #include <metal_stdlib>
 
 #define MB_KERNEL kernel
+#define MB_KERNEL_OF(threads, resident) kernel
 #define MB_GPU_FN inline
 #define MB_DEVICE device
 #define MB_CONST constant
@@ -62,6 +66,7 @@ using namespace metal;
 #include "simt/cuda_stdlib.cuh"
 
 #define MB_KERNEL __global__
+#define MB_KERNEL_OF(threads, resident) __global__ __launch_bounds__(threads, resident)
 #define MB_GPU_FN __device__ __forceinline__
 #define MB_DEVICE
 #define MB_CONST const

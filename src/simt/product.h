@@ -33,7 +33,7 @@ struct XParams {
   int32_t form;
   int32_t group;
   int32_t type;
-  int32_t reserved;
+  int32_t align;  // bytes that divide where every row begins, up to 16; 1: no neighbours
 };
 
 struct WParams {
@@ -50,7 +50,9 @@ struct WParams {
   int32_t form;
   int32_t type;  // dense or on the fly
   int32_t group;
-  int32_t align;  // bytes that divide where every packed row begins, up to 16
+  // Bytes that divide where every row begins, along the axis of neighbours, up to 16; 1: no
+  // neighbours.
+  int32_t align;
   int32_t transpose;
 };
 

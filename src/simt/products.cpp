@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "dispatch/ids.h"
 #include "formats/formats.h"
@@ -14,12 +15,16 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-// Constants of qmv.metal and qmm_tile.h.
+// Constants of gather_qmv_fast.metal, qmv.metal and qmm_tile.h.
+constexpr int64_t kFastK = 512;
+constexpr uint32_t kFastCols = 8;
+constexpr uint32_t kFastThreads = 64;
 constexpr uint32_t kQmvTileRows = 4;
 constexpr uint32_t kQmvCols = 16;
 constexpr uint32_t kQmmTileRows = 64;
-constexpr uint32_t kQmmCols = 64;
+constexpr uint32_t kQmmCols = 128;
 constexpr uint32_t kThreads = 128;
+constexpr int64_t kQmvLongest = int64_t{1} << 30;  // K, which lanes count in 32 bits
 
 // Above so many rows per matrix, decoding w once per 64 rows is worth more than reading x once.
 constexpr int64_t kQmvRowsPerMatrix = 8;
@@ -40,6 +45,7 @@ struct Names {
           MB_NAMES_OF(family, "nvfp4"), MB_NAMES_OF(family, "dense")      \
     }                                                                     \
   }
+constexpr const char* kFastNames[] = MB_NAMES_OF("gather_qmv_fast", "affine4");
 constexpr Names kQmvNames = MB_NAMES("qmv");
 constexpr Names kQmmNames = MB_NAMES("qmm");
 constexpr Names kQqmmNames = MB_NAMES("qqmm");
@@ -62,8 +68,12 @@ void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), 
 
 // The largest power of two up to 16 that divides where every row begins.
 int32_t alignment_of(const dispatch::Matrices& m) {
-  auto bits = reinterpret_cast<uintptr_t>(m.data) | static_cast<uintptr_t>(m.row_stride) | 16u;
-  for (int64_t stride : m.batch_stride) bits |= static_cast<uintptr_t>(stride);
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | 16u;
+  const auto step = [&](int64_t count, int64_t stride) {
+    if (count > 1) bits |= static_cast<uintptr_t>(stride) * size_of(m.dtype);
+  };
+  step(m.rows, m.row_stride);
+  for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
   return static_cast<int32_t>(bits & (~bits + 1));
 }
 
@@ -90,6 +100,7 @@ XParams x_params(const MatmulProblem& p) {
   x.form = static_cast<int32_t>(p.x.form);
   x.group = group_of(p.x);
   x.type = static_cast<int32_t>(p.x.values.dtype);
+  x.align = x.col_stride == 1 ? alignment_of(p.x.values) : 1;
   return x;
 }
 
@@ -110,7 +121,12 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  w.align = alignment_of(m);
+  dispatch::Matrices rows = m;
+  if (rows.col_stride != 1) {
+    std::swap(rows.rows, rows.cols);
+    std::swap(rows.row_stride, rows.col_stride);
+  }
+  w.align = rows.col_stride == 1 ? alignment_of(rows) : 1;
   w.transpose = p.transpose;
   return w;
 }
@@ -131,15 +147,39 @@ OutParams out_params(const MatmulProblem& p) {
   return out;
 }
 
-// Makes the work list, then one launch: a threadgroup per tile of rows and per `cols` columns.
-void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace workspace,
-            const char* kernel, uint32_t tile_rows, uint32_t cols, Queue& queue) {
+// What a threadgroup makes, and with how many threads.
+struct TileSize {
+  uint32_t rows;
+  uint32_t cols;
+  uint32_t threads;
+  // Of columns times K: tiles that have less share a threadgroup, while there are enough of them,
+  // and with it the search for their rows and the staging of x.
+  int64_t enough_k = 0;
+};
+constexpr int64_t kEnoughGroups = 384;
+constexpr TileSize kFastTile = {kQmvTileRows, kFastCols, kFastThreads};
+constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads, 8192};
+constexpr TileSize kQmmTile = {kQmmTileRows, kQmmCols, kThreads};
+
+// Threadgroups across the columns of each of `tiles` tiles of rows.
+uint32_t groups_across(const MatmulProblem& p, const TileSize& tile, int64_t tiles) {
+  const int64_t across = (p.n + tile.cols - 1) / tile.cols;
+  const int64_t most =
+      std::min(tile.enough_k / std::max<int64_t>(p.k, 1), tiles * across / kEnoughGroups);
+  const int64_t shared = std::max<int64_t>(most, 1);
+  return static_cast<uint32_t>(std::min<int64_t>((across + shared - 1) / shared, kMaxGroupsYZ));
+}
+
+// Makes the work list, then one launch: a threadgroup per tile of rows and columns.
+void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
+            const TileSize& tile, Queue& queue) {
+  const PairPlan plan(p, tile.rows);
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
   params.m = p.m;
   params.n = p.n;
   params.k = p.k;
-  params.tile_rows = tile_rows;
+  params.tile_rows = tile.rows;
   params.tiles = static_cast<uint32_t>(plan.tiles());
   params.source = plan.source();
   params.x = x_params(p);
@@ -148,8 +188,8 @@ void launch(const MatmulProblem& p, const PairPlan& plan, dispatch::Workspace wo
   Step step;
   step.kernel = kernel;
   step.groups[0] = params.tiles;
-  step.groups[1] = static_cast<uint32_t>(std::min<int64_t>((p.n + cols - 1) / cols, kMaxGroupsYZ));
-  step.threads[0] = kThreads;
+  step.groups[1] = groups_across(p, tile, plan.tiles());
+  step.threads[0] = tile.threads;
   for (const void* pointer :
        {static_cast<const void*>(lists.pairs), static_cast<const void*>(lists.order),
         static_cast<const void*>(lists.runs), static_cast<const void*>(lists.tiles),
@@ -176,6 +216,13 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
   if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  if (p.k > kQmvLongest) {
+    return Reason::of("K = %lld, more than %lld", static_cast<long long>(p.k),
+                      static_cast<long long>(kQmvLongest));
+  }
+  if (alignment_of(p.w.values) < 4) {
+    return Reason::of("rows of codes begin at addresses that 4 does not divide");
+  }
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows > kQmvRowsPerMatrix) {
@@ -189,8 +236,29 @@ size_t simt_qmv_workspace(const MatmulProblem& p) { return PairPlan(p, kQmvTileR
 
 void simt_qmv(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmvTileRows), workspace, kernel_of(kQmvNames, p), kQmvTileRows, kQmvCols,
-         queue);
+  launch(p, workspace, kernel_of(kQmvNames, p), kQmvTile, queue);
+}
+
+Reason simt_gather_qmv_fast_reject(const MatmulProblem& p) {
+  if (Reason why = simt_qmv_reject(p)) return why;
+  if (p.w.spec->mode != Mode::affine || p.w.spec->bits != 4) return Reason::of("w is not affine4");
+  const auto number = [](int64_t n) { return static_cast<long long>(n); };
+  if (p.m != 1) return Reason::of("M = %lld, more than one row per pair", number(p.m));
+  if (p.k % kFastK != 0) {
+    return Reason::of("K = %lld is not a multiple of %lld", number(p.k), number(kFastK));
+  }
+  if (p.n % kFastCols != 0) {
+    return Reason::of("N = %lld is not a multiple of %u", number(p.n), kFastCols);
+  }
+  if (p.x.values.col_stride != 1) return Reason::of("x has gaps between its columns");
+  if (alignment_of(p.x.values) < 16) return Reason::of("rows of x are not aligned to 16 bytes");
+  if (alignment_of(p.w.values) < 8) return Reason::of("rows of w are not aligned to 8 bytes");
+  return {};
+}
+
+void simt_gather_qmv_fast(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
+  if (p.empty()) return;
+  launch(p, workspace, kFastNames[static_cast<size_t>(p.dtype())], kFastTile, queue);
 }
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
@@ -199,8 +267,7 @@ size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileR
 
 void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
-  launch(p, PairPlan(p, kQmmTileRows), workspace,
-         kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTileRows, kQmmCols, queue);
+  launch(p, workspace, kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTile, queue);
 }
 
 std::optional<Step> bad_id_step(const MatmulProblem& p, void* result) {

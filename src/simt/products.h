@@ -16,6 +16,12 @@ dispatch::Reason simt_qmv_reject(const dispatch::MatmulProblem& p);
 size_t simt_qmv_workspace(const dispatch::MatmulProblem& p);
 void simt_qmv(const dispatch::MatmulProblem& p, dispatch::Workspace workspace, Queue& queue);
 
+// The same for one row per pair, 4-bit affine w, K in whole stretches of 512 and N of 8. It wants
+// the workspace of qmv.
+dispatch::Reason simt_gather_qmv_fast_reject(const dispatch::MatmulProblem& p);
+void simt_gather_qmv_fast(const dispatch::MatmulProblem& p, dispatch::Workspace workspace,
+                          Queue& queue);
+
 // Any product.
 dispatch::Reason simt_qmm_reject(const dispatch::MatmulProblem& p);
 size_t simt_qmm_workspace(const dispatch::MatmulProblem& p);

@@ -1,26 +1,26 @@
 // qmm: any product. quantized_matmul, gather_qmm and grouped_qmm in either transposition, and with
 // the format `dense` gather_mm, grouped_mm and segmented_mm; what no faster kernel takes runs here.
 //
-// A threadgroup of 128 threads makes 64 rows x 64 columns. Its rows are consecutive in the order by
+// A threadgroup of 128 threads makes 64 rows x 128 columns. Its rows are consecutive in the order by
 // matrix (pairs.metal), so all of them need one matrix of w, whose values are decoded once per
 // tile:
 //
-//             columns of w                a step is 32 of K:
-//            0 .. 63                        x_tile[32][64]   floats, converted from x
-//          +---------+                      w_tile[32][64]   floats, decoded from w
-//   rows   |  8 x 4  |   a thread's sums    both in threadgroup memory, K outermost, so that a
-//   0..63  |  in     |                      thread reads its 8 rows and 4 columns as three float4
-//          | registers                      and neighbouring threads store without conflicts
+//             columns of w                  a step is 32 of K:
+//            0 .. 63   64 .. 127              x_tile[32][64]    floats, half a row a thread
+//          +---------+---------+              w_tile[32][128]   floats, a column (32 codes) a thread
+//   0..31  | simdg 0 | simdg 1 |            both in threadgroup memory, K outermost, so that a thread
+//          +---------+---------+            reads its 8 rows and twice 4 columns as four float4 for 64
+//  32..63  | simdg 2 | simdg 3 |            multiply-adds, and neighbouring threads store without
+//   rows   +---------+---------+            conflicts
 //
 // Every sum is one chain of fused multiply-adds in ascending k, whatever M, the routing and the
 // other rows are. Rows, columns and k that do not exist are zero in the tiles and are read from
-// nowhere. Threads whose eight rows do not exist skip the products, so few rows cost mostly the
-// decoding. The time goes into the multiply-adds; for less than some 16 rows of a matrix into
-// decoding.
+// nowhere. Simdgroups without rows skip the products, so few rows cost mostly the decoding. The time
+// goes into the multiply-adds; for less than some 16 rows of a matrix into decoding.
 #include "simt/qmm_tile.h"
 
 template <typename F, typename T>
-MB_KERNEL void qmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
+MB_KERNEL_OF(moeblas::simt::kQmmThreads, 4) void qmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
   MB_TG_ARRAY(moeblas::simt::Quad, memory, [moeblas::simt::kQmmTileFloats / 4]);
   MB_TG_ARRAY(int64_t, places, [moeblas::simt::kQmmPlaces]);
   const moeblas::simt::ProductBuffers buffers = MB_PRODUCT_BUFFERS;

@@ -9,7 +9,7 @@
 #include "simt/qmm_tile.h"
 
 template <typename F, typename T>
-MB_KERNEL void qqmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
+MB_KERNEL_OF(moeblas::simt::kQmmThreads, 4) void qqmm(MB_PRODUCT_ARGUMENTS MB_GRID) {
   MB_TG_ARRAY(moeblas::simt::Quad, memory, [moeblas::simt::kQmmTileFloats / 4]);
   MB_TG_ARRAY(int64_t, places, [moeblas::simt::kQmmPlaces]);
   const moeblas::simt::ProductBuffers buffers = MB_PRODUCT_BUFFERS;

@@ -7,9 +7,6 @@
 namespace moeblas {
 namespace simt {
 
-// By a name of its own, which declarations of arrays need where the language's vectors are macros.
-typedef float4 Quad;
-
 // What a product is given: every pointer in the order of the buffers.
 struct ProductBuffers {
   MB_DEVICE const Pair* pairs;
@@ -122,6 +119,22 @@ MB_GPU_FN RowPlace row_at(MB_CONST ProductParams& p, ProductBuffers b, Tile tile
   place.out += place.row * p.out.row_stride;
   place.c += place.row * p.out.c_row_stride;
   return place;
+}
+
+// n neighbours as floats; `align` divides where they begin.
+template <int n, typename T>
+MB_GPU_FN void load_floats(MB_DEVICE const T* from, int64_t stride, int align, MB_THREAD float* v) {
+  if (align < 16) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = float(from[i * stride]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < n * int(sizeof(T)) / 16; ++i) {
+    const uint4 words = ((MB_DEVICE const uint4*)from)[i];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) floats_of<T>(words[j], v + (i * 4 + j) * 4 / int(sizeof(T)));
+  }
 }
 
 // Where matrix w of the batch begins in the tensors of w.

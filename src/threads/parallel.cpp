@@ -6,7 +6,9 @@
 #include "threads/parallel.h"
 
 #include <pthread.h>
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 #include <cstdlib>
 #include <exception>
@@ -114,14 +116,15 @@ int default_threads() {
     const int n = std::atoi(text);
     if (n > 0) return n;
   }
+#if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
   const unsigned n = std::thread::hardware_concurrency();
   return n > 0 ? static_cast<int>(n) : 1;
 }
 
-// What the process has set. Lives as long as the process: worker threads may outlast every static
-// object.
+// What the process has set.
 struct State {
   std::mutex mutex;
   int threads = 0;  // 0: not yet decided
@@ -133,11 +136,25 @@ struct State {
     if (threads == 0) threads = default_threads();
     return threads;
   }
+  // Null if there is no memory for it: a loop must not fail, its caller may have written half of an
+  // output.
+  const std::shared_ptr<Pool>& pool_or_none() {
+    if (!pool) {
+      try {
+        pool = std::make_shared<Pool>(threads);
+        pool->start();
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    return pool;
+  }
 };
 
+// Lives as long as the process: worker threads may outlast every static object.
 State& state() {
+  alignas(State) static unsigned char memory[sizeof(State)];
   static State* const instance = [] {
-    auto* s = new State;
+    auto* s = new (memory) State;
     // A child of fork has this memory but none of the threads: it starts a pool of its own. The old
     // pool object is abandoned, since its mutex may be held by a thread that is not there.
     pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
@@ -162,13 +179,7 @@ void parallel(int64_t tasks, void (*task)(void* argument, int64_t i), void* argu
       const std::lock_guard<std::mutex> lock(s.mutex);
       hook = s.hook;
       context = s.context;
-      if (hook == nullptr && s.thread_count() > 1) {
-        if (!s.pool) {
-          s.pool = std::make_shared<Pool>(s.threads);
-          s.pool->start();
-        }
-        pool = s.pool;
-      }
+      if (hook == nullptr && s.thread_count() > 1) pool = s.pool_or_none();
     }
     if (hook != nullptr) return hook(context, tasks, task, argument);
     if (pool && pool->run(tasks, task, argument)) return;

@@ -9,8 +9,9 @@
 namespace moeblas::threads {
 
 // Calls task(argument, i) once for every i in [0, tasks), on up to num_threads() threads, and
-// returns when all have returned. Tasks must not throw. A call from inside a task, or while another
-// thread uses the pool, runs on the caller's thread alone.
+// returns when all have returned. Tasks must not throw, and neither does the loop, unless the
+// host's does. A call from inside a task, or while another thread uses the pool, runs on the
+// caller's thread alone; so does one for which there is no memory to start threads with.
 void parallel(int64_t tasks, void (*task)(void* argument, int64_t i), void* argument);
 
 int num_threads();

@@ -1,5 +1,6 @@
 // The n-th allocation of every operation fails: a status comes back, nothing is written, nothing
 // leaks, and the next call works.
+#include <dirent.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -24,12 +25,24 @@ Memory memory_of(const Case& c) {
   return m;
 }
 
-// Threads that end hold memory for a moment longer.
-void expect_live(int64_t expected) {
-  for (int i = 0; i < 2000 && live_allocations() != expected; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+int threads_of_this_process() {
+  DIR* tasks = opendir("/proc/self/task");
+  int count = -2;  // "." and ".."
+  while (tasks != nullptr && readdir(tasks) != nullptr) ++count;
+  if (tasks != nullptr) closedir(tasks);
+  return count;
+}
+// Before there was a pool; a sanitizer may have one of its own.
+const int kOwnThreads = threads_of_this_process();
+
+// Allocations that live once the pool's threads, which end on their own, hold none any more.
+int64_t live_without_pool() {
+  moeblas_set_num_threads(1);
+  for (int i = 0; i < 300'000 && threads_of_this_process() > kOwnThreads; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  EXPECT_EQ(live_allocations(), expected) << "leaked, or freed twice";
+  EXPECT_EQ(threads_of_this_process(), kOwnThreads) << "a thread of the pool does not end";
+  return live_allocations();
 }
 
 // Calls f with allocation 0, 1, ... failing until none has to; returns how often one failed.
@@ -74,7 +87,6 @@ class Allocation : public testing::TestWithParam<size_t> {
 // each call, which is where most allocations are.
 TEST_P(Allocation, FailureIsAStatus) {
   const Memory poisoned = memory_of(valid());
-  int64_t live = -1;
   const auto check = [&](moeblas_status status, bool failed) {
     // The pool makes do with the threads it gets, so that not every failure ends the call.
     if (status != MOEBLAS_OK) {
@@ -91,22 +103,20 @@ TEST_P(Allocation, FailureIsAStatus) {
   const auto call = [&] { return prepared.call(); };
   fail_each_allocation(call, [] {}, check);
 
+  // What the first round leaves behind is what the process keeps.
+  int64_t kept = -1;
   const auto new_pool = [&] {
-    moeblas_set_num_threads(1);
-    if (live >= 0) expect_live(live);
+    const int64_t live = live_without_pool();
+    if (kept >= 0) {
+      ASSERT_EQ(live, kept) << "leaked, or freed twice";
+    }
     moeblas_set_num_threads(3);
   };
   for (int round = 0; round < 2; ++round) {
-    moeblas_set_num_threads(1);
-    if (round == 1) {
-      // What the first round has left behind is what the process keeps.
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      live = live_allocations();
-    }
+    if (round == 1) kept = live_without_pool();
     fail_each_allocation(call, new_pool, check);
   }
-  moeblas_set_num_threads(1);
-  expect_live(live);
+  EXPECT_EQ(live_without_pool(), kept) << "leaked, or freed twice";
 }
 
 TEST_P(Allocation, FailureWhileRefusing) {
@@ -116,7 +126,6 @@ TEST_P(Allocation, FailureWhileRefusing) {
   const Memory poisoned = memory_of(valid());
   for (size_t i = 0; i < defects.size(); i += 23) {
     const Defect& d = defects[i];
-    if (!d.in_call) continue;
     SCOPED_TRACE(d.label);
     const Prepared bad(d.bad);
     const int64_t live = live_allocations();
@@ -132,8 +141,11 @@ TEST_P(Allocation, FailureWhileRefusing) {
 }
 
 TEST_P(Allocation, FailureInInferAndQuery) {
+  const bool has_infer = valid().operation->infer != nullptr;
   moeblas_spec out[3];
-  ASSERT_EQ(valid().infer(out), MOEBLAS_OK);
+  if (has_infer) {
+    ASSERT_EQ(valid().infer(out), MOEBLAS_OK);
+  }
   char text[256];
   moeblas_query query{sizeof query, nullptr, 0, text, sizeof text};
   Case asking = valid();
@@ -144,13 +156,13 @@ TEST_P(Allocation, FailureInInferAndQuery) {
   const auto check = [](moeblas_status status, bool failed) {
     EXPECT_TRUE(status == MOEBLAS_OK || (failed && status == MOEBLAS_OUT_OF_MEMORY)) << status;
   };
-  fail_each_allocation([&] { return prepared.infer(out); }, [] {}, check);
+  if (has_infer) fail_each_allocation([&] { return prepared.infer(out); }, [] {}, check);
   const int in_query = fail_each_allocation([&] { return prepared_query.call(); }, [] {}, check);
   EXPECT_GT(in_query, 0) << "the explanation is put together in memory";
   EXPECT_EQ(live_allocations(), live);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, Allocation, testing::Range<size_t>(0, cases().size(), 2),
+INSTANTIATE_TEST_SUITE_P(Operations, Allocation, testing::Range<size_t>(0, cases().size()),
                          [](const auto& i) { return cases()[i.param].label; });
 
 // The harness itself: without it, every test above would pass.

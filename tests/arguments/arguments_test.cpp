@@ -44,6 +44,7 @@ class BadArguments : public testing::TestWithParam<size_t> {
       named = named || names_argument(message.substr(prefix.size()), name);
     }
     EXPECT_TRUE(named) << "'" << message << "' does not name " << testing::PrintToString(d.names);
+    EXPECT_NE(message.find(d.says), std::string::npos) << message;
   }
 
   Memory before_;  // every tensor, outputs poisoned
@@ -52,7 +53,6 @@ class BadArguments : public testing::TestWithParam<size_t> {
 
 TEST_P(BadArguments, AreRefused) {
   for (const Defect& d : defects_of(valid())) {
-    if (!d.in_call) continue;
     SCOPED_TRACE(valid().label + " with " + d.label);
     expect_message(d, d.bad.call());
     ASSERT_TRUE(memory_of(valid()) == before_) << "something was written";
@@ -64,6 +64,7 @@ TEST_P(BadArguments, AreRefused) {
 }
 
 TEST_P(BadArguments, AreRefusedByInfer) {
+  if (valid().operation->infer == nullptr) GTEST_SKIP() << "the operation has no infer function";
   moeblas_spec expected[3]{}, poisoned[3];
   ASSERT_EQ(valid().infer(expected), MOEBLAS_OK) << moeblas_last_error();
   std::memset(static_cast<void*>(poisoned), kPoison, sizeof poisoned);
@@ -85,6 +86,11 @@ TEST_P(BadArguments, AreRefusedByInfer) {
 
 // What infer says is what the outputs of the valid call have.
 TEST_P(BadArguments, InferNamesTheOutputs) {
+  if (valid().operation->infer == nullptr) GTEST_SKIP() << "the operation has no infer function";
+  if (valid().label.find("quantize_") == 0 &&
+      valid().label.find("_swizzled") != std::string::npos) {
+    GTEST_SKIP() << "moeblas_infer_quantize is about scales in rows";
+  }
   moeblas_spec specs[3]{};
   ASSERT_EQ(valid().infer(specs), MOEBLAS_OK) << moeblas_last_error();
   const std::vector<const Tensor*> outputs = valid().outputs();
@@ -101,8 +107,7 @@ TEST_P(BadArguments, InferNamesTheOutputs) {
 // A query checks the same, except for memory, which it never looks at.
 TEST_P(BadArguments, AreRefusedByAQuery) {
   for (const Defect& d : defects_of(valid())) {
-    // What infer refuses is about shapes, dtypes and formats alone.
-    if (!d.in_call || !d.in_infer) continue;
+    if (!d.in_query) continue;
     SCOPED_TRACE(valid().label + " (query) with " + d.label);
     Case bad = d.bad;
     moeblas_query query{sizeof query, "before", 3, nullptr, 0};
@@ -121,8 +126,10 @@ INSTANTIATE_TEST_SUITE_P(Operations, BadArguments, testing::Range<size_t>(0, cas
 TEST(BadInferArguments, DTypes) {
   for (const Case& valid : cases()) {
     const std::string op = valid.operation->name;
-    if (op != "quantize" && op != "dequantize" && op != "from_fp8") continue;
-    const bool block = op == "quantize" && valid.mode != MOEBLAS_AFFINE;
+    const bool takes_dtype = op == "quantize" || op == "dequantize" || op == "from_fp8" ||
+                             op == "qqmm" || op == "gather_qqmm" || op == "grouped_qqmm";
+    if (!takes_dtype) continue;
+    const bool block = op == "quantize" && valid.quantized.front().fields.mode != MOEBLAS_AFFINE;
     const std::string name = op == "quantize" ? "scale_dtype" : "dtype";
     for (int i = 0; i <= static_cast<int>(DType::other) + 1; ++i) {
       const auto dtype = static_cast<DType>(std::min(i, static_cast<int>(DType::other)));
@@ -147,16 +154,14 @@ TEST(OtherDevices, AreUnsupported) {
   }
 }
 
-TEST(BadArgumentsCount, MoreThanAThousandDistinctCalls) {
+TEST(BadArgumentsCount, MoreThanTenThousandDistinctCalls) {
   std::set<std::string> calls, infers;
   std::set<std::string> operations;
   for (const Case& valid : cases()) {
     operations.insert(valid.operation->name);
     for (const Defect& d : defects_of(valid)) {
-      if (d.in_call) {
-        EXPECT_TRUE(calls.insert(valid.label + " / " + d.label).second)
-            << valid.label << " / " << d.label << " twice";
-      }
+      EXPECT_TRUE(calls.insert(valid.label + " / " + d.label).second)
+          << valid.label << " / " << d.label << " twice";
       if (d.in_infer) infers.insert(valid.label + " / " + d.label);
     }
   }
@@ -164,9 +169,10 @@ TEST(BadArgumentsCount, MoreThanAThousandDistinctCalls) {
   RecordProperty("infers", static_cast<int>(infers.size()));
   std::printf("%zu bad calls and %zu bad infer calls of %zu operations\n", calls.size(),
               infers.size(), operations.size());
-  EXPECT_GE(calls.size(), 1000u);
-  EXPECT_GE(infers.size(), 1000u);
-  EXPECT_GE(operations.size(), 14u);
+  EXPECT_GE(calls.size(), 10000u);
+  EXPECT_GE(infers.size(), 10000u);
+  const std::vector<std::string> all = operation_names();
+  EXPECT_EQ(operations, std::set<std::string>(all.begin(), all.end()));
 }
 
 }  // namespace

@@ -1,217 +1,44 @@
-// The operations and a valid call of each.
-#include <algorithm>
-#include <cstring>
-
-#include "arguments/operations.h"
-#include "support/array.h"
+// A valid call of every operation, or several: conversions, dense and quantized products.
+#include "arguments/builder.h"
 
 namespace moeblas::test {
 namespace {
-
-using A = const CArguments&;
-using C = const Case&;
-using S = moeblas_spec*;
-
-const moeblas_router* router_of(const Case& c) { return c.router ? &*c.router : nullptr; }
-const moeblas_dtype* dtype_of(const Case& c) { return c.dtype ? &*c.dtype : nullptr; }
-
-// clang-format off
-const Operation kOperations[] = {
-  {"quantize",
-   [](C c, A a) { return moeblas_quantize(a["w"], a.quantized(), &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_quantize(a["w"], c.mode, c.bits, c.group_size, dtype_of(c), s); }, 3},
-  {"dequantize",
-   [](C c, A a) { return moeblas_dequantize(a.quantized(), a["out"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_dequantize(a.quantized(), dtype_of(c), s); }, 1},
-  {"to_fp8",
-   [](C c, A a) { return moeblas_to_fp8(a["x"], a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_to_fp8(a["x"], s); }, 1},
-  {"from_fp8",
-   [](C c, A a) { return moeblas_from_fp8(a["x"], a["out"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_from_fp8(a["x"], *c.dtype, s); }, 1},
-  {"quantized_matmul",
-   [](C c, A a) { return moeblas_quantized_matmul(a["x"], a.quantized(), c.transpose, a["out"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_quantized_matmul(a["x"], a.quantized(), c.transpose, s); }, 1},
-  {"gather_mm",
-   [](C c, A a) { return moeblas_gather_mm(a["a"], a["b"], a["lhs_indices"], a["rhs_indices"], c.sorted, a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_gather_mm(a["a"], a["b"], a["lhs_indices"], a["rhs_indices"], s); }, 1},
-  {"gather_qmm",
-   [](C c, A a) { return moeblas_gather_qmm(a["x"], a.quantized(), a["lhs_indices"], a["rhs_indices"], c.transpose, c.sorted, a["out"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_gather_qmm(a["x"], a.quantized(), a["lhs_indices"], a["rhs_indices"], c.transpose, s); }, 1},
-  {"gather_qmv",
-   [](C c, A a) { return moeblas_gather_qmv(a["x"], a.quantized(), a["expert_indices"], a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_gather_qmv(a["x"], a.quantized(), a["expert_indices"], s); }, 1},
-  {"segmented_mm",
-   [](C c, A a) { return moeblas_segmented_mm(a["a"], a["b"], a["segments"], a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_segmented_mm(a["a"], a["b"], a["segments"], s); }, 1},
-  {"grouped_mm",
-   [](C c, A a) { return moeblas_grouped_mm(a["x"], a["w"], a["offsets"], a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_grouped_mm(a["x"], a["w"], a["offsets"], s); }, 1},
-  {"grouped_qmm",
-   [](C c, A a) { return moeblas_grouped_qmm(a["x"], a.quantized(), a["offsets"], c.transpose, a["out"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_grouped_qmm(a["x"], a.quantized(), a["offsets"], c.transpose, s); }, 1},
-  {"moe_route",
-   [](C c, A a) { return moeblas_moe_route(a["logits"], a["bias"], router_of(c), a["ids"], a["weights"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_moe_route(a["logits"], a["bias"], router_of(c), s); }, 2},
-  {"moe_permute",
-   [](C c, A a) { return moeblas_moe_permute(a["x"], a["ids"], a["expert_map"], c.experts, a["rows"], a["offsets"], a["inverse"], &c.options); },
-   [](C c, A a, S s) { return moeblas_infer_moe_permute(a["x"], a["ids"], a["expert_map"], c.experts, s); }, 3},
-  {"moe_unpermute",
-   [](C c, A a) { return moeblas_moe_unpermute(a["y"], a["inverse"], a["weights"], a["out"], &c.options); },
-   [](C, A a, S s) { return moeblas_infer_moe_unpermute(a["y"], a["inverse"], a["weights"], s); }, 1},
-};
-// clang-format on
-
-const std::vector<DType> kFloats = {DType::f32, DType::f16, DType::bf16};
-const std::vector<DType> kIntegers = {DType::i8, DType::i16, DType::i32, DType::i64,
-                                      DType::u8, DType::u16, DType::u32, DType::u64};
-
-// "b" by_inputs, "o" by_output, "f" free: the dimensions, then fewer, more and no dimensions.
-void bind(Tensor& t, const char* dims, const char* ndims) {
-  const auto bound = [](char c) {
-    return c == 'b' ? Bound::by_inputs : c == 'o' ? Bound::by_output : Bound::free;
-  };
-  for (const char* c = dims; *c; ++c) t.dims.push_back(bound(*c));
-  t.fewer_dims = bound(ndims[0]);
-  t.more_dims = bound(ndims[1]);
-  t.no_dims = bound(ndims[2]);
-}
-
-// Memory with room on both sides, so that a bad call that were accepted would not crash at once.
-void allocate(Tensor& t) {
-  constexpr size_t kRoom = 4096;
-  const size_t bytes = static_cast<size_t>(t.numel()) * size_of(t.dtype);
-  t.memory = std::make_shared<std::vector<uint8_t>>(bytes + 2 * kRoom, kPoison);
-  t.data = t.memory->data() + kRoom;
-  t.data += (64 - reinterpret_cast<uintptr_t>(t.data) % 64) % 64;
-}
-
-class Builder {
- public:
-  Builder(const char* operation, const std::string& label) {
-    case_.operation =
-        std::find_if(std::begin(kOperations), std::end(kOperations),
-                     [&](const Operation& o) { return std::strcmp(o.name, operation) == 0; });
-    case_.label = std::string(operation) + (label.empty() ? "" : "_" + label);
-  }
-
-  Tensor& add(const char* name, DType dtype, std::vector<int64_t> shape, const char* dims,
-              const char* ndims, std::vector<std::string> partners = {}) {
-    Tensor t;
-    t.name = name;
-    t.dtype = dtype;
-    t.shape = std::move(shape);
-    t.partners = std::move(partners);
-    bind(t, dims, ndims);
-    allocate(t);
-    case_.tensors.push_back(std::move(t));
-    return case_.tensors.back();
-  }
-  // A float operand of small whole numbers.
-  Tensor& values(const char* name, DType dtype, std::vector<int64_t> shape, const char* dims,
-                 const char* ndims, std::vector<std::string> partners) {
-    Tensor& t = add(name, dtype, std::move(shape), dims, ndims, std::move(partners));
-    for (int64_t i = 0; i < t.numel(); ++i) {
-      cpu::store_float(t.data, dtype, i, static_cast<float>(i * 5 % 11) - 5);
-    }
-    return t;
-  }
-  Tensor& integers(const char* name, DType dtype, std::vector<int64_t> shape, const char* dims,
-                   const char* ndims, std::vector<std::string> partners, int64_t limit,
-                   int64_t step) {
-    Tensor& t = add(name, dtype, std::move(shape), dims, ndims, std::move(partners));
-    for (int64_t i = 0; i < t.numel(); ++i) {
-      const int64_t v = i * step % (limit + 1);
-      std::memcpy(t.data + i * static_cast<int64_t>(size_of(dtype)), &v, size_of(dtype));
-    }
-    t.dtypes = kIntegers;
-    case_.ids.push_back(name);
-    return t;
-  }
-  Tensor& out(const char* name, DType dtype, std::vector<int64_t> shape) {
-    const std::string dims(shape.size(), 'b');
-    Tensor& t = add(name, dtype, std::move(shape), dims.c_str(), "bbb");
-    t.output = t.packed = true;
-    return t;
-  }
-  // The tensors of a quantized matrix or stack, as inputs or (of quantize) as outputs.
-  void quantized(const char* codes_name, std::vector<int64_t> lead, int64_t columns, int32_t mode,
-                 bool output, DType scale_dtype = DType::f32, bool as_bytes = false) {
-    case_.quantized = true;
-    case_.codes_name = codes_name;
-    case_.mode = mode;
-    case_.bits = mode == MOEBLAS_MXFP8 ? 8 : 4;
-    case_.group_size = mode == MOEBLAS_NVFP4 ? 16 : 32;
-    const bool affine = mode == MOEBLAS_AFFINE;
-    std::vector<int64_t> codes = lead, scales = lead;
-    codes.push_back(columns * case_.bits / (as_bytes ? 8 : 32));
-    scales.push_back(columns / case_.group_size);
-    const std::string dims(codes.size(), 'b');
-    Tensor& c =
-        add(codes_name, as_bytes ? DType::u8 : DType::u32, codes, dims.c_str(), "bbb", {"scales"});
-    c.packed = true;
-    c.output = output;
-    for (size_t i = 0; i < c.memory->size(); ++i) (*c.memory)[i] = static_cast<uint8_t>(i * 37);
-    Tensor& s =
-        add("scales", affine ? scale_dtype : DType::u8, scales, dims.c_str(), "bbb", {"biases"});
-    s.packed = true;
-    s.output = output;
-    fill_scales(s, mode);
-    if (affine) {
-      Tensor& b = add("biases", scale_dtype, scales, dims.c_str(), "bbb", {"scales"});
-      b.packed = true;
-      b.output = output;
-      fill_scales(b, mode);
-    }
-  }
-  // nvfp4's multiplier for each of `matrices`; a single number would be valid too.
-  Tensor& tensor_scale(int64_t matrices) {
-    Tensor& t = add("tensor_scale", DType::f32, {matrices}, "b", "fbf");
-    for (int64_t i = 0; i < matrices; ++i) {
-      cpu::store_float(t.data, DType::f32, i, static_cast<float>(i + 1) * 0.5f);
-    }
-    t.optional = true;
-    return t;
-  }
-  Case& operator*() { return case_; }
-  Case* operator->() { return &case_; }
-
- private:
-  static void fill_scales(Tensor& t, int32_t mode) {
-    for (int64_t i = 0; i < t.numel(); ++i) {
-      if (mode == MOEBLAS_AFFINE) {
-        cpu::store_float(t.data, t.dtype, i, static_cast<float>(i % 3 + 1) * 0.25f);
-      } else {
-        t.data[i] = static_cast<uint8_t>((mode == MOEBLAS_NVFP4 ? 0x30 : 126) + i % 3);
-      }
-    }
-  }
-  Case case_;
-};
-
-struct ModeCase {
-  const char* name;
-  int32_t mode;
-};
-const ModeCase kModeCases[] = {{"affine", MOEBLAS_AFFINE},
-                               {"mxfp4", MOEBLAS_MXFP4},
-                               {"mxfp8", MOEBLAS_MXFP8},
-                               {"nvfp4", MOEBLAS_NVFP4}};
 
 void conversions(const Sizes& z, std::vector<Case>& cases) {
   for (const auto& [name, mode] : kModeCases) {
     Builder b("quantize", name);
     b.values("w", DType::f32, {3, z.n, z.k}, "oob", "oob", {"w_q"}).dtypes = kFloats;
-    b.quantized("w_q", {3, z.n}, z.k, mode, true);
-    if (mode == MOEBLAS_NVFP4) b.tensor_scale(3).in_infer = false;
+    b.quantized(kPacked, {3, z.n}, z.k, {.mode = mode, .output = true}).in_infer = false;
+    if (mode == MOEBLAS_NVFP4) b.tensor_scale(kPacked, 3).in_infer = false;
     cases.push_back(*b);
 
     Builder d("dequantize", name);
-    d.quantized("w_q", {3, z.n}, z.k, mode, false, DType::f16);
-    if (mode == MOEBLAS_NVFP4) d.tensor_scale(3).in_infer = false;
+    d.quantized(kPacked, {3, z.n}, z.k, {.mode = mode, .dtype = DType::f16});
+    if (mode == MOEBLAS_NVFP4) d.tensor_scale(kPacked, 3);
     d.out("out", DType::f32, {3, z.n, z.k}).dtypes = kFloats;
     d->dtype = to_dlpack(DType::f32);
     cases.push_back(*d);
+    // The swizzled layout, which only the block formats have; wide enough for them to differ in it.
+    if (mode == MOEBLAS_AFFINE) continue;
+    Builder s("quantize", std::string(name) + "_swizzled");
+    s.values("w", DType::bf16, {z.n, 2 * z.k}, "ob", "oob", {"w_q", "scale_layout"}).dtypes =
+        kFloats;
+    const Storage swizzled{.mode = mode, .as_bytes = true, .swizzled = true, .output = true};
+    s.quantized(kPacked, {z.n}, 2 * z.k, swizzled).in_infer = false;
+    cases.push_back(*s);
+  }
+  for (const auto& [name, mode] : kModeCases) {
+    const bool block = mode != MOEBLAS_AFFINE;
+    Builder b("quantize_dual", name);
+    b.values("w", DType::f16, {2, 64, z.k}, "bbb", "bbb",
+             {"rows.w_q", "rows.scales", "columns.w_q", "columns.scales"})
+        .dtypes = kFloats;
+    const Storage storage{.mode = mode, .swizzled = block, .output = true};
+    b.quantized(kRows, {2, 64}, z.k, storage).partners = {"columns"};
+    b.quantized(kColumns, {2, z.k}, 64, storage).takes_tensor_scale = false;
+    b->quantized.back().partners = {"columns"};
+    if (mode == MOEBLAS_NVFP4) b.tensor_scale(kRows, 2);
+    cases.push_back(*b);
   }
   Builder to("to_fp8", "");
   to.values("x", DType::f32, {3, z.k}, "oo", "ooo", {"out"}).dtypes = kFloats;
@@ -231,30 +58,26 @@ void dense_products(const Sizes& z, std::vector<Case>& cases) {
     Builder g("gather_mm", name(dtype));
     g.values("a", dtype, {6, z.m, z.k}, "fob", "ffb", {"b", "out"});
     g.values("b", dtype, {z.experts, z.k, z.n}, "fbo", "ffb", {"a", "out"});
-    g.integers("lhs_indices", DType::i32, {3, 4}, "bb", "fof", {"rhs_indices", "out"}, 5, 1);
-    g.integers("rhs_indices", DType::u8, {3, 4}, "bb", "fof", {"lhs_indices", "out"}, z.experts - 1,
-               3);
-    for (const char* index : {"lhs_indices", "rhs_indices"}) g->find(index)->optional = true;
+    g.ids("lhs_indices", DType::i32, {3, 4}, "bb", "fof", {"rhs_indices", "out"}, 5, 1);
+    g.ids("rhs_indices", DType::u8, {3, 4}, "bb", "fof", {"lhs_indices", "out"}, z.experts - 1, 3);
+    for (const char* index : {"lhs_indices", "rhs_indices"}) g[index].optional = true;
     g.out("out", dtype, {3, 4, z.m, z.n});
-    g->check_ids_applies = true;
     cases.push_back(*g);
   }
   // Without rhs, b's own batch takes its place.
   Builder one("gather_mm", "lhs_only");
   one.values("a", DType::f32, {6, z.m, z.k}, "fob", "ffb", {"b", "out"});
   one.values("b", DType::f32, {3, z.k, z.n}, "bbo", "fob", {"a", "lhs_indices", "out"});
-  one.integers("lhs_indices", DType::i64, {3}, "b", "fof", {"b", "out"}, 5, 2);
-  one->find("lhs_indices")->optional = true;
+  one.ids("lhs_indices", DType::i64, {3}, "b", "fof", {"b", "out"}, 5, 2);
+  one["lhs_indices"].optional = true;
   one.out("out", DType::f32, {3, z.m, z.n});
-  one->check_ids_applies = true;
   cases.push_back(*one);
 
   Builder s("segmented_mm", "");
   s.values("a", DType::f32, {z.m, z.k}, "ob", "bbb", {"b", "out"});
   s.values("b", DType::f32, {z.k, z.n}, "bo", "bbb", {"a", "out"});
-  s.integers("segments", DType::i64, {3, 2}, "ob", "oob", {"out"}, z.k, 17);
+  s.ids("segments", DType::i64, {3, 2}, "ob", "oob", {"out"}, z.k, 17);
   s.out("out", DType::f32, {3, z.m, z.n});
-  s->check_ids_applies = true;
   cases.push_back(*s);
 
   Builder m("grouped_mm", "");
@@ -283,36 +106,36 @@ void quantized_products(const Sizes& z, std::vector<Case>& cases) {
 
       Builder q("quantized_matmul", label);
       q.values("x", DType::f32, {z.m, k}, "ob", "oob", {"out", "w"});
-      q.quantized("w", {rows}, wide, mode, false);
-      if (has_scale) q.tensor_scale(1);
+      q.quantized(kWeights, {rows}, wide, {.mode = mode});
+      if (has_scale) q.tensor_scale(kWeights, 1);
       q.out("out", DType::f32, {z.m, n});
       finish(q);
 
       Builder batched("quantized_matmul", label + "_batched");
       batched.values("x", DType::f16, {3, z.m, k}, "bob", "bob", {"out", "w"});
-      batched.quantized("w", {3, rows}, wide, mode, false, DType::bf16, true);
-      if (has_scale) batched.tensor_scale(3);
+      batched.quantized(kWeights, {3, rows}, wide,
+                        {.mode = mode, .dtype = DType::bf16, .as_bytes = true});
+      if (has_scale) batched.tensor_scale(kWeights, 3);
       batched.out("out", DType::f16, {3, z.m, n});
       finish(batched);
 
       Builder g("gather_qmm", label);
       g.values("x", DType::bf16, {6, z.m, k}, "fob", "fob", {"out", "w"});
-      g->find("x")->more_dims = Bound::free;
-      g.quantized("w", {z.experts, rows}, wide, mode, false);
-      if (has_scale) g.tensor_scale(z.experts);
-      g.integers("lhs_indices", DType::u16, {3, 4}, "bb", "fof", {"rhs_indices", "out"}, 5, 1);
-      g.integers("rhs_indices", DType::i64, {3, 4}, "bb", "fof", {"lhs_indices", "out"},
-                 z.experts - 1, 3);
-      for (const char* index : {"lhs_indices", "rhs_indices"}) g->find(index)->optional = true;
+      g["x"].more_dims = Bound::free;
+      g.quantized(kWeights, {z.experts, rows}, wide, {.mode = mode});
+      if (has_scale) g.tensor_scale(kWeights, z.experts);
+      g.ids("lhs_indices", DType::u16, {3, 4}, "bb", "fof", {"rhs_indices", "out"}, 5, 1);
+      g.ids("rhs_indices", DType::i64, {3, 4}, "bb", "fof", {"lhs_indices", "out"}, z.experts - 1,
+            3);
+      for (const char* index : {"lhs_indices", "rhs_indices"}) g[index].optional = true;
       g.out("out", DType::bf16, {3, 4, z.m, n});
-      g->check_ids_applies = true;
       finish(g);
 
       Builder o("grouped_qmm", label);
       o.values("x", DType::f32, {6, k}, "ob", "bbb", {"out", "w"});
-      o.quantized("w", {3, rows}, wide, mode, false, DType::f16);
-      o->find("w")->partners.push_back("offsets");
-      if (has_scale) o.tensor_scale(3);
+      o.quantized(kWeights, {3, rows}, wide, {.mode = mode, .dtype = DType::f16});
+      o["w"].partners.push_back("offsets");
+      if (has_scale) o.tensor_scale(kWeights, 3);
       o.integers("offsets", DType::i64, {3}, "b", "bbb", {}, 6, 2).dtypes = {DType::i32};
       o.out("out", DType::f32, {6, n});
       finish(o);
@@ -320,45 +143,13 @@ void quantized_products(const Sizes& z, std::vector<Case>& cases) {
       if (!transpose) continue;
       Builder v("gather_qmv", label);
       v.values("x", DType::f32, {4, k}, "bb", "bbb", {"out", "w", "expert_indices"});
-      v.quantized("w", {z.experts, rows}, wide, mode, false, DType::bf16);
-      if (has_scale) v.tensor_scale(z.experts);
-      v.integers("expert_indices", DType::i32, {4}, "b", "bbb", {}, z.experts - 1, 1);
+      v.quantized(kWeights, {z.experts, rows}, wide, {.mode = mode, .dtype = DType::bf16});
+      if (has_scale) v.tensor_scale(kWeights, z.experts);
+      v.ids("expert_indices", DType::i32, {4}, "b", "bbb", {}, z.experts - 1, 1);
       v.out("out", DType::f32, {4, n});
-      v->check_ids_applies = true;
       finish(v);
     }
   }
-}
-
-void routing(const Sizes& z, std::vector<Case>& cases) {
-  Builder r("moe_route", "");
-  r.values("logits", DType::bf16, {z.m, 8}, "ob", "bbb", {"ids", "bias"}).dtypes = kFloats;
-  r.values("bias", DType::f32, {8}, "b", "bbb", {}).optional = true;
-  r.out("ids", DType::i32, {z.m, 2});
-  r.out("weights", DType::f32, {z.m, 2});
-  r->router = moeblas_router MOEBLAS_ROUTER_INIT;
-  r->router->top_k = 2;
-  r->router->n_group = 4;
-  r->router->topk_group = 2;
-  cases.push_back(*r);
-
-  Builder p("moe_permute", "");
-  p.values("x", DType::bf16, {z.m, z.k}, "bo", "bbb", {"ids", "rows"});
-  p.integers("ids", DType::i64, {z.m, 2}, "bo", "bbb", {"rows"}, 5, 1);
-  p.integers("expert_map", DType::i8, {6}, "f", "bbb", {}, z.experts - 1, 1).optional = true;
-  p.out("rows", DType::bf16, {z.m * 2, z.k});
-  p.out("offsets", DType::i32, {z.experts});
-  p.out("inverse", DType::i32, {z.m, 2});
-  p->find("x")->infer_dtypes = kFloats;
-  p->experts = z.experts;
-  cases.push_back(*p);
-
-  Builder u("moe_unpermute", "");
-  u.values("y", DType::f16, {z.m * 2, z.k}, "fo", "bbb", {"out"}).infer_dtypes = kFloats;
-  u.integers("inverse", DType::i32, {z.m, 2}, "bb", "bbb", {"weights", "out"}, z.m * 2 - 1, 3);
-  u.values("weights", DType::f32, {z.m, 2}, "bb", "bbb", {}).optional = true;
-  u.out("out", DType::f16, {z.m, z.k});
-  cases.push_back(*u);
 }
 
 }  // namespace
@@ -368,7 +159,8 @@ std::vector<Case> valid_cases(const Sizes& sizes) {
   conversions(sizes, cases);
   dense_products(sizes, cases);
   quantized_products(sizes, cases);
-  routing(sizes, cases);
+  block_products(sizes, cases);
+  expert_layers(sizes, cases);
   for (const Case& c : cases) poison_outputs(c);
   return cases;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <limits>
 
 namespace moeblas::test {
@@ -12,38 +11,27 @@ constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
 std::string number(int64_t i) { return std::to_string(i); }
 
-class Generator {
+// One tensor, made wrong in every way.
+class TensorDefects {
  public:
-  explicit Generator(const Case& valid) : valid_(valid) {}
-
-  std::vector<Defect> generate() {
-    for (size_t i = 0; i < valid_.tensors.size(); ++i) {
-      at_ = i;
-      presence();
-      dtypes();
-      dimensions();
-      sizes();
-      strides();
-      memory();
-      if (tensor().output) overlaps();
-    }
-    if (valid_.quantized) quantized();
-    if (valid_.router) router();
-    if (valid_.find("expert_map") != nullptr) experts();
-    options();
-    if (valid_.check_ids_applies) ids();
-    return std::move(defects_);
+  TensorDefects(DefectList& list, size_t at) : list_(list), at_(at) {
+    presence();
+    dtypes();
+    dimensions();
+    sizes();
+    strides();
+    memory();
+    if (tensor().output) overlaps();
   }
 
  private:
-  const Tensor& tensor() const { return valid_.tensors[at_]; }
+  const Tensor& tensor() const { return list_.valid.tensors[at_]; }
 
-  // A copy of the call in which `change` has made the current tensor wrong.
+  // A copy of the call in which `change` has made the tensor wrong.
   template <class Change>
   Defect& tensor_defect(const std::string& what, Change&& change, bool partners = false) {
     const Tensor& t = tensor();
-    Defect& d = add(t.name + ": " + what);
-    d.names = {t.name};
+    Defect& d = list_.add(t.name + ": " + what, {t.name});
     if (partners) d.names.insert(d.names.end(), t.partners.begin(), t.partners.end());
     d.in_infer = t.in_infer && !t.output;
     change(d.bad.tensors[at_]);
@@ -56,19 +44,11 @@ class Generator {
     Defect& d = tensor_defect(what, change, true);
     if (bound == Bound::by_output) d.in_infer = false;
   }
-  Defect& add(const std::string& label) {
-    Defect d;
-    d.label = label;
-    d.bad = valid_;
-    defects_.push_back(std::move(d));
-    return defects_.back();
-  }
 
   void presence() {
     if (tensor().optional) return;
     const std::string name = tensor().name;
-    Defect& d = add(name + ": missing");
-    d.names = {name};
+    Defect& d = list_.add(name + ": missing", {name});
     d.in_infer = tensor().in_infer && !tensor().output;
     std::erase_if(d.bad.tensors, [&](const Tensor& t) { return t.name == name; });
   }
@@ -98,7 +78,11 @@ class Generator {
   // A dtype that could be right, so that another argument may be blamed: floats for floats, and
   // bytes for words of packed codes.
   bool is_related(DType dtype) const {
-    return is_float(dtype) == is_float(tensor().dtype) || tensor().name == valid_.codes_name;
+    if (is_float(dtype) == is_float(tensor().dtype)) return true;
+    for (const QuantizedArgument& q : list_.valid.quantized) {
+      if (tensor().name == q.names->codes) return true;
+    }
+    return false;
   }
 
   void dimensions() {
@@ -127,8 +111,8 @@ class Generator {
       }
       tensor_defect(of + " negative", [&](Tensor& t) { t.shape[i] = -1; });
       tensor_defect(of + " INT64_MIN", [&](Tensor& t) { t.shape[i] = -kHuge - 1; });
-      tensor_defect(of + " INT64_MAX", [&](Tensor& t) { t.shape[i] = kHuge; });
-      tensor_defect(of + " 2^61", [&](Tensor& t) { t.shape[i] = int64_t{1} << 61; });
+      beyond(of + " INT64_MAX", [&](Tensor& t) { t.shape[i] = kHuge; });
+      beyond(of + " 2^61", [&](Tensor& t) { t.shape[i] = int64_t{1} << 61; });
       // Within the address space by itself; its size in bits is not.
       if (tensor().dims[i] == Bound::by_inputs) {
         bound_defect(Bound::by_inputs, of + " 2^58 + 1", [&](Tensor& t) {
@@ -138,12 +122,19 @@ class Generator {
       }
       // An empty tensor does not hide sizes whose product is no number.
       if (tensor().shape.size() > 1) {
-        tensor_defect(of + " 0 beside 2^61", [&](Tensor& t) {
+        beyond(of + " 0 beside 2^61", [&](Tensor& t) {
           t.shape[i] = 0;
           t.shape[(i + 1) % t.shape.size()] = int64_t{1} << 61;
         });
+        beyond(of + " 2^40 beside 2^40", [&](Tensor& t) {
+          t.shape[i] = t.shape[(i + 1) % t.shape.size()] = int64_t{1} << 40;
+        });
       }
     }
+  }
+  template <class Change>
+  void beyond(const std::string& what, Change&& change) {
+    tensor_defect(what, change).says = "beyond the address space";
   }
 
   void strides() {
@@ -156,15 +147,16 @@ class Generator {
     }
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] < 2) continue;
-      const auto with = [&](const std::string& what, int64_t stride) {
-        tensor_defect("stride " + number(static_cast<int64_t>(i)) + " " + what, [&](Tensor& t) {
-          t.strides = plain;
-          t.strides[i] = stride;
-        });
+      const auto with = [&](const std::string& what, int64_t stride) -> Defect& {
+        return tensor_defect("stride " + number(static_cast<int64_t>(i)) + " " + what,
+                             [&](Tensor& t) {
+                               t.strides = plain;
+                               t.strides[i] = stride;
+                             });
       };
-      with("INT64_MAX", kHuge);
-      with("INT64_MIN", -kHuge - 1);
-      with("2^60", int64_t{1} << 60);
+      for (int64_t stride : {kHuge, -kHuge - 1, int64_t{1} << 60, -(int64_t{1} << 60)}) {
+        with(number(stride), stride).says = "beyond the address space";
+      }
       if (tensor().output) {
         with("0", 0);
         if (i > 0) with("of the dimension before", plain[i - 1]);
@@ -178,7 +170,7 @@ class Generator {
   }
 
   void memory() {
-    const auto only_call = [&](Defect& d) { d.in_infer = false; };
+    const auto only_call = [](Defect& d) { d.in_infer = d.in_query = false; };
     only_call(tensor_defect("no data", [](Tensor& t) { t.data = nullptr; }));
     const size_t width = size_of(tensor().dtype);
     for (size_t shift = 1; shift < width; shift *= 2) {
@@ -191,15 +183,16 @@ class Generator {
     // other names both.
     for (moeblas_device device : {moeblas_device{MOEBLAS_CUDA, 0}, moeblas_device{MOEBLAS_CPU, 1},
                                   moeblas_device{MOEBLAS_METAL, 0}, moeblas_device{-5, 0}}) {
-      only_call(tensor_defect("on device " + number(device.type) + ", " + number(device.id),
-                              [&](Tensor& t) { t.device = device; }));
+      tensor_defect("on device " + number(device.type) + ", " + number(device.id), [&](Tensor& t) {
+        t.device = device;
+      }).in_infer = false;
     }
   }
 
   void overlaps() {
-    for (size_t i = 0; i < valid_.tensors.size(); ++i) {
+    for (size_t i = 0; i < list_.valid.tensors.size(); ++i) {
       if (i == at_) continue;
-      const Tensor& other = valid_.tensors[i];
+      const Tensor& other = list_.valid.tensors[i];
       const auto bytes = static_cast<int64_t>(size_of(other.dtype)) * other.numel();
       // From the first byte, and only the last element that a float can start at.
       for (int64_t shift : {bytes > 8 ? (bytes - 1) / 8 * 8 : 4, int64_t{0}}) {
@@ -207,201 +200,39 @@ class Generator {
         Defect& d = tensor_defect("over " + other.name + " + " + number(shift),
                                   [&](Tensor& t) { t.data = other.data + shift; });
         d.names.push_back(other.name);
-        d.in_infer = false;
+        d.in_infer = d.in_query = false;
       }
     }
   }
 
-  void quantized() {
-    const bool infer_has_struct =
-        valid_.operation != nullptr && valid_.operation->infer_outputs == 1;
-    const auto quantized_defect = [&](const std::string& what, auto&& change,
-                                      std::vector<std::string> names) -> Defect& {
-      Defect& d = add(what);
-      d.names = std::move(names);
-      change(d.bad);
-      return d;
-    };
-    const std::string codes = valid_.codes_name;
-    quantized_defect("no quantized", [](Case& c) { c.null_quantized = true; }, {codes}).in_infer =
-        infer_has_struct;
-    for (size_t size : {size_t{0}, size_t{16}, sizeof(moeblas_quantized) - 8}) {
-      quantized_defect("struct_size " + number(static_cast<int64_t>(size)),
-                       [&](Case& c) { c.quantized_size = size; }, {codes})
-          .in_infer = infer_has_struct;
-    }
-    for (int32_t mode : {-1, 4, 99, INT32_MAX, INT32_MIN}) {
-      quantized_defect("mode " + number(mode), [&](Case& c) { c.mode = mode; }, {"mode"});
-    }
-    for (int32_t layout : {-1, 2, 99, INT32_MIN}) {
-      quantized_defect("scale_layout " + number(layout), [&](Case& c) { c.scale_layout = layout; },
-                       {"scale_layout"})
-          .in_infer = infer_has_struct;
-    }
-    const bool affine = valid_.mode == MOEBLAS_AFFINE;
-    for (int32_t bits : {-8, -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 32, INT32_MAX}) {
-      for (int32_t group : {-1, 1, 8, 16, 24, 32, 48, 64, 128, 256, INT32_MAX}) {
-        const bool legal_bits = affine ? bits >= 2 && bits <= 8 && bits != 7 : bits == valid_.bits;
-        const bool legal_group = affine ? group == 16 || group == 32 || group == 64 || group == 128
-                                        : group == valid_.group_size;
-        if (legal_bits && legal_group) continue;
-        // Every illegal width with one group, every illegal group with one width.
-        if (!legal_bits && group != valid_.group_size) continue;
-        quantized_defect("bits " + number(bits) + ", group " + number(group),
-                         [&](Case& c) {
-                           c.bits = bits;
-                           c.group_size = group;
-                         },
-                         {legal_bits ? "group_size" : "bits"});
-      }
-    }
-    // Legal, but not the format that the tensors have.
-    if (affine) {
-      for (int32_t bits : {2, 8}) {
-        quantized_defect("bits " + number(bits) + " for 4", [&](Case& c) { c.bits = bits; },
-                         {codes, "scales"})
-            .in_infer = infer_has_struct;
-      }
-      for (int32_t group : {16, 64}) {
-        quantized_defect("group " + number(group) + " for 32",
-                         [&](Case& c) { c.group_size = group; }, {codes, "scales"})
-            .in_infer = infer_has_struct;
-      }
-    }
-    extra_tensors(infer_has_struct);
-  }
-
-  // Tensors that the mode has no place for, and the multiplier given twice.
-  void extra_tensors(bool infer_has_struct) {
-    const auto extra = [&](const char* name, const char* like) {
-      Defect& d = add(std::string(name) + ": given");
-      Tensor t = *valid_.find(like);
-      t.name = name;
-      d.bad.tensors.push_back(t);
-      d.names = {name};
-      d.in_infer = infer_has_struct;
-      return &d;
-    };
-    const bool infer_checks_multiplier =
-        infer_has_struct && std::strcmp(valid_.operation->name, "dequantize") != 0;
-    if (valid_.mode != MOEBLAS_AFFINE) extra("biases", "scales");
-    if (valid_.mode != MOEBLAS_NVFP4) {
-      extra("tensor_scale", "scales")->in_infer = infer_checks_multiplier;
-      Defect& d = add("host tensor_scale: given");
-      d.bad.host_tensor_scale = 2.0f;
-      d.names = {"tensor_scale"};
-      d.in_infer = infer_checks_multiplier;
-    } else if (valid_.find("tensor_scale") != nullptr) {
-      Defect& d = add("tensor_scale: as a tensor and as a number");
-      d.bad.host_tensor_scale = 2.0f;
-      d.names = {"tensor_scale"};
-      d.in_infer = infer_checks_multiplier;
-    }
-  }
-
-  void router() {
-    const auto router_defect = [&](const std::string& what, const char* name, auto&& change) {
-      Defect& d = add(what);
-      d.names = {name};
-      change(d.bad);
-    };
-    router_defect("no router", "router", [](Case& c) { c.router.reset(); });
-    for (size_t size : {size_t{0}, sizeof(moeblas_router) - 8}) {
-      router_defect("router.struct_size " + number(static_cast<int64_t>(size)), "router",
-                    [&](Case& c) { c.router->struct_size = size; });
-    }
-    const auto field = [&](const char* name, int32_t moeblas_router::* member,
-                           std::initializer_list<int32_t> values) {
-      for (int32_t value : values) {
-        router_defect(std::string(name) + " " + number(value), name,
-                      [&](Case& c) { (*c.router).*member = value; });
-      }
-    };
-    // 8 experts in 4 groups, of which 2 are considered.
-    field("top_k", &moeblas_router::top_k, {-1, 5, 9, INT32_MAX, INT32_MIN});
-    field("score", &moeblas_router::score, {-1, 2, INT32_MAX});
-    field("n_group", &moeblas_router::n_group, {0, -1, 3, 16, INT32_MIN});
-    field("topk_group", &moeblas_router::topk_group, {0, -1, 5, INT32_MAX});
-  }
-
-  void experts() {
-    for (int64_t count : {int64_t{-1}, kHuge, -kHuge - 1, int64_t{1} << 31}) {
-      Defect& d = add("experts " + number(count));
-      d.bad.experts = count;
-      d.names = {"experts"};
-    }
-    for (int64_t by : {-1, 1}) {
-      Defect& d = add("experts " + number(valid_.experts + by) + " for the offsets");
-      d.bad.experts += by;
-      d.names = {"offsets"};
-      d.in_infer = false;
-    }
-  }
-
-  void options() {
-    const auto option = [&](const std::string& what, const char* name, auto&& change) {
-      Defect& d = add("options: " + what);
-      d.names = {name};
-      d.in_infer = false;
-      change(d.bad.options);
-    };
-    for (int32_t precision : {-1, 3, 99, INT32_MAX}) {
-      option("precision " + number(precision), "precision",
-             [&](moeblas_options& o) { o.precision = precision; });
-    }
-    for (size_t size : {size_t{0}, size_t{8}, sizeof(moeblas_options) - 8}) {
-      option("struct_size " + number(static_cast<int64_t>(size)), "options",
-             [&](moeblas_options& o) { o.struct_size = size; });
-    }
-    option("unknown kernel", "kernel", [](moeblas_options& o) { o.kernel = "no_such_kernel"; });
-    option("empty kernel name", "kernel", [](moeblas_options& o) { o.kernel = ""; });
-    alignas(64) static char memory[1 << 20];
-    moeblas_query query{sizeof query, nullptr, 0, nullptr, 0};
-    Case asking = valid_;
-    asking.options.query = &query;
-    if (asking.call() == MOEBLAS_OK && query.workspace_bytes > 0) {
-      option("misaligned workspace", "workspace", [](moeblas_options& o) {
-        o.workspace = memory + 8;
-        o.workspace_bytes = sizeof memory - 64;
-      });
-      for (size_t bytes : {size_t{0}, query.workspace_bytes / 2, query.workspace_bytes - 1}) {
-        option("workspace of " + number(static_cast<int64_t>(bytes)), "workspace",
-               [&](moeblas_options& o) {
-                 o.workspace = memory;
-                 o.workspace_bytes = bytes;
-               });
-      }
-    }
-  }
-
-  // Ids out of range, with memory of their own, where the caller asks for a check.
-  void ids() {
-    for (const std::string& name : valid_.ids) {
-      const Tensor& t = *valid_.find(name);
-      const auto width = size_of(t.dtype);
-      for (int64_t id : {int64_t{-1}, int64_t{127}, kHuge}) {
-        for (int64_t position : {int64_t{0}, t.numel() - 1}) {
-          Defect& d = add(name + ": holds " + number(id) + " at " + number(position));
-          Tensor& bad = *d.bad.find(name);
-          bad.memory = std::make_shared<std::vector<uint8_t>>(*t.memory);
-          bad.data = bad.memory->data() + (t.data - t.memory->data());
-          std::memcpy(bad.data + position * static_cast<int64_t>(width), &id, width);
-          d.bad.options.check_ids = 1;
-          d.names = {name, name == "expert_indices" ? "rhs_indices" : name};
-          d.in_infer = false;
-        }
-      }
-    }
-  }
-
-  const Case& valid_;
-  size_t at_ = 0;
-  std::vector<Defect> defects_;
+  DefectList& list_;
+  size_t at_;
 };
 
 }  // namespace
 
-std::vector<Defect> defects_of(const Case& valid) { return Generator(valid).generate(); }
+Defect& DefectList::add(const std::string& label, std::vector<std::string> names) {
+  Defect d;
+  d.label = label;
+  d.bad = valid;
+  d.names = std::move(names);
+  defects.push_back(std::move(d));
+  return defects.back();
+}
+
+void add_tensor_defects(DefectList& list) {
+  for (size_t i = 0; i < list.valid.tensors.size(); ++i) TensorDefects(list, i);
+}
+
+std::vector<Defect> defects_of(const Case& valid) {
+  DefectList list{valid, {}};
+  add_tensor_defects(list);
+  add_struct_defects(list);
+  if (valid.operation->infer == nullptr) {
+    for (Defect& d : list.defects) d.in_infer = false;
+  }
+  return std::move(list.defects);
+}
 
 bool names_argument(const std::string& message, const std::string& name) {
   const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };

@@ -55,42 +55,69 @@ struct Tensor {
   moeblas_tensor c_tensor() const;
 };
 
+// How messages call a quantized argument and its tensors.
+struct QuantizedNames {
+  const char* argument;
+  const char* codes;
+  const char* scales;
+  const char* biases;
+  const char* tensor_scale;
+  const char* prefix;  // of mode, bits, group_size and scale_layout
+};
+
+// A quantized argument; its tensors are among the case's. Plain data, as they are.
+struct QuantizedArgument {
+  const QuantizedNames* names = nullptr;
+  moeblas_quantized fields = MOEBLAS_QUANTIZED_INIT;  // without pointers: those follow from names
+  std::optional<float> host_tensor_scale;
+  bool in_infer = true;               // infer takes the struct
+  std::vector<std::string> partners;  // arguments that share the format, which a message may name
+  bool takes_tensor_scale = true;     // as nvfp4
+  bool both_tensor_scales = false;    // x and w have one, or neither
+  // What only a defect sets.
+  bool missing = false;
+  bool unknown_field = false;
+};
+
+// A struct of a later version, which has fields that this one does not know.
+template <class Struct>
+struct Longer {
+  Struct known;
+  char unknown[16] = {};
+};
+
 struct Case;
 
 struct Operation {
   const char* name;
   moeblas_status (*call)(const Case&, const struct CArguments&);
-  moeblas_status (*infer)(const Case&, const struct CArguments&, moeblas_spec* out);
-  int infer_outputs;
+  moeblas_status (*infer)(const Case&, const struct CArguments&, moeblas_spec* out);  // may be null
 };
+
+const Operation& operation(const std::string& name);
+std::vector<std::string> operation_names();
 
 struct Case {
   std::string label;
   const Operation* operation = nullptr;
   std::vector<Tensor> tensors;
-  // The quantized argument, if the operation has one; its tensors are among `tensors` under the
-  // names codes_name, "scales", "biases" and "tensor_scale".
-  bool quantized = false;
-  std::string codes_name;
-  bool null_quantized = false;
-  size_t quantized_size = sizeof(moeblas_quantized);
-  int32_t mode = MOEBLAS_AFFINE;
-  int32_t bits = 0;
-  int32_t group_size = 0;
-  int32_t scale_layout = MOEBLAS_SCALES_ROWS;
-  std::optional<float> host_tensor_scale;
+  std::vector<QuantizedArgument> quantized;
+  // Structs of some operations, without pointers.
+  std::optional<Longer<moeblas_epilogue>> epilogue;
+  std::optional<Longer<moeblas_router>> router;
+  std::optional<Longer<moeblas_ffn>> layer;
   // Scalars of some operations and of infer.
   int32_t transpose = 1;
   int32_t sorted = 0;
   std::optional<moeblas_dtype> dtype;
   int64_t experts = 0;
-  std::optional<moeblas_router> router;
   moeblas_options options = MOEBLAS_OPTIONS_INIT;
-  bool check_ids_applies = false;  // ids out of range are an error with options.check_ids
-  std::vector<std::string> ids;    // the arguments that hold ids
+  std::vector<std::string> ids;  // the arguments that hold ids
+  std::vector<int64_t> bad_ids;  // that are an error with options.check_ids
 
   Tensor* find(const std::string& name);
   const Tensor* find(const std::string& name) const;
+  const QuantizedArgument* find_quantized(const std::string& argument) const;
   moeblas_status call() const;
   moeblas_status infer(moeblas_spec* out) const;
   std::vector<const Tensor*> outputs() const;
@@ -101,13 +128,24 @@ struct Case {
 // The C structs of a case for the time of one call.
 struct CArguments {
   explicit CArguments(const Case& c);
-  const moeblas_tensor* operator[](const char* name) const;
-  const moeblas_quantized* quantized() const;
+  CArguments(const CArguments&) = delete;
+  CArguments& operator=(const CArguments&) = delete;
 
-  std::map<std::string, moeblas_tensor> tensors;
-  std::optional<moeblas_quantized> q;
+  const moeblas_tensor* operator[](const char* name) const;
+  const moeblas_quantized* q(const char* argument) const;
+  const moeblas_epilogue* epilogue() const { return epilogue_ ? &epilogue_->known : nullptr; }
+  const moeblas_router* router() const { return router_ ? &router_->known : nullptr; }
+  const moeblas_ffn* layer() const { return layer_ ? &layer_->known : nullptr; }
+
+ private:
+  std::map<std::string, moeblas_tensor> tensors_;
+  std::map<std::string, Longer<moeblas_quantized>> quantized_;
+  std::optional<Longer<moeblas_epilogue>> epilogue_;
+  std::optional<Longer<moeblas_router>> router_;
+  std::optional<Longer<moeblas_ffn>> layer_;
 };
 
+// k: a multiple of 64.
 struct Sizes {
   int64_t m = 4, n = 5, k = 64, experts = 4;
 };

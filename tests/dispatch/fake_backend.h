@@ -40,7 +40,7 @@ constexpr Groupings kEvery = Groupings::by_matrix() | Groupings::of(Grouping::se
 // Every column of the table turns some problem away, and the last row takes anything.
 // clang-format off
 inline constexpr Row<MatmulProblem> kRows[] = {
-  {Name{"row_a"}, Arch{90, "a device of 90"}, Formats::affine(), DTypes::floats(), kEvery, Extras::all(), RowRange{},
+  {Name{"row_a"}, Arch{90, "a device of 90", 119}, Formats::affine(), DTypes::floats(), kEvery, Extras::all(), RowRange{},
    nullptr, nullptr, launch<'a'>, Summary{"needs a capable device"}},
   {Name{"row_b"}, Arch{}, Formats::of(Mode::affine, 4) | Formats::dense(), DTypes::floats(), kEvery, Extras{}, RowRange{1, 16},
    reject_odd_k, nullptr, launch<'b'>, Summary{"few rows, nothing but the product"}},

@@ -48,9 +48,28 @@ TEST_F(Run, ForcedByOptions) {
   EXPECT_EQ(launched, std::vector<std::string>{"row_d"});
   p.options.kernel = "row_c";
   EXPECT_EQ(thrown([&] { run(p); }).status, MOEBLAS_UNSUPPORTED);
-  p.options.kernel = "quantize_a";
-  EXPECT_EQ(thrown([&] { run(p); }).status, MOEBLAS_INVALID_ARGUMENT) << "of another table";
   EXPECT_EQ(launched.size(), 1u) << "nothing runs after an error";
+}
+
+// A name that is no row is the caller's fault, whatever the problem; one of another table too.
+TEST_F(Run, ForcedNameThatTheTableDoesNotHold) {
+  for (const char* kernel : {"row_z", "quantize_a", ""}) {
+    for (bool asked : {false, true}) {
+      for (bool empty : {false, true}) {
+        moeblas_query query{sizeof query, "before", 1, nullptr, 0};
+        MatmulProblem p = matmul(kAffine4);
+        p.options.kernel = kernel;
+        if (asked) p.options.query = &query;
+        if (empty) p.m = 0;
+        const auto [status, message] = thrown([&] { run(p); });
+        EXPECT_EQ(status, MOEBLAS_INVALID_ARGUMENT);
+        EXPECT_EQ(message.rfind("[some_op] kernel '" + std::string(kernel) + "'", 0), 0u)
+            << message;
+        EXPECT_STREQ(query.kernel, "before");
+      }
+    }
+  }
+  EXPECT_TRUE(launched.empty());
 }
 
 TEST_F(Run, ForcedByEnvironment) {
@@ -91,6 +110,9 @@ TEST_F(Run, NameThatNoTableHolds) {
     EXPECT_NE(t.message.find("MOEBLAS_KERNEL=row_zz"), std::string::npos) << t.message;
     EXPECT_EQ(t.message.rfind("[some_", 0), 0u) << t.message;
   }
+  MatmulProblem nothing = matmul(kAffine4);
+  nothing.n = 0;
+  EXPECT_EQ(thrown([&] { run(nothing); }).status, MOEBLAS_INVALID_ARGUMENT);
   EXPECT_TRUE(launched.empty());
 }
 
@@ -171,6 +193,11 @@ TEST_F(Run, EmptyProblemLaunchesNothing) {
     run(p);
   }
   EXPECT_TRUE(launched.empty());
+  MatmulProblem forced = matmul(kAffine4);
+  forced.m = 0;
+  forced.options.kernel = "row_c";
+  run(forced);
+  EXPECT_TRUE(launched.empty()) << "a row that would refuse the problem has nothing to refuse";
   MatmulProblem p = matmul(kAffine4, DType::f32, 4, 0);
   run(p);
   EXPECT_EQ(launched.size(), 1u) << "K = 0 writes zeros";
@@ -178,17 +205,17 @@ TEST_F(Run, EmptyProblemLaunchesNothing) {
 
 TEST_F(Run, Devices) {
   MatmulProblem p = matmul(kAffine4);
-  p.device = {MOEBLAS_CUDA, 1};
+  p.device = Device{MOEBLAS_CUDA, 1};
   Thrown t = thrown([&] { run(p); });
   EXPECT_EQ(t.status, MOEBLAS_UNSUPPORTED);
   EXPECT_NE(t.message.find("cuda:1"), std::string::npos) << t.message;
   EXPECT_NE(t.message.find("fake"), std::string::npos)
       << "names what this build has: " << t.message;
-  p.device = {MOEBLAS_CPU, 7};
+  p.device = Device{MOEBLAS_CPU, 7};
   t = thrown([&] { run(p); });
   EXPECT_EQ(t.status, MOEBLAS_UNSUPPORTED);
   EXPECT_NE(t.message.find("it is on fire"), std::string::npos) << t.message;
-  p.device = {77, 3};
+  p.device = Device{77, 3};
   EXPECT_EQ(thrown([&] { run(p); }).status, MOEBLAS_UNSUPPORTED);
   EXPECT_TRUE(launched.empty());
 }

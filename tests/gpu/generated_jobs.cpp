@@ -54,8 +54,8 @@ Judgement judge_product(const Held& held, const std::string& kernel, std::span<c
 
 }  // namespace
 
-Job job_of(const Case& c) {
-  auto held = std::make_shared<Held>(Held{c, test::build(c, test::Side::right, test::kPoison)});
+Job job_of(const Case& c, test::Side side) {
+  auto held = std::make_shared<Held>(Held{c, test::build(c, side, test::kPoison)});
   if (!test::is_product(c.op)) test::fill_conversion(c, held->o);
   Job job;
   job.op = test::name(c.op);
@@ -124,6 +124,13 @@ Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bo
   return c;
 }
 
+void as_expert_layer(Case& c, int64_t tokens, int64_t top_k) {
+  const int64_t n = c.out.shape.back(), k = c.x.shape.back();
+  c.x = test::plain(c.x.dtype, {tokens, 1, 1, k});
+  c.rhs = test::plain(DType::i32, {tokens, top_k});
+  c.out = test::plain(c.x.dtype, {tokens, top_k, 1, n});
+}
+
 Case many_pairs_case(uint64_t seed) {
   constexpr Op kOps[] = {Op::gather_qmv, Op::grouped_qmm};
   test::Random random(seed);
@@ -133,6 +140,58 @@ Case many_pairs_case(uint64_t seed) {
                         random.pick({5, 255, 256, 300}));
   c.seed = seed;
   return c;
+}
+
+Case many_tiles_case(uint64_t seed) {
+  // The reference does them all in float64.
+  constexpr int64_t kMostProducts = 16'000'000;
+  constexpr Op kOps[] = {Op::gather_qmm, Op::gather_qmv, Op::quantized_matmul, Op::grouped_qmm};
+  constexpr int kAffine = 3;  // of the formats
+  const QuantSpec kFormats[] = {
+      {Mode::affine, 4, 64}, {Mode::affine, 4, 32}, {Mode::affine, 4, 128}, {Mode::mxfp4},
+      {Mode::mxfp8},         {Mode::nvfp4},         {Mode::affine, 8, 64}};
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 7);
+  const Op op = kOps[seed % std::size(kOps)];
+  const uint64_t turn = seed / std::size(kOps);
+  const QuantSpec format = turn % 3 == 0   ? kFormats[turn / 3 % kAffine]
+                           : turn % 3 == 1 ? kFormats[kAffine]
+                                           : random.pick({kFormats[4], kFormats[5], kFormats[6]});
+  const DType dtype = random.one_in(5) ? DType::f16 : DType::bf16;
+  const int64_t unit = test::packed_unit(format.resolved());
+  const bool one_matrix = op == Op::quantized_matmul;
+  const int64_t experts = one_matrix ? 1 : random.pick<int64_t>({1, 2, 3, 5, 9});
+  int64_t rows = random.pick({31, 33, 64, 65, 100, 129, 200, 256, 257, 300, 520});
+  if (op == Op::gather_qmv || op == Op::grouped_qmm) rows *= random.pick<int64_t>({1, experts});
+  int64_t n = random.pick({5, 64, 65, 128, 200, 256, 264, 330, 520, 777});
+  int64_t k =
+      std::max<int64_t>(1, random.pick({128, 96, 160, 256, 288, 512, 544, 640, 1152}) / unit) *
+      unit;
+  while (rows * n * k > kMostProducts && k > unit) k -= unit;
+  while (rows * n * k > kMostProducts) rows = (rows + 1) / 2;
+  Case c = product_case(
+      op, format, dtype, true, rows, n, k,
+      random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one, test::Ids::sorted}),
+      experts);
+  if (op == Op::gather_qmm && !random.one_in(3)) {
+    const auto top_k = random.pick<int64_t>({1, 2, 3, 8});
+    as_expert_layer(c, (2 * rows + top_k - 1) / top_k, top_k);
+  }
+  c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
+                          test::Values::integers, test::Values::ends, test::Values::specials});
+  if (format.bits == 8 && c.values == test::Values::integers) c.values = test::Values::normal;
+  if (c.values == test::Values::ends) {
+    c.scale_exponent =
+        dtype == DType::f16 ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
+    if (format.mode == Mode::nvfp4) c.scale_exponent = random.pick({-6, 6});
+    c.x_exponent = -c.scale_exponent;
+  }
+  c.seed = seed;
+  return c;
+}
+
+Job job_of(const Case& c) {
+  const bool left = test::Random(c.seed).one_in(2);
+  return job_of(c, left ? test::Side::left : test::Side::right);
 }
 
 Job generated_job(Op op, uint64_t seed) { return job_of(test::make_case(op, seed)); }

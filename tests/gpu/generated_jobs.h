@@ -4,17 +4,25 @@
 
 #include "job.h"
 #include "support/case.h"
+#include "support/guard.h"
 
 namespace moeblas::gpu {
 
 Job generated_job(test::Op op, uint64_t seed);
+// `side`: of its page, where each tensor lies; on the left it begins at one, on the right anywhere.
+Job job_of(const test::Case& c, test::Side side);
+// On either side, by the case's seed.
 Job job_of(const test::Case& c);
 
 // Row-major operands of a product, m rows for each of its pairs.
 test::Case product_case(test::Op op, const std::optional<QuantSpec>& format, DType dtype,
                         bool transpose, int64_t m, int64_t n, int64_t k, test::Ids ids,
                         int64_t experts = 3);
+// Makes a gather of it in the layout of expert layers, each row of x with top_k matrices.
+void as_expert_layer(test::Case& c, int64_t tokens, int64_t top_k);
 // More pairs than one threadgroup groups by itself, of more matrices than one digit counts.
 test::Case many_pairs_case(uint64_t seed);
+// Rows and columns enough for several tiles of every kernel, in whole and with a rest.
+test::Case many_tiles_case(uint64_t seed);
 
 }  // namespace moeblas::gpu

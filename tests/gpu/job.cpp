@@ -79,34 +79,6 @@ std::vector<uint8_t> Block::results(std::span<const uint8_t> returned) const {
   return elements;
 }
 
-DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
-}
-DeviceMemory::DeviceMemory(std::span<const uint8_t> host) : DeviceMemory(host.size()) {
-  check_cuda(cudaMemcpy(data_, host.data(), host.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
-}
-DeviceMemory::~DeviceMemory() { cudaFree(data_); }
-
-Lane::Lane(size_t bytes) : memory_(std::make_unique<DeviceMemory>(bytes)) {
-  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-}
-
-Lane::~Lane() { cudaStreamDestroy(stream_); }
-
-void Lane::send(Block& block) {
-  if (block.size() > memory_->size()) memory_ = std::make_unique<DeviceMemory>(block.size());
-  check_cuda(cudaMemcpyAsync(base(), block.bytes(), block.size(), cudaMemcpyHostToDevice, stream_),
-             "sending a block");
-}
-
-std::vector<uint8_t> Lane::fetch(const Block& block) {
-  std::vector<uint8_t> bytes(block.size());
-  check_cuda(cudaMemcpyAsync(bytes.data(), base(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
-             "fetching a block");
-  check_cuda(cudaStreamSynchronize(stream_), "waiting for a call");
-  return bytes;
-}
-
 Plan plan_on(const Job& job, Device device, const Options& options) {
   std::vector<TensorView> views;
   for (const Tensor& t : job.tensors) {

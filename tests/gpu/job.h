@@ -2,8 +2,6 @@
 // into a graph, and with other indices; and the device memory to do so in.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,33 +37,12 @@ struct Job {
   std::string line;  // what it computes, for messages
   std::vector<Tensor> tensors;
   std::function<void(Views, const Options&)> call;
-  // Judges CUDA's outputs (their elements row-major, one after the other) given the CPU backend's.
-  // Without it the two must be equal, bit for bit.
-  std::function<Judgement(const std::string& kernel, std::span<const uint8_t> cuda,
+  // Judges the device's outputs (their elements row-major, one after the other) given the CPU
+  // backend's. Without it the two must be equal, bit for bit.
+  std::function<Judgement(const std::string& kernel, std::span<const uint8_t> device,
                           std::span<const uint8_t> cpu)>
       judge;
   std::shared_ptr<void> keeps;  // what the tensors lead into
-};
-
-inline void check_cuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-}
-
-// Device memory of exactly these bytes.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(size_t bytes);
-  explicit DeviceMemory(std::span<const uint8_t> host);  // with these in it
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
-  size_t size() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;  // null if empty
-  size_t bytes_;
 };
 
 // The tensors of a job and its workspace in one block, with guards between them, that is made up on
@@ -80,6 +57,7 @@ class Block {
 
   size_t size() const { return bytes_.size(); }
   uint8_t* bytes() { return bytes_.data(); }
+  const uint8_t* bytes() const { return bytes_.data(); }
   // Views into a copy of the block at `base`.
   std::vector<TensorView> views(uint8_t* base, Device device) const;
   void* workspace(uint8_t* base) const { return base + workspace_at_; }
@@ -98,25 +76,19 @@ class Block {
   size_t workspace_at_ = 0, workspace_bytes_ = 0;
 };
 
-// Room on the device for the blocks of one thread, and its stream, which waits for no other.
+// A device as jobs are run on it: room for the blocks of one thread, and a stream of its own.
 class Lane {
  public:
-  explicit Lane(size_t bytes);
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
-
-  uint8_t* base() const { return memory_->data(); }
-  cudaStream_t stream() const { return stream_; }
-  void send(Block& block);
-  std::vector<uint8_t> fetch(const Block& block);
-
- private:
-  std::unique_ptr<DeviceMemory> memory_;
-  cudaStream_t stream_ = nullptr;
+  virtual ~Lane() = default;
+  virtual Device device() const = 0;
+  virtual void* stream() const = 0;
+  // Makes room for a block and copies it there.
+  virtual void send(const Block& block) = 0;
+  // Where the block is, as the device knows it.
+  virtual uint8_t* base() const = 0;
+  // Waits for the stream and copies the block back; throws what failed on the device.
+  virtual std::vector<uint8_t> fetch(const Block& block) = 0;
 };
-
-inline constexpr Device kCuda{MOEBLAS_CUDA, 0};
 
 // The kernel that a call would run on a device, and its workspace.
 Plan plan_on(const Job& job, Device device, const Options& options);

@@ -66,7 +66,7 @@ constexpr uint32_t kN = 1000;
 
 // Numbers on the device, and how to read them.
 struct Numbers {
-  Lane lane{3 * kN * sizeof(int32_t)};
+  CudaLane lane{3 * kN * sizeof(int32_t)};
   int32_t* a = reinterpret_cast<int32_t*>(lane.base());
   int32_t* b = a + kN;
   int32_t* c = b + kN;
@@ -79,7 +79,7 @@ struct Numbers {
   }
   void expect(int32_t first) {
     std::vector<int32_t> v(kN);
-    check_cuda(cudaStreamSynchronize(lane.stream()), "waiting");
+    check_cuda(cudaStreamSynchronize(lane.cuda_stream()), "waiting");
     check_cuda(cudaMemcpy(v.data(), c, kN * 4, cudaMemcpyDeviceToHost), "cudaMemcpy");
     for (uint32_t i = 0; i < kN; ++i) {
       require(v[i] == first + static_cast<int32_t>(i),
@@ -104,7 +104,7 @@ void launch_read(const void* words, uint32_t count, uint32_t* out, cudaStream_t 
 void check_queue(Report& report) {
   as_check(report, "queue: steps follow each other on the caller's stream", [] {
     Numbers n;
-    cuda::Queue queue("gpu_check", 0, n.lane.stream());
+    cuda::Queue queue("gpu_check", 0, n.lane.cuda_stream());
     queue.run(add_step(n.a, n.b, kN, 100, 5));
     queue.run(add_step(n.b, n.c, kN, kN, 7));
     n.expect(12);
@@ -113,17 +113,18 @@ void check_queue(Report& report) {
     Numbers n;
     cudaGraph_t graph;
     cudaGraphExec_t runnable;
-    check_cuda(cudaStreamBeginCapture(n.lane.stream(), cudaStreamCaptureModeGlobal), "capture");
+    check_cuda(cudaStreamBeginCapture(n.lane.cuda_stream(), cudaStreamCaptureModeGlobal),
+               "capture");
     {
-      cuda::Queue queue("gpu_check", 0, n.lane.stream());
+      cuda::Queue queue("gpu_check", 0, n.lane.cuda_stream());
       queue.run(add_step(n.a, n.b, kN, 100, 1));
       queue.run(add_step(n.b, n.c, kN, 100, 1));
     }
-    check_cuda(cudaStreamEndCapture(n.lane.stream(), &graph), "end of capture");
+    check_cuda(cudaStreamEndCapture(n.lane.cuda_stream(), &graph), "end of capture");
     check_cuda(cudaGraphInstantiate(&runnable, graph, 0), "instantiate");
     for (int from : {0, 1000, -7}) {
       n.set(from);
-      check_cuda(cudaGraphLaunch(runnable, n.lane.stream()), "graph launch");
+      check_cuda(cudaGraphLaunch(runnable, n.lane.cuda_stream()), "graph launch");
       n.expect(from + 2);
     }
     cudaGraphExecDestroy(runnable);
@@ -134,7 +135,7 @@ void check_queue(Report& report) {
     const auto run = [&](auto&& change) {
       simt::Step step = add_step(n.a, n.c, kN, 100, 3);
       change(step);
-      cuda::Queue("some_op", 0, n.lane.stream()).run(step);
+      cuda::Queue("some_op", 0, n.lane.cuda_stream()).run(step);
     };
     run([](simt::Step& s) { s.groups[1] = 0; });  // nothing to do
     require_text(refused(MOEBLAS_INTERNAL_ERROR,
@@ -157,7 +158,7 @@ void check_queue(Report& report) {
     step.point(n.a);
     step.set(ProbeParams{0, 0, 0});
     require_text(refused(MOEBLAS_INTERNAL_ERROR,
-                         [&] { cuda::Queue("some_op", 0, n.lane.stream()).run(step); }),
+                         [&] { cuda::Queue("some_op", 0, n.lane.cuda_stream()).run(step); }),
                  {"gpu_probe_read", "argument 1"});
   });
   as_check(report, "a device that is not there", [] {
@@ -219,21 +220,22 @@ void check_calls(Report& report) {
   } catch (const Error&) {
     return;  // no row yet
   }
-  Lane lane(1 << 20);
+  CudaLane lane(1 << 20);
   as_check(report, "check_ids: names the position, refuses capture", [&] {
     m[ids].set_integer(1, 9);
     Block block(m.job, 0, 0);
     lane.send(block);
     const auto views = block.views(lane.base(), kCuda);
     Options options;
-    options.stream = lane.stream();
+    options.stream = lane.cuda_stream();
     options.check_ids = true;
     require_text(refused(MOEBLAS_INVALID_ARGUMENT, [&] { m.job.call(views, options); }),
                  {"gather_qmm", "9", "position 1", "0 to 3"});
     cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamBeginCapture(lane.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal),
+               "capture");
     const std::string text = refused(MOEBLAS_INVALID_ARGUMENT, [&] { m.job.call(views, options); });
-    check_cuda(cudaStreamEndCapture(lane.stream(), &graph), "the capture was broken");
+    check_cuda(cudaStreamEndCapture(lane.cuda_stream(), &graph), "the capture was broken");
     cudaGraphDestroy(graph);
     require_text(text, {"gather_qmm", "check_ids", "captured"});
     m[ids].set_integer(1, 2);
@@ -243,19 +245,20 @@ void check_calls(Report& report) {
     Block block(m.job, 0, 0xff);
     const auto views = block.views(lane.base(), kCuda);
     Options options;
-    options.stream = lane.stream();
+    options.stream = lane.cuda_stream();
     lane.send(block);
     m.job.call(views, options);
     const auto first = block.results(lane.fetch(block));
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t runnable = nullptr;
-    check_cuda(cudaStreamBeginCapture(lane.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    check_cuda(cudaStreamBeginCapture(lane.cuda_stream(), cudaStreamCaptureModeThreadLocal),
+               "capture");
     m.job.call(views, options);
-    check_cuda(cudaStreamEndCapture(lane.stream(), &graph), "end of capture");
+    check_cuda(cudaStreamEndCapture(lane.cuda_stream(), &graph), "end of capture");
     check_cuda(cudaGraphInstantiate(&runnable, graph, 0), "instantiate");
     for (int i = 0; i < 3; ++i) {
       lane.send(block);
-      check_cuda(cudaGraphLaunch(runnable, lane.stream()), "graph launch");
+      check_cuda(cudaGraphLaunch(runnable, lane.cuda_stream()), "graph launch");
       require(block.results(lane.fetch(block)) == first, "a replay differs from the call");
     }
     cudaGraphExecDestroy(runnable);

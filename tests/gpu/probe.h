@@ -2,6 +2,7 @@
 // check_ids, fork.
 #pragma once
 
+#include "cuda_lane.h"
 #include "report.h"
 
 namespace moeblas::gpu {

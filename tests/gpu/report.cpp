@@ -5,8 +5,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "cuda/queue.h"
-
 namespace moeblas::gpu {
 namespace {
 
@@ -82,11 +80,11 @@ void Report::timing(const std::string& name, std::map<std::string, double> value
   timings_.emplace_back(name, std::move(values));
 }
 
-void Report::kernels() {
+void Report::kernels(const ForEachKernel& for_each) {
   instances_ = launched_ = 0;
   launches_ = 0;
   never_launched_.clear();
-  cuda::for_each_kernel([&](const char* name, uint64_t launches) {
+  for_each([&](const char* name, uint64_t launches) {
     if (std::strncmp(name, "gpu_probe", 9) == 0) return;
     ++instances_;
     launched_ += launches > 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -10,6 +11,10 @@
 #include "run_job.h"
 
 namespace moeblas::gpu {
+
+// Calls its argument with every kernel of a backend and how often it was launched.
+using ForEachKernel =
+    std::function<void(const std::function<void(const char* name, uint64_t launches)>&)>;
 
 class Report {
  public:
@@ -20,7 +25,7 @@ class Report {
   void check(const std::string& name, const std::string& failure);
   void timing(const std::string& name, std::map<std::string, double> values);
   // How many kernels were launched, and which were not.
-  void kernels();
+  void kernels(const ForEachKernel& for_each);
 
   bool failed() const { return failures_ > 0; }
   void print() const;

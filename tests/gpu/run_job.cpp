@@ -8,9 +8,10 @@
 namespace moeblas::gpu {
 namespace {
 
-constexpr uint8_t kPoisons[] = {0xff, 0x3c};  // NaN; a small number
+constexpr uint8_t kPoisons[] = {kPoison, 0x3c};  // NaN; a small number
 
-// "" if equal bit for bit, NaNs of whatever bits taken as one.
+}  // namespace
+
 std::string difference(const Job& job, std::span<const uint8_t> a, std::span<const uint8_t> b) {
   if (a.size() != b.size()) return "the results differ in size";
   size_t at = 0;
@@ -37,95 +38,34 @@ std::string difference(const Job& job, std::span<const uint8_t> a, std::span<con
   return "";
 }
 
-// One call in the lane's memory, from the block as it is.
-std::vector<uint8_t> call_once(const Job& job, Lane& lane, Block& block, Options options) {
+std::vector<uint8_t> call_once(const Job& job, Lane& lane, const Block& block, Options options) {
+  lane.send(block);
   options.stream = lane.stream();
   options.workspace = block.workspace(lane.base());
   options.workspace_bytes = block.workspace_bytes();
-  job.call(block.views(lane.base(), kCuda), options);
+  job.call(block.views(lane.base(), lane.device()), options);
   return lane.fetch(block);
 }
 
-class Graph {
- public:
-  template <class Body>
-  Graph(cudaStream_t stream, Body&& body) : stream_(stream) {
-    cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-               "beginning capture");
-    std::string failure;
-    try {
-      body();
-    } catch (const std::exception& e) {
-      failure = e.what();
-    }
-    const cudaError_t status = cudaStreamEndCapture(stream, &graph);
-    if (!failure.empty()) throw std::runtime_error("while captured: " + failure);
-    check_cuda(status, "ending capture");
-    const cudaError_t made = cudaGraphInstantiate(&runnable_, graph, 0);
-    cudaGraphDestroy(graph);
-    check_cuda(made, "instantiating a graph");
-  }
-  ~Graph() { cudaGraphExecDestroy(runnable_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  void launch() { check_cuda(cudaGraphLaunch(runnable_, stream_), "launching a graph"); }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t runnable_ = nullptr;
-};
-
-std::string check_graph(const Job& job, Lane& lane, size_t workspace, Options options,
-                        int& replays) {
-  Block block(job, workspace, kPoisons[0]);
-  lane.send(block);
-  Options captured = options;
-  captured.stream = lane.stream();
-  captured.workspace = block.workspace(lane.base());
-  captured.workspace_bytes = workspace;
-  const std::vector<TensorView> views = block.views(lane.base(), kCuda);
-  Graph graph(lane.stream(), [&] { job.call(views, captured); });
-  const auto replay = [&](const char* what) -> std::string {
-    lane.send(block);
-    const std::vector<uint8_t> called = block.results(call_once(job, lane, block, options));
-    lane.send(block);
-    graph.launch();
-    const std::vector<uint8_t> replayed = block.results(lane.fetch(block));
-    ++replays;
-    const std::string d = difference(job, replayed, called);
-    return d.empty() ? d : std::string("replayed with ") + what + ": " + d;
-  };
-  std::string failure = replay("the same ids");
-  if (!failure.empty()) return failure;
-  change_ids(job, block, OtherIds::reversed, block.bytes());
-  failure = replay("the ids reversed");
-  if (!failure.empty()) return failure;
-  change_ids(job, block, OtherIds::none, block.bytes());
-  return replay("ids that select nothing");
-}
-
-}  // namespace
-
-Outcome run_job(const Job& job, Lane& lane, const char* kernel, bool graph) {
+Outcome run_job(const Job& job, Lane& lane, const char* kernel) {
   Outcome outcome;
   Options options;
   options.kernel = kernel;
   try {
     Plan plan;
     try {
-      plan = plan_on(job, kCuda, options);
+      plan = plan_on(job, lane.device(), options);
     } catch (const Error& e) {
       if (e.status() != MOEBLAS_UNSUPPORTED) throw;
       outcome.unsupported = e.what();
       return outcome;
     }
     outcome.kernel = plan.kernel;
+    outcome.workspace_bytes = plan.workspace_bytes;
     const std::vector<uint8_t> cpu = run_on_cpu(job);
     std::vector<uint8_t> first;
     for (uint8_t poison : kPoisons) {
-      Block block(job, plan.workspace_bytes, poison);
-      lane.send(block);
+      const Block block(job, plan.workspace_bytes, poison);
       const std::vector<uint8_t> got = block.results(call_once(job, lane, block, options));
       if (poison == kPoisons[0]) {
         first = got;
@@ -142,9 +82,6 @@ Outcome run_job(const Job& job, Lane& lane, const char* kernel, bool graph) {
       outcome.failure = outcome.judgement.failure;
     } else {
       outcome.failure = off;
-    }
-    if (outcome.failure.empty() && graph && !plan.kernel.empty()) {
-      outcome.failure = check_graph(job, lane, plan.workspace_bytes, options, outcome.replays);
     }
   } catch (const std::exception& e) {
     outcome.failure = std::string("unexpected error: ") + e.what();

@@ -1,5 +1,6 @@
 #include "smallest.h"
 
+#include "cuda_lane.h"
 #include "generated_jobs.h"
 #include "moe_jobs.h"
 #include "support/generator.h"
@@ -64,9 +65,10 @@ Outcome run_exact(const Job& job, const char* kernel) {
 
 }  // namespace
 
-void run_smallest(Report& report) {
+void run_smallest(Report& report, const std::string& only) {
   std::vector<std::string> rows;
   for (const moeblas_kernel& row : kernels()) {
+    if (!only.empty() && only != row.name) continue;
     if (std::string(row.backend) == "cuda" && std::string(row.problem) == "matmul") {
       rows.push_back(row.name);
     }
@@ -74,7 +76,8 @@ void run_smallest(Report& report) {
   const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
   // Forced through every row, since the first that takes a product hides the others.
   const auto run_rows = [&](const test::Case& c) {
-    const Job job = job_of(c);
+    // As aligned as tensors are in practice; each has memory of its exact size here.
+    const Job job = job_of(c, test::Side::left);
     for (const std::string& row : rows) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -107,6 +110,18 @@ void run_smallest(Report& report) {
   }
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
+  // The rows that every width of tiles is for.
+  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
+    for (int64_t m : {30, 64, 130, 300}) {
+      run_rows(product_case(Op::grouped_qmm, format, DType::bf16, true, m, 264, 320,
+                            test::Ids::mixed, 1));
+    }
+    test::Case layer =
+        product_case(Op::gather_qmm, format, DType::bf16, true, 1, 264, 320, test::Ids::mixed, 3);
+    as_expert_layer(layer, 70, 3);
+    run_rows(layer);
+  }
+  if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {
     run(generated_job(Op::quantize, seed));

@@ -1,26 +1,63 @@
-// Every row of every table, forced: it must be right on whatever it takes, take something of every
-// operation that its table serves, and refuse the rest aloud.
+// Every row of every table, forced: it must be right on whatever it takes, take something of what
+// its table serves, and refuse the rest aloud.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "support/cases.h"
+#include "support/ffn_case.h"
+#include "support/permute_case.h"
+#include "support/qqmm_case.h"
+#include "support/route_case.h"
+#include "support/source_case.h"
 
 namespace moeblas::test {
 namespace {
 
-constexpr uint64_t kSeeds = 600;  // looked at per operation
-constexpr int kEnough = 60;       // cases run per row and operation
+constexpr uint64_t kSeeds = 600;  // looked at per kind of case
+constexpr int kEnough = 60;       // cases run per row and kind
 
-bool serves(const moeblas_kernel& row, Op op) {
-  return std::string(row.problem) == (is_product(op) ? "matmul" : "quantize");
+// A kind of generated case: its operation and the table whose rows it is for.
+struct Generator {
+  const char* op;
+  const char* problem;
+  std::function<SeededCase(uint64_t seed)> make;
+};
+
+const std::vector<Generator>& generators() {
+  static const std::vector<Generator> all = [] {
+    std::vector<Generator> list;
+    for (int i = 0; i < kOps; ++i) {
+      const Op op = static_cast<Op>(i);
+      list.push_back({name(op), is_product(op) ? "matmul" : "quantize",
+                      [op](uint64_t seed) { return seeded(make_case(op, seed)); }});
+    }
+    constexpr const char* kQqmm[] = {"qqmm", "gather_qqmm", "grouped_qqmm"};
+    for (int i = 0; i < 3; ++i) {
+      const auto kind = static_cast<QqmmKind>(i);
+      list.push_back({kQqmm[i], "matmul",
+                      [kind](uint64_t seed) { return seeded(make_qqmm_case(kind, seed)); }});
+    }
+    for (bool dual : {false, true}) {
+      list.push_back({dual ? "quantize_dual" : "quantize", "quantize",
+                      [dual](uint64_t seed) { return seeded(make_source_case(seed, dual)); }});
+    }
+    list.push_back(
+        {"moe_route", "route", [](uint64_t seed) { return seeded(make_route_case(seed)); }});
+    list.push_back(
+        {"moe_permute", "permute", [](uint64_t seed) { return seeded(make_permute_case(seed)); }});
+    list.push_back({"moe_unpermute", "permute",
+                    [](uint64_t seed) { return seeded(make_unpermute_case(seed)); }});
+    list.push_back({"moe_ffn", "ffn", [](uint64_t seed) { return seeded(make_ffn_case(seed)); }});
+    return list;
+  }();
+  return all;
 }
 
-// Problems whose operations have no generated cases yet; their tests are elsewhere.
-bool generated(const moeblas_kernel& row) {
-  const std::string problem = row.problem;
-  return problem != "route" && problem != "permute" && problem != "ffn";
+bool serves(const moeblas_kernel& row, const Generator& g) {
+  return std::string(row.problem) == g.problem;
 }
 
 // Rows of other devices are forced where their devices are; a row that needs more than this
@@ -28,19 +65,19 @@ bool generated(const moeblas_kernel& row) {
 bool elsewhere(const moeblas_kernel& row) { return std::string(row.backend) != "cpu"; }
 
 TEST(Rows, EveryRowIsRightOnWhatItTakes) {
+  std::map<std::string, int> taken_of;  // operation
   for (const moeblas_kernel& row : kernels()) {
-    if (elsewhere(row) || !generated(row)) continue;
+    if (elsewhere(row)) continue;
     int taken_in_all = 0;
     bool missing = false;
-    for (int i = 0; i < kOps; ++i) {
-      const Op op = static_cast<Op>(i);
-      if (!serves(row, op)) continue;
+    for (const Generator& g : generators()) {
+      if (!serves(row, g)) continue;
       int taken = 0;
       for (uint64_t seed = 0; seed < kSeeds && taken < kEnough; ++seed) {
-        const Case c = make_case(op, 2'000'000'000 + seed * 7);
-        const std::string line = std::string(row.name) + ": " + describe(c);
+        const SeededCase c = g.make(2'000'000'000 + seed * 7);
+        const std::string line = std::string(row.name) + ": " + c.description;
         const CrashLine crash(line);
-        const Outcome outcome = run_case(c, row.name);
+        const Outcome outcome = c.run(row.name);
         ASSERT_TRUE(outcome.ok()) << outcome.failure << "\n  case: " << line;
         if (!outcome.refusal.empty()) {
           EXPECT_NE(outcome.refusal.find(row.name), std::string::npos) << outcome.refusal;
@@ -52,47 +89,44 @@ TEST(Rows, EveryRowIsRightOnWhatItTakes) {
         }
       }
       taken_in_all += taken;
+      taken_of[g.op] += taken;
     }
     EXPECT_TRUE(taken_in_all > 0 || missing) << "no generated case reaches " << row.name;
     RecordProperty(row.name, taken_in_all);
   }
+  for (const Generator& g : generators()) EXPECT_GT(taken_of[g.op], 0) << g.op;
 }
 
 TEST(Rows, WhatARowRefusesItRefusesAloud) {
   int refused = 0;
   for (const moeblas_kernel& row : kernels()) {
     if (elsewhere(row)) continue;
-    Options forced;
-    forced.kernel = row.name;
-    for (int i = 0; i < kOps; ++i) {
+    for (const Generator& g : generators()) {
       for (uint64_t seed = 0; seed < 12; ++seed) {
-        const Case c = make_case(static_cast<Op>(i), seed * 5);
-        const Operands o = build(c, Side::left, kPoison);
-        const Operand& written = is_product(c.op) || c.op == Op::from_fp8 || c.op == Op::dequantize
-                                     ? (is_product(c.op) ? o.out : o.x)
-                                 : c.op == Op::quantize ? o.codes
-                                                        : o.w;
-        if (written.numel() == 0) continue;
-        moeblas_status query = MOEBLAS_OK, run = MOEBLAS_OK;
-        std::string message;
-        try {
-          plan([&](const Options& q) { call(c, o, q); }, forced);
-        } catch (const Error& e) {
-          query = e.status();
-        }
+        const SeededCase c = g.make(seed * 5);
+        SCOPED_TRACE(std::string(row.name) + ": " + c.description);
+        const Call call = c.prepare(Side::left, kPoison);
+        const auto status_of = [&](auto&& f, std::string& message) {
+          try {
+            f();
+          } catch (const Error& e) {
+            message = e.what();
+            return e.status();
+          }
+          return MOEBLAS_OK;
+        };
+        std::string asked, message;
+        const moeblas_status query = status_of([&] { plan(call.run, forcing(row.name)); }, asked);
         if (query == MOEBLAS_OK) continue;  // it takes the case
-        try {
-          call(c, o, forced);
-        } catch (const Error& e) {
-          run = e.status();
-          message = e.what();
-        }
         ++refused;
-        EXPECT_EQ(run, query);
-        EXPECT_EQ(run, serves(row, c.op) ? MOEBLAS_UNSUPPORTED : MOEBLAS_INVALID_ARGUMENT);
+        EXPECT_EQ(status_of([&] { call.run(forcing(row.name)); }, message), query);
+        EXPECT_EQ(query, serves(row, g) ? MOEBLAS_UNSUPPORTED : MOEBLAS_INVALID_ARGUMENT);
+        EXPECT_EQ(message, asked);
         EXPECT_NE(message.find(row.name), std::string::npos) << message;
-        EXPECT_NE(message.find(std::string("[") + name(c.op) + "]"), std::string::npos) << message;
-        for (uint8_t byte : written.memory.pages()) ASSERT_EQ(byte, kPoison) << message;
+        EXPECT_EQ(message.rfind(std::string("[") + g.op + "]", 0), 0u) << message;
+        for (const Operand* out : call.outputs) {
+          for (uint8_t byte : out->memory.pages()) ASSERT_EQ(byte, kPoison) << message;
+        }
       }
     }
   }
@@ -100,16 +134,17 @@ TEST(Rows, WhatARowRefusesItRefusesAloud) {
 }
 
 TEST(Rows, ANameThatNoTableHoldsIsAnError) {
-  const Case c = expert_case(kAffine4, DType::f32, 2, 2, 4, 20, 64);
-  const Operands o = build(c, Side::left, kPoison);
-  Options options;
-  options.kernel = "matmul_of_another_library";
-  try {
-    call(c, o, options);
-    ADD_FAILURE() << "an unknown kernel was accepted";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), MOEBLAS_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(e.what()).find(options.kernel), std::string::npos) << e.what();
+  for (const Generator& g : generators()) {
+    const SeededCase c = g.make(1);
+    const Call call = c.prepare(Side::left, kPoison);
+    try {
+      call.run(forcing("matmul_of_another_library"));
+      ADD_FAILURE() << "an unknown kernel was accepted: " << c.description;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), MOEBLAS_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(e.what()).find("matmul_of_another_library"), std::string::npos)
+          << e.what();
+    }
   }
 }
 

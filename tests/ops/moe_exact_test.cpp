@@ -91,21 +91,21 @@ std::vector<double> composed(const FfnCase& c, const FfnOperands& o) {
 TEST(MoeExact, TheLayerIsItsParts) {
   run_seeds(240, [](uint64_t seed) {
     const FfnCase c = make_ffn_case(seed + 500'000);
-    return SeededCase{describe(c), [c](Agreement&) -> std::string {
-                        const FfnOperands o = build(c, Side::right, kPoison);
-                        Options options;
-                        options.kernel = "ffn_portable";
-                        moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view, o.out.view,
-                                options);
-                        const std::vector<double> expected = composed(c, o);
-                        for (int64_t i = 0; i < o.out.numel(); ++i) {
-                          const double want = expected[static_cast<size_t>(i)], got = o.out.get(i);
-                          if (got == want || (std::isnan(got) && std::isnan(want))) continue;
-                          return "element " + std::to_string(i) + " is " + std::to_string(got) +
-                                 ", its parts give " + std::to_string(want);
-                        }
-                        return "";
-                      }};
+    SeededCase seeded_case = seeded(c);
+    seeded_case.run = [c](const char*) -> Outcome {
+      const FfnOperands o = build(c, Side::right, kPoison);
+      moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view, o.out.view,
+              forcing("ffn_portable"));
+      const std::vector<double> expected = composed(c, o);
+      for (int64_t i = 0; i < o.out.numel(); ++i) {
+        const double want = expected[static_cast<size_t>(i)], got = o.out.get(i);
+        if (got == want || (std::isnan(got) && std::isnan(want))) continue;
+        return {"element " + std::to_string(i) + " is " + std::to_string(got) +
+                ", its parts give " + std::to_string(want)};
+      }
+      return {};
+    };
+    return seeded_case;
   });
 }
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "support/execute.h"
+#include "support/seeds.h"
 
 namespace moeblas::test {
 namespace {

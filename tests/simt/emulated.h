@@ -9,13 +9,10 @@
 #include <vector>
 
 #include "cpu/elements.h"
-#include "emu/emulator.h"
 #include "moeblas/ops.h"
-#include "simt/plan.h"
+#include "simt/emulator_queue.h"
 
 namespace moeblas::test {
-
-inline constexpr uint8_t kPoison = 0xa5;
 
 // Memory with a strided view; what lies between the view's elements stays poisoned.
 class Strided {
@@ -73,78 +70,6 @@ class Strided {
  private:
   std::vector<uint8_t> bytes_;
   TensorView view_;
-};
-
-// Runs steps on the emulator. Every pointer of a step must lie in memory that was named before;
-// kernels may not store to what was named as an input.
-class EmulatorQueue final : public simt::Queue {
- public:
-  explicit EmulatorQueue(emu::Schedule schedule = emu::Schedule::forward, uint64_t seed = 1) {
-    options_.schedule = schedule;
-    options_.seed = seed;
-  }
-
-  EmulatorQueue& input(const Strided& s) { return name(s.bytes(), false); }
-  EmulatorQueue& output(const Strided& s) { return name(s.bytes(), true); }
-  EmulatorQueue& memory(const void* data, size_t bytes, bool writable) {
-    if (bytes > 0) memory_.push_back({static_cast<const char*>(data), bytes, writable});
-    return *this;
-  }
-  // Poisoned memory for the time of the test.
-  dispatch::Workspace workspace(size_t bytes) {
-    workspace_.assign(bytes + 64, kPoison);
-    void* data = workspace_.data();
-    size_t room = workspace_.size();
-    std::align(64, bytes, data, room);
-    memory(data, bytes, true);
-    return {data, bytes};
-  }
-
-  void run(const simt::Step& step) override {
-    kernels.emplace_back(step.kernel);
-    for (int i = 1; i < 3; ++i) EXPECT_LE(step.groups[i], simt::kMaxGroupsYZ);
-    emu::Command command(step.kernel);
-    for (unsigned i = 0; i < step.pointer_count; ++i) bind(command, i, step.pointers[i]);
-    if (step.param_bytes > 0) {
-      command.set_bytes(static_cast<unsigned>(step.pointer_count), step.params.data(),
-                        step.param_bytes);
-    }
-    if (step.groups[0] == 0 || step.groups[1] == 0 || step.groups[2] == 0) return;
-    command.dispatch({step.groups[0], step.groups[1], step.groups[2]},
-                     {step.threads[0], step.threads[1], step.threads[2]}, options_);
-  }
-
-  std::vector<std::string> kernels;  // in the order in which they ran
-
- private:
-  struct Memory {
-    const char* data;
-    size_t bytes;
-    bool writable;
-  };
-
-  EmulatorQueue& name(const std::vector<uint8_t>& bytes, bool writable) {
-    return memory(bytes.data(), bytes.size(), writable);
-  }
-  void bind(emu::Command& command, unsigned index, void* pointer) const {
-    if (pointer == nullptr) return void(command.bind(index, pointer, 0));
-    for (const Memory& m : memory_) {
-      const auto offset = static_cast<size_t>(static_cast<const char*>(pointer) - m.data);
-      if (static_cast<const char*>(pointer) < m.data || offset >= m.bytes) continue;
-      if (m.writable) {
-        command.bind(index, pointer, m.bytes - offset);
-      } else {
-        command.bind(index, static_cast<const void*>(pointer), m.bytes - offset);
-      }
-      return;
-    }
-    // Memory of no bytes: an error if the kernel touches it.
-    command.bind(index, static_cast<const void*>(nullptr), 0);
-  }
-
-  emu::DispatchOptions options_;
-  std::vector<Memory> memory_;
-  std::vector<uint8_t> workspace_;
 };
 
 inline constexpr emu::Schedule kSchedules[] = {emu::Schedule::forward, emu::Schedule::reverse,

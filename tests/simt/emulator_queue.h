@@ -2,8 +2,10 @@
 // there, and inputs cannot be written.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
-#include <stdexcept>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,27 +14,49 @@
 
 namespace moeblas::test {
 
+inline constexpr uint8_t kPoison = 0xa5;
+
 class EmulatorQueue final : public simt::Queue {
  public:
   explicit EmulatorQueue(emu::Schedule schedule = emu::Schedule::forward) {
     options_.schedule = schedule;
     options_.seed = 7;
   }
-  virtual ~EmulatorQueue() = default;
 
-  void input(const void* data, size_t bytes) { add(data, bytes, false); }
-  void output(void* data, size_t bytes) { add(data, bytes, true); }
-  const std::vector<std::string>& kernels() const { return kernels_; }
+  EmulatorQueue& input(const void* data, size_t bytes) { return add(data, bytes, false); }
+  EmulatorQueue& output(void* data, size_t bytes) { return add(data, bytes, true); }
+  // Arrays, whole.
+  template <class A>
+  EmulatorQueue& input(const A& array) {
+    return add(array.bytes().data(), array.bytes().size(), false);
+  }
+  template <class A>
+  EmulatorQueue& output(const A& array) {
+    return add(array.bytes().data(), array.bytes().size(), true);
+  }
+  // Poisoned memory of exactly these bytes, for the time of the test.
+  dispatch::Workspace workspace(size_t bytes) {
+    workspace_.assign(bytes + 64, kPoison);
+    void* data = workspace_.data();
+    size_t room = workspace_.size();
+    std::align(64, bytes, data, room);
+    add(data, bytes, true);
+    return {data, bytes};
+  }
+
   // Replaces the names of kernels by others, for planted copies.
   void rename(std::string from, std::string to) { from_ = std::move(from), to_ = std::move(to); }
 
   void run(const simt::Step& step) override {
     const std::string name = step.kernel == from_ ? to_ : step.kernel;
-    kernels_.push_back(name);
+    for (size_t i = 1; i < 3; ++i) EXPECT_LE(step.groups[i], simt::kMaxGroupsYZ);
     emu::Command command(name);
     for (unsigned i = 0; i < step.pointer_count; ++i) bind(command, i, step.pointers[i]);
-    command.set_bytes(static_cast<unsigned>(step.pointer_count), step.params.data(),
-                      step.param_bytes);
+    if (step.param_bytes > 0) {
+      command.set_bytes(static_cast<unsigned>(step.pointer_count), step.params.data(),
+                        step.param_bytes);
+    }
+    if (step.groups[0] == 0 || step.groups[1] == 0 || step.groups[2] == 0) return;
     command.dispatch({step.groups[0], step.groups[1], step.groups[2]},
                      {step.threads[0], step.threads[1], step.threads[2]}, options_);
   }
@@ -43,14 +67,12 @@ class EmulatorQueue final : public simt::Queue {
     size_t bytes;
     bool writable;
   };
-  void add(const void* data, size_t bytes, bool writable) {
+
+  EmulatorQueue& add(const void* data, size_t bytes, bool writable) {
     if (bytes > 0) regions_.push_back({reinterpret_cast<uintptr_t>(data), bytes, writable});
+    return *this;
   }
   void bind(emu::Command& command, unsigned index, void* pointer) const {
-    if (pointer == nullptr) {
-      command.bind(index, pointer, 0);  // an error if the kernel touches it
-      return;
-    }
     const auto at = reinterpret_cast<uintptr_t>(pointer);
     for (const Region& r : regions_) {
       if (at < r.begin || at >= r.begin + r.bytes) continue;
@@ -62,12 +84,13 @@ class EmulatorQueue final : public simt::Queue {
       }
       return;
     }
-    throw std::logic_error("pointer " + std::to_string(index) + " leads to unknown memory");
+    // Null, or memory of no bytes: an error if the kernel touches it.
+    command.bind(index, static_cast<const void*>(nullptr), 0);
   }
 
   emu::DispatchOptions options_;
   std::vector<Region> regions_;
-  std::vector<std::string> kernels_;
+  std::vector<uint8_t> workspace_;
   std::string from_, to_;
 };
 

@@ -18,7 +18,7 @@ int64_t pad(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 std::string ProductCase::name() const {
   static const char* ops[] = {"qmm", "batched", "broadcast", "gather", "grouped", "segmented"};
   static const char* id_names[] = {"", "_bad", "_one", "_stride0", "_both"};
-  std::string s = kernel == Kernel::qmv ? "qmv_" : "";
+  std::string s = kernel == Kernel::gather_qmv_fast ? "fast_" : kernel == Kernel::qmv ? "qmv_" : "";
   s += ops[static_cast<int>(op)];
   s += std::string("_") + (block ? "qq_" : "") + moeblas::name(spec.mode);
   if (spec.mode != Mode::dense)
@@ -123,7 +123,7 @@ void Product::make_operand(const Shape& shape, bool weights) {
   }
   Shape codes = shape;
   codes[last] = shape[last] * c_.spec.bits / 8;
-  const bool words = !c_.strided;
+  const bool words = !c_.strided || c_.kernel == Kernel::qmv;
   if (words) codes[last] /= 4;
   values = bytes(words ? DType::u32 : DType::u8, codes, c_.strided);
   each(values.view, [&](int64_t, int64_t at) {
@@ -388,6 +388,12 @@ MatmulProblem Product::problem(Array& out) const {
   return p;
 }
 
+dispatch::Reason simt_reject(Kernel kernel, const MatmulProblem& p) {
+  return kernel == Kernel::gather_qmv_fast ? simt::simt_gather_qmv_fast_reject(p)
+         : kernel == Kernel::qmv           ? simt::simt_qmv_reject(p)
+                                           : simt::simt_qmm_reject(p);
+}
+
 void Product::know_inputs(EmulatorQueue& queue) const {
   for (const Input* in :
        {&x_, &x_scales_, &w_, &w_scales_, &w_biases_, &lhs_, &rhs_, &added_, &c_in_}) {
@@ -405,19 +411,15 @@ std::vector<uint8_t> Product::run_on(EmulatorQueue& queue) const {
 void Product::run_on(EmulatorQueue& queue, Array& out, const MatmulProblem& p) const {
   know_inputs(queue);
   queue.output(out.bytes().data(), out.bytes().size());
-  const bool qmv = c_.kernel == Kernel::qmv;
-  const dispatch::Reason reason = qmv ? simt::simt_qmv_reject(p) : simt::simt_qmm_reject(p);
+  const dispatch::Reason reason = simt_reject(c_.kernel, p);
   EXPECT_FALSE(reason) << reason.text();
-  const size_t bytes = qmv ? simt::simt_qmv_workspace(p) : simt::simt_qmm_workspace(p);
-  Array workspace(DType::u64, {static_cast<int64_t>(bytes / 8 + 8)}, 0xcd);
-  // Only the bytes that were asked for.
-  const auto address = reinterpret_cast<uintptr_t>(workspace.bytes().data());
-  char* aligned = reinterpret_cast<char*>((address + 63) / 64 * 64);
-  queue.output(aligned, bytes);
-  if (qmv) {
-    simt::simt_qmv(p, {aligned, bytes}, queue);
-  } else {
-    simt::simt_qmm(p, {aligned, bytes}, queue);
+  switch (c_.kernel) {
+    case Kernel::gather_qmv_fast:
+      return simt::simt_gather_qmv_fast(p, queue.workspace(simt::simt_qmv_workspace(p)), queue);
+    case Kernel::qmv:
+      return simt::simt_qmv(p, queue.workspace(simt::simt_qmv_workspace(p)), queue);
+    case Kernel::qmm:
+      return simt::simt_qmm(p, queue.workspace(simt::simt_qmm_workspace(p)), queue);
   }
 }
 

@@ -27,7 +27,10 @@ enum class Op {
   segmented          // a (M, K), b (K, N), segments (T, 2)
 };
 enum class Ids { random, bad, one, broadcast, both };
-enum class Kernel { qmv, qmm };
+enum class Kernel { gather_qmv_fast, qmv, qmm };
+
+// Why the kernel does not take a problem.
+dispatch::Reason simt_reject(Kernel kernel, const dispatch::MatmulProblem& p);
 
 struct ProductCase {
   Op op = Op::gather;

@@ -83,6 +83,12 @@ std::vector<ProductCase> shapes() {
          .k = k});
   add({.op = Op::gather, .spec = affine(4, 64), .x_type = DType::bf16, .t = 2, .n = 67, .k = 576});
   add({.op = Op::gather, .spec = affine(4, 32), .n = 5, .k = 544, .exact = false});
+  // Dense rows along K and along N that may be read by 16 bytes, with tails.
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    add({.op = Op::gather, .spec = kDense, .x_type = type, .n = 130, .k = 72});
+    add({.op = Op::gather, .spec = kDense, .x_type = type, .transpose = false, .n = 136, .k = 37});
+    add({.op = Op::segmented, .x_type = type, .transpose = false, .t = 3, .m = 5, .n = 8, .k = 99});
+  }
   // Batches that broadcast, pair by pair and grouped.
   for (const QuantSpec& spec : {kDense, affine(3, 32), kNvfp4}) {
     add({.op = Op::batched, .spec = spec, .e = 3, .m = 5, .n = 32, .k = 32});
@@ -280,10 +286,11 @@ std::vector<ProductCase> decode() {
       add(c);
     }
   }
-  // ExecuTorch's shapes of gather_qmv; K of whole and of broken stretches.
+  // ExecuTorch's shapes of gather_qmv (fast_decode has the rest); K of whole and of broken
+  // stretches.
   add({.spec = affine(4, 32), .x_type = DType::bf16, .n = 32, .k = 64});
-  add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
-  add({.spec = affine(4, 32), .e = 2, .t = 2, .n = 7, .k = 544, .exact = false});
+  for (int64_t n : {5, 6, 7})
+    add({.spec = affine(4, 32), .e = 2, .t = 2, .n = n, .k = 544, .exact = false});
   add({.spec = affine(4, 32), .n = 9, .k = 0});
   for (int64_t m : {1, 3, 4, 5, 8})
     add({.op = Op::quantized_matmul, .spec = affine(4, 64), .m = m, .n = 19, .k = 192});
@@ -303,14 +310,63 @@ std::vector<ProductCase> decode() {
   ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
   wide.out_type = DType::f32;
   add(wide);
+  // So many columns that threadgroups make several tiles of them: x staged once, and again for
+  // each.
+  for (int64_t m : {1, 2})
+    add({.op = Op::quantized_matmul, .spec = kMxfp4, .m = m, .n = 16 * 768 + 3, .k = 1056});
   for (emu::Schedule schedule :
        {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    ProductCase many{
+        .op = Op::quantized_matmul, .spec = affine(2, 16), .m = 2, .n = 16 * 768, .k = 1072};
+    many.schedule = schedule;
+    add(many);
     for (const QuantSpec& spec : {kNvfp4, affine(4, 64)}) {
       ProductCase c{
           .spec = spec, .x_type = DType::f16, .t = 6, .n = 18, .k = 1152, .ids = Ids::bad};
       c.schedule = schedule;
       add(c);
     }
+  }
+  return cases;
+}
+
+// What gather_qmv_fast takes: ExecuTorch's larger shapes, several stretches of K, several tiles,
+// rows that share a matrix and rows that have none.
+std::vector<ProductCase> fast_decode() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  const auto add = [&](ProductCase c) {
+    c.op = Op::gather;
+    c.kernel = Kernel::gather_qmv_fast;
+    cases.push_back(c);
+  };
+  size_t i = 0;
+  for (int group : {16, 32, 64, 128}) {
+    for (DType x : types) {
+      ProductCase c{.spec = affine(4, group), .x_type = x, .scale_type = types[i % 3]};
+      c.n = i % 2 == 0 ? 8 : 24;
+      c.k = i % 3 == 0 ? 512 : 1536;
+      c.t = i % 4 == 0 ? 1 : 5;
+      c.exact = i % 2 != 0;
+      c.ids = i % 3 == 1 ? Ids::bad : Ids::random;
+      add(c);
+      ++i;
+    }
+  }
+  add({.spec = affine(4, 32), .x_type = DType::bf16, .e = 8, .t = 1, .n = 1024, .k = 2048});
+  add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
+  add({.spec = affine(4, 64), .n = 8, .k = 0});
+  for (Ids ids : {Ids::one, Ids::broadcast, Ids::both})
+    add({.spec = affine(4, 64), .t = 9, .n = 8, .k = 512, .ids = ids, .id_type = DType::i64});
+  ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 16, .k = 512};
+  wide.out_type = DType::f32;
+  add(wide);
+  for (emu::Schedule schedule :
+       {emu::Schedule::reverse, emu::Schedule::random, emu::Schedule::greedy}) {
+    ProductCase c{.spec = affine(4, 32), .x_type = DType::f16, .t = 6, .n = 16, .k = 1024};
+    c.ids = Ids::bad;
+    c.schedule = schedule;
+    add(c);
   }
   return cases;
 }
@@ -329,6 +385,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, SimtProduct, testing::ValuesIn(formats()), nam
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtProduct, testing::ValuesIn(shapes()), name_of);
 INSTANTIATE_TEST_SUITE_P(Routing, SimtProduct, testing::ValuesIn(routing()), name_of);
 INSTANTIATE_TEST_SUITE_P(Decode, SimtProduct, testing::ValuesIn(decode()), name_of);
+INSTANTIATE_TEST_SUITE_P(FastDecode, SimtProduct, testing::ValuesIn(fast_decode()), name_of);
 INSTANTIATE_TEST_SUITE_P(Block, SimtProduct, testing::ValuesIn(block_products()), name_of);
 INSTANTIATE_TEST_SUITE_P(Schedules, SimtProduct, testing::ValuesIn(schedules()), name_of);
 
@@ -363,17 +420,88 @@ TEST(SimtProducts, RowsDoNotDependOnEachOther) {
       {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = kNvfp4, .m = 7, .n = 9, .k = 96});
 }
 
-TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
-  const auto reason = [](const ProductCase& c) {
-    const Product product(c);
-    Array out = product.make_out();
-    return std::string(simt::simt_qmv_reject(product.problem(out)).text());
+// Codes and scales summed apart overflow, or meet infinity with a zero, where weights do not.
+TEST(SimtProducts, QmvKeepsWhatFactoringSpoils) {
+  const auto expect_as_cpu = [](const QuantSpec& spec, float x, int64_t count, uint8_t scale) {
+    const Product product(
+        {.op = Op::quantized_matmul, .kernel = Kernel::qmv, .spec = spec, .n = 9, .k = 128});
+    Array out = product.make_out(), expected = product.make_out();
+    dispatch::MatmulProblem p = product.problem(out);
+    for (int64_t i = 0; i < count; ++i) static_cast<float*>(p.x.values.data)[i] = x;
+    if (scale != 0) {
+      std::fill_n(static_cast<uint8_t*>(p.w.scales.data), 9 * 128 / spec.group_size, scale);
+    }
+    dispatch::MatmulProblem q = product.problem(expected);
+    std::vector<uint8_t> memory(cpu::matmul_portable_workspace(q) + 64);
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    cpu::matmul_portable(q,
+                         {reinterpret_cast<void*>((address + 63) / 64 * 64), memory.size() - 64});
+    EmulatorQueue queue;
+    product.run_on(queue, out, p);
+    for (int64_t i = 0; i < 9; ++i) {
+      if (std::isnan(expected.get(i))) {
+        EXPECT_TRUE(std::isnan(out.get(i))) << i;
+      } else {
+        EXPECT_EQ(out.get(i), expected.get(i)) << i;
+      }
+    }
   };
+  expect_as_cpu(affine(4, 32), INFINITY, 1, 0);
+  expect_as_cpu(affine(4, 32), INFINITY, 40, 0);
+  expect_as_cpu(kMxfp4, 0x1p125f, 128, 100);  // scales of 2^-27
+  expect_as_cpu(kMxfp8, 0x1p125f, 128, 100);
+  expect_as_cpu(kNvfp4, 0x1p125f, 128, 0x08);  // 2^-6
+}
+
+std::string reason_of(Kernel kernel, const ProductCase& c) {
+  const Product product(c);
+  Array out = product.make_out();
+  return simt_reject(kernel, product.problem(out)).text();
+}
+
+TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
+  const auto reason = [](const ProductCase& c) { return reason_of(Kernel::qmv, c); };
   EXPECT_EQ(reason({.spec = kDense}), "w is not packed");
   EXPECT_EQ(reason({.spec = affine(4, 32), .transpose = false}), "w is packed along N");
   EXPECT_EQ(reason({.op = Op::quantized_matmul, .spec = affine(4, 32), .m = 9}),
             "9 rows of x per matrix of w, more than 8");
   EXPECT_EQ(reason({.spec = affine(4, 32)}), "");
+  const Product product({.spec = affine(4, 32)});
+  Array out = product.make_out();
+  dispatch::MatmulProblem p = product.problem(out);
+  p.w.values.data = static_cast<char*>(p.w.values.data) + 2;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
+            "rows of codes begin at addresses that 4 does not divide");
+  p = product.problem(out);
+  p.k = p.x.values.cols = (int64_t{1} << 30) + 32;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()), "K = 1073741856, more than 1073741824");
+}
+
+TEST(SimtProducts, GatherQmvFastSaysWhatItDoesNotTake) {
+  const auto reason = [](const ProductCase& c) { return reason_of(Kernel::gather_qmv_fast, c); };
+  const ProductCase taken{.spec = affine(4, 32), .n = 8, .k = 512};
+  EXPECT_EQ(reason(taken), "");
+  ProductCase c = taken;
+  c.k = 544;
+  EXPECT_EQ(reason(c), "K = 544 is not a multiple of 512");
+  c = taken, c.n = 7;
+  EXPECT_EQ(reason(c), "N = 7 is not a multiple of 8");
+  c = taken, c.m = 2;
+  EXPECT_EQ(reason(c), "M = 2, more than one row per pair");
+  c = taken, c.spec = affine(8, 32);
+  EXPECT_EQ(reason(c), "w is not affine4");
+  c = taken, c.transpose = false, c.n = 32;
+  EXPECT_EQ(reason(c), "w is packed along N");
+  const Product product(taken);
+  Array out = product.make_out();
+  dispatch::MatmulProblem p = product.problem(out);
+  p.x.values.data = static_cast<char*>(p.x.values.data) + 4;
+  EXPECT_EQ(std::string(simt::simt_gather_qmv_fast_reject(p).text()),
+            "rows of x are not aligned to 16 bytes");
+  p = product.problem(out);
+  p.w.values.data = static_cast<char*>(p.w.values.data) + 4;
+  EXPECT_EQ(std::string(simt::simt_gather_qmv_fast_reject(p).text()),
+            "rows of w are not aligned to 8 bytes");
 }
 
 TEST(SimtProducts, AMissingBarrierIsCaught) {
@@ -390,7 +518,7 @@ TEST(SimtProducts, AMissingBarrierIsCaught) {
 
 TEST(SimtProducts, TheColumnsMayOutnumberTheGrid) {
   // 65535 tiles of columns and one more, of K = 1.
-  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 64 + 3, .k = 0})
+  Product({.op = Op::quantized_matmul, .transpose = false, .m = 1, .n = 65535 * 128 + 3, .k = 0})
       .check();
 }
 

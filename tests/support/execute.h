@@ -7,18 +7,9 @@
 #include "moeblas/kernels.h"
 #include "support/case.h"
 #include "support/operands.h"
-#include "support/tolerance.h"
+#include "support/outcome.h"
 
 namespace moeblas::test {
-
-struct Outcome {
-  std::string failure;  // "" if everything held
-  std::string refusal;  // the message, if the forced kernel does not take the case
-  std::string kernel;   // what ran; "" for an empty output
-  Agreement agreement;
-
-  bool ok() const { return failure.empty(); }
-};
 
 // The C++ call of a case.
 void call(const Case& c, const Operands& o, const Options& options);
@@ -38,13 +29,5 @@ Outcome run_conversion(const Case& c, const char* kernel);
 
 // Runs body(threads) with the library set to that number of threads.
 void with_threads(int threads, const std::function<void()>& body);
-
-// The generated cases of one operation: MOEBLAS_TEST_CASES of them (default `cases`) from seed
-// MOEBLAS_TEST_FIRST, or MOEBLAS_TEST_SEED alone. Reports through GoogleTest; every failure prints
-// the line that runs that case again.
-void run_generated(Op op, int64_t cases, const char* kernel = nullptr);
-
-// That line, for the test that is running.
-std::string replay_line(uint64_t seed);
 
 }  // namespace moeblas::test

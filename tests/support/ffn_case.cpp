@@ -272,36 +272,38 @@ std::string describe(const FfnCase& c) {
 }
 
 SeededCase seeded(const FfnCase& c) {
-  return {describe(c), [c](Agreement& agreement) -> std::string {
-            const auto prepare = [&c](Side side, uint8_t poison) {
-              auto o = std::make_shared<FfnOperands>(build(c, side, poison));
-              Call call;
-              for (const ExpertsOperands* e : {&o->gate_up, &o->up, &o->down}) {
-                const Operands& w = e->weights;
-                for (const Operand* t :
-                     {&w.w, &w.codes, &w.scales, &w.biases, &w.tensor_scale, &e->bias}) {
-                  call.inputs.push_back(t);
-                }
-              }
-              for (const Operand* t : {&o->x, &o->ids, &o->weights, &o->expert_map}) {
-                call.inputs.push_back(t);
-              }
-              call.outputs = {&o->out};
-              call.run = [&c, p = o.get()](const Options& options) {
-                moe_ffn(p->x.view, p->layer(c), p->ids.view, p->weights.view, p->out.view, options);
-              };
-              call.memory = o;
-              return call;
-            };
+  const auto prepare = [c](Side side, uint8_t poison) {
+    auto o = std::make_shared<FfnOperands>(build(c, side, poison));
+    Call call;
+    for (const ExpertsOperands* e : {&o->gate_up, &o->up, &o->down}) {
+      const Operands& w = e->weights;
+      for (const Operand* t : {&w.w, &w.codes, &w.scales, &w.biases, &w.tensor_scale, &e->bias}) {
+        call.inputs.push_back(t);
+      }
+    }
+    for (const Operand* t : {&o->x, &o->ids, &o->weights, &o->expert_map}) {
+      call.inputs.push_back(t);
+    }
+    call.outputs = {&o->out};
+    call.run = [c, p = o.get()](const Options& options) {
+      moe_ffn(p->x.view, p->layer(c), p->ids.view, p->weights.view, p->out.view, options);
+    };
+    call.memory = o;
+    return call;
+  };
+  return {describe(c), prepare, [c, prepare](const char* kernel) {
             Result result;
-            const std::string failure = run_twice(prepare, c.threads, {}, result);
-            if (!failure.empty()) return failure;
+            Outcome outcome = run_twice(prepare, c.threads, forcing(kernel), result);
+            if (!outcome.ran()) return outcome;
             const FfnOperands o = build(c, Side::left, kPoison);
             const Spec spec = infer_moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view);
             if (spec.dtype != c.dtype || !(spec.shape == c.out.shape)) {
-              return "infer gives another shape or dtype";
+              outcome.failure = "infer gives another shape or dtype";
+              return outcome;
             }
-            return compare(evaluate(c, o), result.floats(0, c.dtype), c.dtype, false, &agreement);
+            outcome.failure = compare(evaluate(c, o), result.floats(0, c.dtype), c.dtype, false,
+                                      &outcome.agreement);
+            return outcome;
           }};
 }
 

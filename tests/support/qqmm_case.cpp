@@ -316,6 +316,22 @@ Spec infer(const QqmmCase& q, const QqmmOperands& o) {
   }
 }
 
+// What is wrong with a result of `kernel`.
+std::string judge(const QqmmCase& q, const std::string& kernel, const Result& result,
+                  Agreement& agreement) {
+  if (kernel.empty() != (q.out.shape.numel() == 0)) {
+    return "a kernel is named for nothing to do, or none for something";
+  }
+  const QqmmOperands o = build(q, Side::left, kPoison);
+  const Spec spec = infer(q, o);
+  if (spec.dtype != q.out.dtype || !(spec.shape == q.out.shape)) {
+    return "infer gives another shape or dtype";
+  }
+  if (kernel.empty()) return "";
+  return compare(evaluate(q, o, path_of(kernel)), result.floats(0, q.out.dtype), q.out.dtype,
+                 q.values == Values::integers, &agreement);
+}
+
 }  // namespace
 
 std::string describe(const QqmmCase& q) {
@@ -340,37 +356,28 @@ std::string describe(const QqmmCase& q) {
 }
 
 SeededCase seeded(const QqmmCase& q) {
-  return {describe(q), [q](Agreement& agreement) -> std::string {
-            const auto prepare = [&q](Side side, uint8_t poison) {
-              auto o = std::make_shared<QqmmOperands>(build(q, side, poison));
-              Call result;
-              for (const BlockOperand* b : {&o->x, &o->w}) {
-                for (const Operand* t : b->operands()) result.inputs.push_back(t);
-              }
-              for (const Operand* t : {&o->lhs, &o->rhs, &o->offsets, &o->c, &o->bias}) {
-                result.inputs.push_back(t);
-              }
-              result.outputs = {&o->out};
-              result.run = [&q, p = o.get()](const Options& options) { call(q, *p, options); };
-              result.memory = o;
-              return result;
-            };
-            Options options;
+  const auto prepare = [q](Side side, uint8_t poison) {
+    auto o = std::make_shared<QqmmOperands>(build(q, side, poison));
+    Call result;
+    for (const BlockOperand* b : {&o->x, &o->w}) {
+      for (const Operand* t : b->operands()) result.inputs.push_back(t);
+    }
+    for (const Operand* t : {&o->lhs, &o->rhs, &o->offsets, &o->c, &o->bias}) {
+      result.inputs.push_back(t);
+    }
+    result.outputs = {&o->out};
+    result.run = [q, p = o.get()](const Options& options) { call(q, *p, options); };
+    result.memory = o;
+    return result;
+  };
+  return {describe(q), prepare, [q, prepare](const char* kernel) {
+            Options options = forcing(kernel);
             options.deterministic = q.deterministic;
             Result result;
-            const std::string failure = run_twice(prepare, q.threads, options, result);
-            if (!failure.empty()) return failure;
-            if (result.kernel.empty() != (q.out.shape.numel() == 0)) {
-              return "a kernel is named for nothing to do, or none for something";
-            }
-            const QqmmOperands o = build(q, Side::left, kPoison);
-            const Spec spec = infer(q, o);
-            if (spec.dtype != q.out.dtype || !(spec.shape == q.out.shape)) {
-              return "infer gives another shape or dtype";
-            }
-            if (result.kernel.empty()) return "";
-            return compare(evaluate(q, o, path_of(result.kernel)), result.floats(0, q.out.dtype),
-                           q.out.dtype, q.values == Values::integers, &agreement);
+            Outcome outcome = run_twice(prepare, q.threads, options, result);
+            if (outcome.ran())
+              outcome.failure = judge(q, outcome.kernel, result, outcome.agreement);
+            return outcome;
           }};
 }
 

@@ -1,6 +1,7 @@
 #include "support/seeds.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include "moeblas/kernels.h"
 #include "support/codec.h"
 #include "support/execute.h"
+#include "support/generator.h"
 
 namespace moeblas::test {
 namespace {
@@ -18,6 +20,19 @@ bool environment(const char* variable, uint64_t& value) {
   if (text == nullptr || *text == '\0') return false;
   value = std::strtoull(text, nullptr, 0);
   return true;
+}
+
+std::string program() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : "<this test>";
+}
+
+// The line that runs this case of the test that is running again.
+std::string replay_line(uint64_t seed) {
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  return "MOEBLAS_TEST_SEED=" + std::to_string(seed) + " " + program() +
+         " --gtest_filter=" + test->test_suite_name() + "." + test->name();
 }
 
 uint64_t hash(const std::vector<const Operand*>& operands) {
@@ -32,7 +47,6 @@ std::string run_once(const Call& call, Side side, uint8_t poison, int threads, O
   std::string failure;
   with_threads(threads, [&] {
     const Plan query = plan(call.run, options);
-    result.kernel = query.kernel;
     const GuardedMemory workspace(query.workspace_bytes, side, poison, 64);
     options.workspace = workspace.data();
     options.workspace_bytes = query.workspace_bytes;
@@ -72,22 +86,35 @@ std::vector<int64_t> Result::integers(size_t output, DType dtype) const {
   return list;
 }
 
-std::string run_twice(const Prepare& prepare, int threads, const Options& options, Result& result) {
+Outcome run_twice(const Prepare& prepare, int threads, const Options& options, Result& result) {
+  Outcome outcome;
   try {
-    std::string failure =
-        run_once(prepare(Side::left, kPoison), Side::left, kPoison, 1, options, result);
-    if (!failure.empty()) return failure;
+    const Call call = prepare(Side::left, kPoison);
+    try {
+      outcome.kernel = plan(call.run, options).kernel;
+    } catch (const Error& e) {
+      if (options.kernel == nullptr || e.status() != MOEBLAS_UNSUPPORTED) throw;
+      outcome.refusal = e.what();
+      return outcome;
+    }
+    outcome.failure = run_once(call, Side::left, kPoison, 1, options, result);
+    if (!outcome.ok()) return outcome;
     Result second;
-    failure = run_once(prepare(Side::right, kOtherPoison), Side::right, kOtherPoison, threads,
-                       options, second);
-    if (!failure.empty()) return failure;
-    if (second.outputs != result.outputs) {
-      return "two runs differ: memory, poison or threads show through";
+    outcome.failure = run_once(prepare(Side::right, kOtherPoison), Side::right, kOtherPoison,
+                               threads, options, second);
+    if (outcome.ok() && second.outputs != result.outputs) {
+      outcome.failure = "two runs differ: memory, poison or threads show through";
     }
   } catch (const std::exception& e) {
-    return std::string("unexpected error: ") + e.what();
+    outcome.failure = std::string("unexpected error: ") + e.what();
   }
-  return "";
+  return outcome;
+}
+
+Options forcing(const char* kernel) {
+  Options options;
+  options.kernel = kernel;
+  return options;
 }
 
 void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t)>& make) {
@@ -101,21 +128,48 @@ void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t)>& make) {
     const SeededCase c = make(seed);
     const std::string line = c.description + "\n  rerun: " + replay_line(seed);
     const CrashLine crash(line);
-    Agreement agreement;
-    const std::string failure = c.run(agreement);
-    if (!failure.empty()) {
-      ADD_FAILURE() << failure << "\n  case: " << line;
+    const Outcome outcome = c.run(nullptr);
+    if (!outcome.ok()) {
+      ADD_FAILURE() << outcome.failure << "\n  case: " << line;
       if (++failures == 10) {
         ADD_FAILURE() << "stopped after ten failures";
         break;
       }
     }
-    worst.worst = std::max(worst.worst, agreement.worst);
-    worst.rms = std::max(worst.rms, agreement.rms);
+    worst.worst = std::max(worst.worst, outcome.agreement.worst);
+    worst.rms = std::max(worst.rms, outcome.agreement.rms);
   }
   ::testing::Test::RecordProperty("cases", static_cast<int>(count));
   ::testing::Test::RecordProperty("worst_error_over_bound", std::to_string(worst.worst));
   ::testing::Test::RecordProperty("worst_rms_over_float32_sum", std::to_string(worst.rms));
+}
+
+SeededCase seeded(const Case& c) {
+  const auto prepare = [c](Side side, uint8_t poison) {
+    auto o = std::make_shared<Operands>(build(c, side, poison));
+    if (!is_product(c.op)) fill_conversion(c, *o);
+    const bool writes_x = c.op == Op::dequantize || c.op == Op::from_fp8;
+    Call result;
+    result.outputs = is_product(c.op) ? std::vector<const Operand*>{&o->out}
+                     : writes_x       ? std::vector<const Operand*>{&o->x}
+                     : c.op == Op::quantize
+                         ? std::vector<const Operand*>{&o->codes, &o->scales, &o->biases}
+                         : std::vector<const Operand*>{&o->w};
+    for (const Operand* t : {&o->x, &o->w, &o->codes, &o->scales, &o->biases, &o->tensor_scale,
+                             &o->lhs, &o->rhs, &o->ranges}) {
+      if (std::find(result.outputs.begin(), result.outputs.end(), t) == result.outputs.end()) {
+        result.inputs.push_back(t);
+      }
+    }
+    result.run = [c, p = o.get()](const Options& options) { call(c, *p, options); };
+    result.memory = o;
+    return result;
+  };
+  return {describe(c), prepare, [c](const char* kernel) { return run_case(c, kernel); }};
+}
+
+void run_generated(Op op, int64_t cases) {
+  run_seeds(cases, [op](uint64_t seed) { return seeded(make_case(op, seed)); });
 }
 
 }  // namespace moeblas::test

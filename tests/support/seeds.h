@@ -9,20 +9,9 @@
 
 #include "moeblas/options.h"
 #include "support/operands.h"
-#include "support/tolerance.h"
+#include "support/outcome.h"
 
 namespace moeblas::test {
-
-// The case of one seed: what it is, and how it is run; an empty string if everything held.
-struct SeededCase {
-  std::string description;
-  std::function<std::string(Agreement&)> run;
-};
-
-// Cases MOEBLAS_TEST_FIRST .. + MOEBLAS_TEST_CASES (default: 0 .. cases), or MOEBLAS_TEST_SEED
-// alone. Reports through GoogleTest; every failure, crashes included, prints the line that runs
-// that case again.
-void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t seed)>& make);
 
 // A call in fresh memory.
 struct Call {
@@ -32,10 +21,25 @@ struct Call {
 };
 using Prepare = std::function<Call(Side side, uint8_t poison)>;
 
-// The bytes of every output and the kernel that wrote them.
+// The case of one seed: what it is, how it is called, and how it is judged from end to end, by the
+// kernel that is forced or (nullptr) chosen.
+struct SeededCase {
+  std::string description;
+  Prepare prepare;
+  std::function<Outcome(const char* kernel)> run;
+};
+SeededCase seeded(const Case& c);
+
+// Cases MOEBLAS_TEST_FIRST .. + MOEBLAS_TEST_CASES (default: 0 .. cases), or MOEBLAS_TEST_SEED
+// alone. Reports through GoogleTest; every failure, crashes included, prints the line that runs
+// that case again.
+void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t seed)>& make);
+// The generated cases of one operation.
+void run_generated(Op op, int64_t cases);
+
+// The bytes of every output.
 struct Result {
   std::vector<std::vector<uint8_t>> outputs;
-  std::string kernel;  // "" if there was nothing to do
 
   // Element by element, as numbers.
   std::vector<double> floats(size_t output, DType dtype) const;
@@ -45,7 +49,10 @@ struct Result {
 // Two runs that must agree bit for bit: memory at the left and at the right of its guard pages,
 // outputs and workspace poisoned differently, a workspace of exactly the bytes that the query
 // names, one thread and `threads`; inputs and the bytes between outputs must stay as they were.
-// Returns what did not hold.
-std::string run_twice(const Prepare& prepare, int threads, const Options& options, Result& result);
+// The result is there if the outcome has run().
+Outcome run_twice(const Prepare& prepare, int threads, const Options& options, Result& result);
+
+// Options that force a row, or (nullptr) none.
+Options forcing(const char* kernel);
 
 }  // namespace moeblas::test

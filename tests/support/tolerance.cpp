@@ -31,7 +31,10 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 Path path_of(std::string_view kernel) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
-  if (kernel == "qmv_simt" || kernel == "qmv_sm90") return Path::factored;
+  if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90") {
+    return Path::factored;
+  }
+  if (kernel == "qmm_sm90") return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
 }
@@ -40,7 +43,11 @@ void Accumulator::add(double x, double weight, double unrounded, double spread) 
   const double target = path_ == Path::decoded ? weight : unrounded;
   double used = weight;
   if (path_ == Path::rounded_weight) {
-    used = round_to(x_dtype_ == DType::f16 ? kFloat16 : kBfloat16, weight);
+    const FloatFormat& format = x_dtype_ == DType::f16 ? kFloat16 : kBfloat16;
+    used = round_to(format, weight);
+    if (round_to(format, unrounded) != unrounded) {
+      rounding_ += std::fabs(x * unrounded) * format.unit();
+    }
   }
   ++terms_;
   exact_ += x * target;
@@ -67,11 +74,9 @@ Expected Accumulator::result() const {
       e.magnitude = spread_;
       e.slack = gamma(terms_ + 2 * (terms_ / 16 + 1) + 4, u) * spread_;
       break;
-    case Path::rounded_weight: {
-      const double u16 = (x_dtype_ == DType::f16 ? kFloat16 : kBfloat16).unit();
-      e.slack = ((1 + gamma(terms_ + 2, u)) * (1 + u16) - 1) * magnitude_ + gamma(2, u) * spread_;
+    case Path::rounded_weight:
+      e.slack = gamma(terms_ + 2, u) * (magnitude_ + rounding_) + rounding_ + gamma(2, u) * spread_;
       break;
-    }
   }
   // Underflow of each product, and the rounding of this sum in double.
   const auto terms = static_cast<double>(terms_);

@@ -12,9 +12,11 @@
 //                   the group sum of x. y* is exact with s q + b unrounded. Within a group G
 //                   roundings, one for the scale (or bias), one per group and part after that:
 //                   A = gamma(K + 2 K/16 + 4) sum |x|(|s|q + |b|).
-//   rounded_weight  s q + b is rounded to 16 bits (u16), then as decoded, y* exact and unrounded:
-//                   A = ((1 + gamma(K + 2)) (1 + u16) - 1) sum |x||s q + b| (+ the float32 rounding
-//                   of q s before b is added: gamma(2) sum |x|(|s|q + |b|)).
+//   rounded_weight  s q + b is rounded to 16 bits (u16), where those do not hold it, then as
+//                   decoded, y* exact and unrounded. With R = u16 sum |x||s q + b| over the weights
+//                   that are rounded:
+//                   A = gamma(K + 2) (sum |x||s q + b| + R) + R (+ the float32 rounding of q s
+//                   before b is added: gamma(2) sum |x|(|s|q + |b|)).
 // Products that underflow float32 add at most half of its least subnormal each.
 //
 // The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
@@ -60,7 +62,7 @@ class Accumulator {
   Path path_;
   DType x_dtype_;
   int64_t terms_ = 0;
-  double exact_ = 0, magnitude_ = 0, spread_ = 0, scatter_ = 0;
+  double exact_ = 0, magnitude_ = 0, spread_ = 0, rounding_ = 0, scatter_ = 0;
   float single_ = 0;
 };
 

@@ -36,14 +36,6 @@ struct Item {
   uint32_t factors;  // of this lane's two columns
 };
 
-__device__ __forceinline__ void multiply_f16(float (&sums)[4], uint32_t a0, uint32_t a1,
-                                             uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 // 16 rows x 32 values of w, times columns.
 struct Step {
   Octet upper, lower;  // rows g and g + 8
@@ -53,8 +45,8 @@ struct Step {
     return {T::Decode::decode(upper, upper_second), T::Decode::decode(lower, lower_second)};
   }
   __device__ __forceinline__ void multiply(float (&sums)[4], uint4 x) const {
-    multiply_f16(sums, upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1], x.x, x.y);
-    multiply_f16(sums, upper.pair[2], lower.pair[2], upper.pair[3], lower.pair[3], x.z, x.w);
+    multiply_f16(sums, {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]}, {x.x, x.y});
+    multiply_f16(sums, {upper.pair[2], lower.pair[2], upper.pair[3], lower.pair[3]}, {x.z, x.w});
   }
 };
 
@@ -82,22 +74,6 @@ __device__ __forceinline__ void for_each_step(const Item& item, F&& f) {
   }
 }
 
-__device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
-  uint16_t v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
-  return v;
-}
-__device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
-  return v;
-}
-__device__ __forceinline__ float load_shared_float(uint32_t from) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
-  return v;
-}
-
 // The scale (or bias) of a group, from shared memory: `at` the row's, `group` within the stage.
 template <class T>
 __device__ __forceinline__ float load_scale(uint32_t at, uint32_t group) {
@@ -118,18 +94,6 @@ __device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit) {
   return __half22float2(reinterpret_cast<const __half2&>(two));
 }
 
-// Adds to `x` what is there if `wanted`.
-__device__ __forceinline__ void load_if(bool wanted, uint4& x, uint32_t from) {
-  asm volatile(
-      "{\n"
-      ".reg .pred wanted;\n"
-      "setp.ne.u32 wanted, %5, 0;\n"
-      "@wanted ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-      "}"
-      : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-      : "r"(from), "r"(static_cast<uint32_t>(wanted)));
-}
-
 // One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each.
 template <class T>
 __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, uint4 (&x)[T::kUnits],
@@ -139,7 +103,8 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
   const bool half = !T::kHalves || t / 2 == slot % 2;
 #pragma unroll
   for (int u = 0; u < T::kUnits; ++u) {
-    load_if(slot / (T::kHalves ? 2 : 1) == u && half, x[u], item.x + u * 64);
+    load_shared_4_if(slot / (T::kHalves ? 2 : 1) == static_cast<uint32_t>(u) && half, x[u],
+                     item.x + u * 64);
   }
   // What the lane's two sums are of.
   const uint32_t sum_unit = 2 * t / T::kTokens / (T::kHalves ? 2 : 1);
@@ -162,11 +127,11 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
     for (int r = 0; r < 2; ++r) {
       const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
       if constexpr (T::kHalves) {
-        const float2 s = load_two_scales(item.scales + row, unit + sum_unit);
+        const float2 s = load_two_scales(item.scales + row, min(unit + sum_unit, p.last_group));
         y[h][2 * r] += s.x * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s.y * f[1].scale * d[h][2 * r + 1];
       } else {
-        const uint32_t group = (unit + sum_unit) >> p.group_shift;
+        const uint32_t group = min((unit + sum_unit) >> p.group_shift, p.last_group);
         const float s = load_scale<T>(item.scales + row, group);
         y[h][2 * r] += s * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s * f[1].scale * d[h][2 * r + 1];
@@ -200,8 +165,8 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
         const uint32_t from = x[j] + (i * kSteps + u) * 64;
         if constexpr (kParts == 2) {
           b[j][0] = b[j][1] = uint4{0, 0, 0, 0};
-          load_if(lane % 4 < 2, b[j][0], from);
-          load_if(lane % 4 >= 2, b[j][1], from);
+          load_shared_4_if(lane % 4 < 2, b[j][0], from);
+          load_shared_4_if(lane % 4 >= 2, b[j][1], from);
         } else {
           b[j][0] = load_shared_4(from);
         }
@@ -240,10 +205,10 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
         const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
         float s[kParts], bias = 0.0f;
         if constexpr (T::kHalves) {
-          const float2 two = load_two_scales(item.scales + row, unit + i);
+          const float2 two = load_two_scales(item.scales + row, min(unit + i, p.last_group));
           s[0] = two.x, s[1] = two.y;
         } else {
-          const uint32_t group = (unit + i * kSteps) >> p.group_shift;
+          const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
           s[0] = load_scale<T>(item.scales + row, group);
           if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
         }

@@ -172,7 +172,8 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
       for (uint32_t i = 0; i < kAtOnce; ++i, advance()) {
         const uint32_t unit = chunk * 8 + lane / 4;
         if (token >= tokens || unit * kQmvUnit >= p.k) continue;
-        const int64_t at = row_at(token) + unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
+        const int64_t row = row_at(token);
+        const int64_t at = row + unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
         const uint2 a = *reinterpret_cast<const uint2*>(p.x + at * 2);
         const uint2 b = *reinterpret_cast<const uint2*>(p.x + (at + kSecond) * 2);
         raw[i] = {a.x, a.y, b.x, b.y};

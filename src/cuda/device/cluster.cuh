@@ -1,0 +1,89 @@
+// What the two blocks of a cluster share, and registers that the warpgroups of a block share out
+// among themselves (sm_90a).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace moeblas::cuda::device {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Of all threads of the cluster.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;" ::
+          : "memory");
+}
+// Where a shared address of this block lies in the block of this rank.
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+// An arrival at a barrier of any block of the cluster, by its cluster address.
+__device__ __forceinline__ void cluster_barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// The box of `map` to the same place in both blocks of a cluster of two; its bytes report at the
+// barrier of that place in each.
+__device__ __forceinline__ void copy_box_to_both(uint32_t to, const CUtensorMap* map, int32_t x,
+                                                 int32_t y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(uint16_t{3})
+      : "memory");
+}
+
+// ---- copies of a few bytes, global to shared memory ---------------------------------------------
+
+// kBytes are written, the first `count` of them as they are read, the others as zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, int32_t count) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what the instruction copies");
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(count)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(count)
+                 : "memory");
+  }
+}
+// This thread's copies so far arrive at the barrier when they are done: one of its arrivals.
+__device__ __forceinline__ void copies_async_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// For data that is read again.
+__device__ __forceinline__ uint64_t evict_normal_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// The registers of each thread of the warpgroup from here on. What all warpgroups ask for must fit
+// in what the launch gave the block, or they wait for ever.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void leave_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// A value that all lanes agree on, in a register that all lanes share: ring positions, barriers and
+// descriptors that follow from it need no work per lane.
+__device__ __forceinline__ uint32_t uniform(uint32_t value) {
+  return __reduce_or_sync(0xffffffffu, value);
+}
+
+}  // namespace moeblas::cuda::device

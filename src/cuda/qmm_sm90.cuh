@@ -1,0 +1,181 @@
+// qmm_sm90: products of many rows with quantized weights on Hopper's tensor cores. Used by
+// quantized_matmul, gather_qmm and grouped_qmm where a matrix of w meets more rows than the decode
+// rows take. out^T = W x^T: weights are the operand that wgmma takes from registers, decoded there
+// from the checkpoint's own layout; tokens are the columns, as many as a run of rows has.
+//
+//   rows of w            tokens (staged rows of x, in the order of their matrices)
+//   +---------------+    One persistent cluster of two blocks makes tiles of 2 x 64 kRowGroups rows
+//   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
+//   |  64 per       |    In a block:
+//   |  warpgroup    |      warp 0      tiles; staged rows, by bulk copies to both blocks
+//   +---------------+      warp 1      codes, by bulk copies
+//   | block 1       |      warp 2      scales and where rows go, by copies of 4 to 16 bytes
+//   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
+//   +---------------+
+//
+// A consumer decodes the next 64 k while the tensor cores multiply the last 64. Sums are float32 in
+// ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
+// on other rows. At 128 tokens and more the tensor cores are the limit, below it reading weights.
+#pragma once
+
+#include "cuda/qmm_sm90_consumer.cuh"
+
+namespace moeblas::cuda {
+
+// The warps that keep a block supplied. Each of the functions is one role's whole life.
+template <class Weights, class Tiles>
+class QmmProducer : public QmmBlock<Weights, Tiles> {
+ public:
+  using Block = QmmBlock<Weights, Tiles>;
+  using Memory = typename Block::Memory;
+  using Block::barrier, Block::base_, Block::p_, Block::rank_, Block::records_;
+  using Shape = BlockShape<Tiles>;
+
+  __device__ QmmProducer(const QmmSm90Params& p, uint32_t base) : Block(p, base) {}
+
+  // One warp: the tiles, and the staged rows of each.
+  __device__ void send_rows() const {
+    Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
+    const bool lead = threadIdx.x % 32 == 0;
+    uint32_t filled = 0;
+    TileRecord tile = schedule.next();
+    if (lead) records_.write(0, tile);
+    for (uint32_t n = 1; tile.tokens != 0; ++n) {
+      const TileRecord following = schedule.next();
+      if (lead) {
+        records_.write(n, following);
+        filled = send_rows_of(tile, filled);
+      }
+      __syncwarp();
+      tile = following;
+    }
+  }
+
+  // One thread.
+  __device__ void send_codes() const {
+    // A matrix that few tokens meet is read once or twice.
+    const uint64_t policy =
+        Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
+    uint32_t filled = 0;
+    for (uint32_t n = 0;; ++n) {
+      const TileRecord tile = records_.read(n);
+      records_.release(n);
+      if (tile.tokens == 0) return;
+      for (uint32_t b = 0; b < p_.blocks; ++b, ++filled) {
+        const uint32_t slot = filled % Tiles::kCodeSlots;
+        const uint32_t full = barrier(Block::kCodesFull) + slot * 8;
+        device::barrier_wait(barrier(Block::kCodesEmpty) + slot * 8,
+                             (filled / Tiles::kCodeSlots % 2) ^ 1);
+        device::barrier_expect(full, Memory::kCodeSlotBytes);
+        device::copy_box(base_ + Memory::kCodes + slot * Memory::kCodeSlotBytes, &p_.codes,
+                         static_cast<int32_t>(b * (Weights::Bytes::kCodes / 4)),
+                         static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows),
+                         static_cast<int32_t>(tile.w * p_.matrix_step), full, policy);
+      }
+    }
+  }
+
+  // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
+  __device__ void send_scales() const {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t chunk_bytes = kChunkBlocks * kBlockK / p_.group * Weights::kScaleBytes;
+    uint32_t filled = 0;
+    for (uint32_t n = 0;; ++n) {
+      const TileRecord tile = records_.read(n);
+      __syncwarp();
+      if (lane == 0) records_.release(n);
+      if (tile.tokens == 0) return;
+      for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
+        device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, 8);
+      }
+      const uint32_t first_row = tile.w_row + rank_ * Shape::kRows;
+      const uint32_t rows = p_.n > first_row ? min(p_.n - first_row, Shape::kRows) : 0;
+      for (uint32_t at = 0; at < p_.scale_row_bytes; at += chunk_bytes, ++filled) {
+        const uint32_t slot = filled % kScaleSlots;
+        device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
+                             (filled / kScaleSlots % 2) ^ 1);
+        const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
+        copy_scales(p_.scales, tile.w, first_row, rows, at, to);
+        if (Weights::kBiases) {
+          copy_scales(p_.biases, tile.w, first_row, rows, at, to + Shape::kRows * p_.scale_pitch);
+        }
+        device::copies_async_arrive(barrier(Block::kScalesFull) + slot * 8);
+      }
+    }
+  }
+
+ private:
+  // Returns the number of slots filled so far, given that before this tile.
+  __device__ uint32_t send_rows_of(const TileRecord& tile, uint32_t filled) const {
+    const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
+    const CUtensorMap* map = &p_.x[__ffs(static_cast<int>(half)) - 4];
+    const int32_t row = static_cast<int32_t>(tile.row + rank_ * half);
+    const int32_t k_end = static_cast<int32_t>(p_.blocks * kBlockK);
+    for (int32_t k = 0; k < k_end; ++filled) {
+      const uint32_t slot = filled % Tiles::kXSlots, full = barrier(Block::kXFull) + slot * 8;
+      const uint32_t to = base_ + slot * Tiles::kXSlotBytes + rank_ * half * 128;
+      device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
+      device::barrier_expect(full, parts * tile.tokens * 128);
+      for (uint32_t i = 0; i < parts; ++i, k += 64) {
+        device::copy_box_to_both(to + i * tile.tokens * 128, map, k, row, full);
+      }
+    }
+    return filled;
+  }
+
+  // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
+  __device__ void copy_scales(const ScaleRows& from, uint32_t w, uint32_t first_row, uint32_t rows,
+                              uint32_t at, uint32_t to) const {
+    const uint8_t* first = from.data + w * from.matrix_stride + first_row * from.row_stride + at;
+    const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - at);
+    if (p_.scale_unit == 16) {
+      copy_scale_rows<16>(first, from.row_stride, rows, left, to);
+    } else if (p_.scale_unit == 8) {
+      copy_scale_rows<8>(first, from.row_stride, rows, left, to);
+    } else {
+      copy_scale_rows<4>(first, from.row_stride, rows, left, to);
+    }
+  }
+  template <int kUnit>
+  __device__ void copy_scale_rows(const uint8_t* first, int64_t stride, uint32_t rows, int32_t left,
+                                  uint32_t to) const {
+    for (uint32_t row = threadIdx.x % 32; row < Shape::kRows; row += 32) {
+      const uint8_t* from = first + row * stride;
+      const auto shift =
+          static_cast<int32_t>(kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
+      const int32_t bytes = row < rows ? left + shift : 0;
+      for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
+        device::copy_async<kUnit>(to + row * p_.scale_pitch + i, from - shift + i,
+                                  max(0, min(bytes - i, kUnit)));
+      }
+    }
+  }
+};
+
+template <class Weights, class Tiles>
+__device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
+  if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
+  __syncthreads();
+  device::cluster_barrier();
+  if (threadIdx.x < 128) {
+    device::leave_registers<Tiles::kProducerRegisters>();
+    const QmmProducer<Weights, Tiles> producer(p, base);
+    if (threadIdx.x < 32) {
+      producer.send_rows();
+    } else if (threadIdx.x < 64) {
+      if (threadIdx.x == 32) producer.send_codes();
+    } else if (threadIdx.x < 96) {
+      producer.send_scales();
+    }
+  } else {
+    device::take_registers<Tiles::kConsumerRegisters>();
+    QmmConsumer<Weights, Tiles>(p, base).consume();
+  }
+  // The other block may still send rows here, or arrive at a barrier of this one.
+  __syncwarp();
+  device::cluster_barrier();
+}
+
+}  // namespace moeblas::cuda

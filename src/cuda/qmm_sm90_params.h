@@ -1,0 +1,162 @@
+// What the host and the kernels of qmm_sm90 agree on: parameters, and the shape of a block.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "simt/pairs.h"
+
+namespace moeblas::cuda {
+
+// K is taken in blocks of so many; rows of x are staged padded to whole blocks.
+inline constexpr uint32_t kBlockK = 128;
+// Scales are brought for so many blocks at a time.
+inline constexpr uint32_t kChunkBlocks = 4;
+// Slots of the rings that are the same for all tiles.
+inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
+
+// How the rows of one call are divided among blocks. A block owns 64 rows of w per consumer
+// warpgroup and a cluster of two blocks one tile of tokens; a run of rows is cut into tiles of
+// kMostTokens, the last as narrow as kLeastTokens. (The registers of all widths in one kernel add
+// up: no two fit beside four row groups.)
+struct Tiles256 {
+  static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kWholeBlocks = false;  // a step of the products is 64 k, not 128
+};
+struct Tiles128 {
+  static constexpr uint32_t kRowGroups = 2, kMostTokens = 128, kLeastTokens = 64;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kWholeBlocks = true;
+};
+struct Tiles64 {
+  static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
+  static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
+  static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kWholeBlocks = false;
+};
+struct Tiles32 {
+  static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
+  static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
+  static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kWholeBlocks = false;
+};
+
+template <class Tiles>
+struct BlockShape {
+  static constexpr uint32_t kRows = 64 * Tiles::kRowGroups;  // of w
+  static constexpr uint32_t kThreads = 128 * (Tiles::kRowGroups + 1);
+};
+
+// Bytes of weights in shared memory, at most: of the codes of a row in one block of K, and of its
+// scales (and biases) in kChunkBlocks of them, in groups of 32 that begin anywhere.
+struct Affine4Bytes {
+  static constexpr uint32_t kCodes = 64, kScales = 2 * (32 + 4);
+};
+struct Mxfp4Bytes {
+  static constexpr uint32_t kCodes = 64, kScales = 16 + 4;
+};
+
+// What a block keeps in shared memory, by offset from a multiple of 1024.
+template <class Bytes, class Tiles>
+struct BlockMemory {
+  static constexpr uint32_t kRows = BlockShape<Tiles>::kRows;
+  static constexpr uint32_t kOutBytes = 64 * 64 * 2;  // that leave a warpgroup at a time
+  static constexpr uint32_t kCodeSlotBytes = kRows * Bytes::kCodes;
+  static constexpr uint32_t kScaleSlotBytes = kRows * Bytes::kScales;
+
+  static constexpr uint32_t kX = 0;
+  static constexpr uint32_t kOut = kX + Tiles::kXSlots * Tiles::kXSlotBytes;
+  static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
+  static constexpr uint32_t kScales = kCodes + Tiles::kCodeSlots * kCodeSlotBytes;
+  static constexpr uint32_t kOutRows = kScales + kScaleSlots * kScaleSlotBytes;
+  static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
+  static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
+  static constexpr uint32_t kEnd =
+      kBarriers + 16 * (Tiles::kXSlots + Tiles::kCodeSlots + kScaleSlots + kRecordSlots);
+  // With what it takes to reach a multiple of 1024.
+  static constexpr uint32_t kBytes = kEnd + 1024;
+  static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
+};
+
+// Runs of result matrices (pairs of x and w) that share a matrix of w, as pairs.metal writes them:
+// runs[0] their number, runs[1 + r] where run r begins, runs[1 + runs[0]] the number of pairs.
+struct Runs {
+  const simt::Pair* pairs;  // null: `matrices`, or one run, of matrix 0
+  const uint32_t* order;    // null: each pair is a run
+  const uint32_t* runs;
+  const int32_t* matrices;  // of each run, -1: none; null: as the pairs say
+  uint32_t pair_count;
+  uint32_t rows_per_pair;
+};
+
+// Scales or biases, in bytes.
+struct ScaleRows {
+  const uint8_t* data;
+  int64_t row_stride, matrix_stride;
+};
+
+struct QmmSm90Params {
+  static constexpr int kBoxes = 5;
+
+  CUtensorMap codes;      // words: K, N, matrices
+  CUtensorMap x[kBoxes];  // staged rows; boxes of 64 k and 8 << i rows
+  Runs runs;
+  const int64_t* out_rows;  // where each staged row goes, in elements of out
+  ScaleRows scales, biases;
+  uint8_t* out;
+  uint32_t n;
+  uint32_t blocks;           // of K
+  uint32_t group;            // values
+  uint32_t scale_row_bytes;  // that exist, of a row
+  uint32_t scale_pitch;      // of a row and chunk in shared memory
+  uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
+  uint32_t matrix_step;      // 0: all matrices lie in one place
+  uint32_t wide_out;         // eight neighbours may be written as one
+};
+
+// Rows of x as they are read, and as they are staged.
+struct StagedRows {
+  const uint8_t* x;
+  uint8_t* staged;
+  int64_t col_stride;  // of x, in elements
+  uint32_t k, staged_k;
+  uint32_t wide;  // eight neighbours of x may be read as one
+};
+
+// stage_rows: every row of the runs, in their order.
+struct StageRowsParams {
+  StagedRows rows;
+  Runs runs;
+  int64_t* out_rows;
+  uint8_t* out;
+  int64_t row_stride, out_row_stride;
+  uint32_t row_count, n;
+};
+
+// count_pairs, then place_rows: the same for a layer of experts, whose pairs are `top_k` to each
+// matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of
+// them, a warp of count_pairs counts as many.
+inline constexpr uint32_t kStageThreads = 256, kPlaceMatrices = 1024, kPlaceMostPairs = 4096;
+inline constexpr uint32_t kPlaceBlocks = 528;  // about so many
+struct PlaceRowsParams {
+  simt::PairParams pairs;
+  StagedRows rows;
+  const uint8_t* w_index;
+  // Pairs of each matrix and of none: by block, before it among the blocks that one block counts;
+  // and of all those.
+  uint32_t* counts;
+  uint32_t* totals;
+  uint32_t* runs;     // as Runs
+  int32_t* matrices;  // as Runs
+  int64_t* out_rows;
+  uint8_t* out;
+  int64_t row_stride, out_row_stride;
+  uint32_t rows_per_pair, top_k, n;
+  uint32_t blocks, block_pairs;
+};
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,332 @@
+#include "cuda/qmm_sm90_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "cuda/device.h"
+#include "cuda/qmm_sm90_params.h"
+#include "cuda/queue.h"
+#include "cuda/tensor_map.h"
+#include "simt/pairs_plan.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Reason;
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
+int64_t staged_k(const MatmulProblem& p) { return ceil_div(p.k, kBlockK) * kBlockK; }
+
+// The stride from matrix to matrix by their flat positions, if there is one.
+std::optional<int64_t> matrix_stride(const Matrices& m) {
+  int64_t result = 0, count = 1;
+  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
+    if (m.batch[d] == 1) continue;
+    if (count == 1) {
+      result = m.batch_stride[d];
+    } else if (m.batch_stride[d] != result * count) {
+      return std::nullopt;
+    }
+    count *= m.batch[d];
+  }
+  return result;
+}
+
+// The largest power of two up to 16 that divides the address of every row, in bytes.
+int64_t alignment(const Matrices& m) {
+  int64_t bits = m.row_stride;
+  for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];
+  bits = bits * static_cast<int64_t>(size_of(m.dtype)) |
+         static_cast<int64_t>(reinterpret_cast<uintptr_t>(m.data)) | 16;
+  return bits & -bits;
+}
+
+// ---- Kernels
+// -----------------------------------------------------------------------------------
+
+struct Kernel {
+  const char* name;
+  uint32_t rows;  // of w, in a block
+  uint32_t threads;
+  uint32_t shared_bytes;
+};
+template <class Bytes, class Tiles>
+constexpr Kernel kernel(const char* name) {
+  return {name, BlockShape<Tiles>::kRows, BlockShape<Tiles>::kThreads,
+          BlockMemory<Bytes, Tiles>::kBytes};
+}
+// By the width of their tiles.
+struct Kernels {
+  Kernel tiles256, tiles128, tiles64, tiles32;
+};
+constexpr Kernels kAffine4 = {kernel<Affine4Bytes, Tiles256>("qmm_sm90_affine4_bf16_256"),
+                              kernel<Affine4Bytes, Tiles128>("qmm_sm90_affine4_bf16_128"),
+                              kernel<Affine4Bytes, Tiles64>("qmm_sm90_affine4_bf16_64"),
+                              kernel<Affine4Bytes, Tiles32>("qmm_sm90_affine4_bf16_32")};
+constexpr Kernels kMxfp4 = {kernel<Mxfp4Bytes, Tiles256>("qmm_sm90_mxfp4_bf16_256"),
+                            kernel<Mxfp4Bytes, Tiles128>("qmm_sm90_mxfp4_bf16_128"),
+                            kernel<Mxfp4Bytes, Tiles64>("qmm_sm90_mxfp4_bf16_64"),
+                            kernel<Mxfp4Bytes, Tiles32>("qmm_sm90_mxfp4_bf16_32")};
+
+// Rows of a matrix where all are met alike. What the routing is, the host does not know; every
+// width takes every routing.
+constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
+
+const Kernel& kernel_of(const MatmulProblem& p) {
+  const Kernels& of = p.w.spec->mode == Mode::affine ? kAffine4 : kMxfp4;
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t rows = p.total_rows() / matrices;
+  if (rows <= kMostRowsOf32) return of.tiles32;
+  if (rows <= kMostRowsOf64) return of.tiles64;
+  return rows <= kMostRowsOf128 ? of.tiles128 : of.tiles256;
+}
+
+// ---- How rows are grouped
+// ----------------------------------------------------------------------
+
+// The plan's own tiles are not used.
+constexpr uint32_t kPlanTile = 256;
+constexpr int64_t kStageWarps = kStageThreads / 32;
+
+// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not
+// so.
+int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
+  if (p.grouping != dispatch::Grouping::gather || plan.source() != simt::kGroupedPairs) return 0;
+  if (p.x_position.index != nullptr || p.w.values.count() > kPlaceMatrices) return 0;
+  const simt::PairParams q = plan.params();
+  int64_t per_x = 0;
+  if (q.ndim == 1) per_x = q.x_step[0] == 1 ? 1 : q.x_step[0] == 0 ? q.pairs : 0;
+  if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) per_x = q.shape[1];
+  return per_x > kPlaceMostPairs ? 0 : per_x;
+}
+
+// Where things lie in the workspace.
+struct Room {
+  size_t lists = 0;  // of the pairs, by PairPlan
+  size_t counts = 0, totals = 0, runs = 0, matrices = 0, out_rows = 0, staged = 0, bytes = 0;
+  uint32_t blocks = 0, block_pairs = 0;  // of place_rows
+
+  Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
+    const int64_t rows = p.total_rows();
+    const auto take = [&](int64_t size) {
+      const size_t at = bytes;
+      bytes += static_cast<size_t>(ceil_div(size, 128) * 128);
+      return at;
+    };
+    if (per_x > 0) {
+      const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
+      const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
+      block_pairs = static_cast<uint32_t>(
+          per_x * std::min(most, ceil_div(ceil_div(pairs, kPlaceBlocks), per_x)));
+      blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
+      counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
+      totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
+      runs = take((keys + 2) * 4);
+      matrices = take(keys * 4);
+    } else {
+      lists = take(static_cast<int64_t>(plan.workspace()));
+    }
+    out_rows = take(rows * 8);
+    staged = take(rows * staged_k(p) * 2);
+  }
+};
+
+StagedRows staged_rows(const MatmulProblem& p, uint8_t* staged) {
+  const Matrices& x = p.x.values;
+  StagedRows s{};
+  s.x = static_cast<const uint8_t*>(x.data);
+  s.staged = staged;
+  s.col_stride = x.col_stride;
+  s.k = static_cast<uint32_t>(p.k);
+  s.staged_k = static_cast<uint32_t>(staged_k(p));
+  s.wide = x.col_stride == 1 && alignment(x) == 16 && p.k % 8 == 0;
+  return s;
+}
+
+// Groups the pairs of an expert layer and stages their rows.
+Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
+           const Room& at, Queue& queue) {
+  PlaceRowsParams q{};
+  q.pairs = plan.params();
+  q.rows = staged_rows(p, base + at.staged);
+  q.w_index = static_cast<const uint8_t*>(plan.w_index());
+  q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
+  q.totals = reinterpret_cast<uint32_t*>(base + at.totals);
+  q.runs = reinterpret_cast<uint32_t*>(base + at.runs);
+  q.matrices = reinterpret_cast<int32_t*>(base + at.matrices);
+  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.row_stride = p.x.values.row_stride;
+  q.out_row_stride = p.out.row_stride;
+  q.rows_per_pair = static_cast<uint32_t>(p.m);
+  q.top_k = static_cast<uint32_t>(per_x);
+  q.n = static_cast<uint32_t>(p.n);
+  q.blocks = at.blocks;
+  q.block_pairs = at.block_pairs;
+  const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+  queue.run("count_pairs", counters, kStageThreads, 0, q);
+  queue.run("place_rows_nibbles", at.blocks, kStageThreads, 0, q);
+  Runs runs{};
+  runs.runs = q.runs;
+  runs.matrices = q.matrices;
+  runs.rows_per_pair = q.rows_per_pair;
+  return runs;
+}
+
+// Stages the rows of all pairs in the order of their matrices.
+Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, const Room& at,
+           Queue& queue) {
+  const simt::PairLists lists = plan.run(base + at.lists, queue);
+  StageRowsParams q{};
+  q.rows = staged_rows(p, base + at.staged);
+  q.runs.rows_per_pair = static_cast<uint32_t>(p.m);
+  q.runs.pair_count = static_cast<uint32_t>(p.batch.numel());
+  if (plan.source() != simt::kOnePair) {
+    q.runs.pairs = lists.pairs;
+    q.runs.order = lists.order;
+    q.runs.runs = lists.runs;
+  }
+  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.row_stride = p.x.values.row_stride;
+  q.out_row_stride = p.out.row_stride;
+  q.row_count = static_cast<uint32_t>(p.total_rows());
+  q.n = static_cast<uint32_t>(p.n);
+  constexpr int64_t kBlocksPerMultiprocessor = 5;
+  queue.run(
+      "stage_rows_nibbles",
+      static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
+                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
+      kStageThreads, 0, q);
+  return q.runs;
+}
+
+// ---- Products
+// ----------------------------------------------------------------------------------
+
+TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
+  const Matrices& w = p.w.values;
+  const int64_t stride = matrix_stride(w).value_or(0);
+  TensorMapShape s;
+  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  s.data = w.data;
+  s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, kBlockK / 8);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(w.row_stride), rows);
+  // One matrix in many places is one matrix.
+  s.add(stride == 0 ? 1 : static_cast<uint64_t>(w.count()),
+        stride == 0 ? 16 : static_cast<uint64_t>(stride), 1);
+  return s;
+}
+
+ScaleRows scale_rows(const Matrices& m) {
+  const auto size = static_cast<int64_t>(size_of(m.dtype));
+  return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
+}
+
+void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Room& at,
+              Queue& queue) {
+  const Kernel& kernel = kernel_of(p);
+  QmmSm90Params q{};
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  const auto k = static_cast<uint64_t>(staged_k(p));
+  for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
+    TensorMapShape s;
+    s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    s.data = base + at.staged;
+    s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+    s.add(k, 2, 64);
+    s.add(static_cast<uint64_t>(p.total_rows()), k * 2, 8u << i);
+    q.x[i] = tensor_map(s, p.op);
+  }
+  q.runs = runs;
+  q.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.n = static_cast<uint32_t>(p.n);
+  q.blocks = static_cast<uint32_t>(k / kBlockK);
+  q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
+  q.wide_out = alignment(p.out) == 16;
+
+  const bool biases = p.w.biases.data != nullptr;
+  q.scales = scale_rows(p.w.scales);
+  if (biases) q.biases = scale_rows(p.w.biases);
+  q.group = static_cast<uint32_t>(p.w.spec->group_size);
+  const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
+  const uint32_t chunk = kChunkBlocks * kBlockK / q.group * size;
+  q.scale_row_bytes = static_cast<uint32_t>(p.k) / q.group * size;
+  const int64_t aligned =
+      std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
+  q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
+  q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
+  queue.run(kernel.name, static_cast<uint32_t>(multiprocessors(p.device.id)) / 2 * 2,
+            kernel.threads, kernel.shared_bytes, q);
+}
+
+}  // namespace
+
+Reason qmm_sm90_reject(const MatmulProblem& p) {
+  if (!p.transpose) return Reason::of("w is packed along N");
+  const bool affine = p.w.spec->mode == Mode::affine;
+  if (affine && p.options.precision == Precision::exact) {
+    return Reason::of("precision is exact, and affine weights are rounded to bfloat16 here");
+  }
+  if (p.w.spec->group_size < 32) {
+    return Reason::of("groups of %d values, 32 at the least", p.w.spec->group_size);
+  }
+  if (affine && p.w.scales.dtype != DType::bf16) {
+    return Reason::of("scales are %s, not bfloat16", name(p.w.scales.dtype));
+  }
+  if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
+  if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
+    return Reason::of("more than 2^31 - 1 rows, columns or values in a row");
+  }
+  const int64_t tiles = (p.total_rows() / 32 + p.batch.numel()) * (p.n / 256 + 1);
+  if (tiles > kMost) {
+    return Reason::of("%lld tiles, more than 2^31 - 1", static_cast<long long>(tiles));
+  }
+  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
+    if (!matrix_stride(*m)) {
+      return Reason::of("the matrices of w do not lie one stride apart");
+    }
+  }
+  if (p.w.values.row_stride < row_bytes(p)) {
+    return Reason::of("rows of codes lie %lld bytes apart and have %lld",
+                      static_cast<long long>(p.w.values.row_stride),
+                      static_cast<long long>(row_bytes(p)));
+  }
+  // Copied from the word on in which a row begins: none may begin before the first.
+  for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
+    if (reinterpret_cast<uintptr_t>(m->data) % 4 != 0) {
+      return Reason::of("scales or biases do not begin at a multiple of 4 bytes");
+    }
+    if (m->row_stride < 0 || *matrix_stride(*m) < 0) {
+      return Reason::of("scales or biases have a negative stride");
+    }
+  }
+  if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1), "codes")) return no_map;
+  return simt::PairPlan(p, kPlanTile).why_not();
+}
+
+size_t qmm_sm90_workspace(const MatmulProblem& p) {
+  const simt::PairPlan plan(p, kPlanTile);
+  return Room(p, plan, pairs_per_x(p, plan)).bytes;
+}
+
+void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
+  if (p.empty()) return;
+  const simt::PairPlan plan(p, kPlanTile);
+  const int64_t per_x = pairs_per_x(p, plan);
+  const Room at(p, plan, per_x);
+  auto* base = static_cast<uint8_t*>(workspace.data);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  const Runs runs =
+      per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
+  multiply(p, runs, base, at, queue);
+}
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,13 @@
+// qmm_sm90: products of many rows with 4-bit weights on Hopper. What it takes, the workspace it
+// wants, and its launches; the kernels are in qmm_sm90*.cu.
+#pragma once
+
+#include "dispatch/row.h"
+
+namespace moeblas::cuda {
+
+dispatch::Reason qmm_sm90_reject(const dispatch::MatmulProblem& p);
+size_t qmm_sm90_workspace(const dispatch::MatmulProblem& p);
+void qmm_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
+
+}  // namespace moeblas::cuda

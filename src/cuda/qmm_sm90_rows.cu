@@ -1,0 +1,274 @@
+// What happens to x before qmm_sm90 multiplies. Rows are staged: padded with zeros to whole blocks
+// of K and, within each block, in the order of K that the weights decode in. The products know them
+// by lists in the order of their matrices. Rows of out without a matrix get their zeros here.
+//
+//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs
+//   count_pairs   |  a layer of experts, `top_k` pairs to a matrix of x: grouped by a counting sort
+//   place_rows    |  and staged in two launches; a row is read once and written top_k times
+//
+//   pairs    | warp 0 | warp 1 | ... block 0 of count_pairs | warp 0 | ...
+//            | block 0 of place_rows | block 1 |            counts, totals[matrix]
+//
+// The order within a matrix is that of the pairs, and nothing depends on the timing of threads.
+// Rows are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory, 16-byte
+// stores. The time goes into writing the staged rows.
+#include "cuda/qmm_sm90_params.h"
+#include "cuda/qmm_sm90_weights.cuh"
+#include "simt/cuda_stdlib.cuh"
+#include "simt/pair_at.h"
+#include "simt/portable_kernel.h"
+
+namespace moeblas::cuda {
+namespace {
+
+constexpr uint32_t kAll = 0xffffffffu;
+constexpr uint32_t kWarps = kStageThreads / 32;
+constexpr uint32_t kStepChunks = 32;  // of eight k: one per lane
+
+__device__ uint32_t warp_index() { return threadIdx.x / 32; }
+__device__ uint32_t lane_index() { return threadIdx.x % 32; }
+
+// Eight k of the row that begins at `x`, zeros where there are none.
+template <bool kWide>
+__device__ uint4 load_chunk(const StagedRows& p, const uint16_t* x, uint32_t k) {
+  if constexpr (kWide) {
+    return k < p.k ? __ldg(reinterpret_cast<const uint4*>(x + k)) : uint4{0, 0, 0, 0};
+  } else {
+    uint32_t e[8];
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) e[i] = k + i < p.k ? x[(k + i) * p.col_stride] : 0;
+    return {e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16};
+  }
+}
+
+// The row of x that begins at element `from`, as it is staged: store(chunk, its eight positions)
+// for all chunks. By one warp, with `shared` memory of its own.
+template <class Order, bool kWide, class Store>
+__device__ void stage_as(const StagedRows& p, int64_t from, uint4* shared, Store store) {
+  constexpr uint32_t kAhead = kWide ? 4 : 1;  // steps whose loads are under way
+  const auto* x = reinterpret_cast<const uint16_t*>(p.x) + from;
+  const auto* elements = reinterpret_cast<const uint16_t*>(shared);
+  const uint32_t lane = lane_index(), row_chunks = p.staged_k / 8;
+  // Of this lane's chunk of the staged row: position 0 of its block, and of the chunk in there.
+  const uint32_t block = lane / 16 * kBlockK, position = lane % 16 * 8;
+  for (uint32_t chunk = lane; chunk - lane < row_chunks; chunk += kAhead * kStepChunks) {
+    uint4 v[kAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      v[i] = load_chunk<kWide>(p, x, (chunk + i * kStepChunks) * 8);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      shared[lane] = v[i];
+      __syncwarp();
+      uint32_t words[4];
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        words[j] = elements[block + Order::natural_k(position + 2 * j)] |
+                   uint32_t{elements[block + Order::natural_k(position + 2 * j + 1)]} << 16;
+      }
+      __syncwarp();
+      if (chunk + i * kStepChunks < row_chunks) {
+        store(chunk + i * kStepChunks, uint4{words[0], words[1], words[2], words[3]});
+      }
+    }
+  }
+}
+template <class Order, class Store>
+__device__ void stage(const StagedRows& p, int64_t from, uint4* shared, Store store) {
+  if (p.wide) {
+    stage_as<Order, true>(p, from, shared, store);
+  } else {
+    stage_as<Order, false>(p, from, shared, store);
+  }
+}
+__device__ uint4* staged_row(const StagedRows& p, uint64_t row) {
+  return reinterpret_cast<uint4*>(p.staged) + row * (p.staged_k / 8);
+}
+
+// By one warp.
+__device__ void clear_row(uint8_t* out, int64_t from, uint32_t n) {
+  auto* to = reinterpret_cast<uint16_t*>(out) + from;
+  for (uint32_t i = lane_index(); i < n; i += 32) to[i] = 0;
+}
+
+template <class Order>
+__global__ void __launch_bounds__(kStageThreads)
+    stage_rows(const __grid_constant__ StageRowsParams p) {
+  __shared__ uint4 shared[kWarps][kStepChunks];
+  for (uint32_t row = blockIdx.x * kWarps + warp_index(); row < p.row_count;
+       row += gridDim.x * kWarps) {
+    int64_t w = 0, x = 0, out = 0;
+    uint32_t within = row;
+    if (p.runs.pairs != nullptr) {
+      uint32_t pair = p.runs.rows_per_pair == 1 ? row : row / p.runs.rows_per_pair;
+      within -= pair * p.runs.rows_per_pair;
+      if (p.runs.order != nullptr) pair = p.runs.order[pair];
+      const simt::Pair& from = p.runs.pairs[pair];
+      w = from.w;
+      x = from.x;
+      out = from.out;
+    }
+    out += within * p.out_row_stride;
+    if (lane_index() == 0) p.out_rows[row] = out;
+    if (w < 0) {
+      clear_row(p.out, out, p.n);
+    } else {
+      uint4* to = staged_row(p.rows, row);
+      stage<Order>(p.rows, x + within * p.row_stride, shared[warp_index()],
+                   [to](uint32_t chunk, const uint4& v) { to[chunk] = v; });
+    }
+  }
+}
+
+// A pair's matrix of w, and the number of matrices where it has none.
+__device__ uint32_t key_of(const PlaceRowsParams& p, const simt::Pair& pair) {
+  return pair.w < 0 ? static_cast<uint32_t>(p.pairs.w_count) : static_cast<uint32_t>(pair.w);
+}
+__device__ simt::Pair pair_of(const PlaceRowsParams& p, uint32_t pair) {
+  return simt::pair_at(p.pairs, {nullptr, p.w_index, nullptr}, pair);
+}
+
+__global__ void __launch_bounds__(kStageThreads)
+    count_pairs(const __grid_constant__ PlaceRowsParams p) {
+  __shared__ uint32_t counts[kWarps][kPlaceMatrices + 1];
+  const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
+  for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
+#pragma unroll
+    for (uint32_t w = 0; w < kWarps; ++w) counts[w][key] = 0;
+  }
+  __syncthreads();
+  const uint32_t first = (blockIdx.x * kWarps + warp_index()) * p.block_pairs;
+  const uint32_t end = min(first + p.block_pairs, p.pairs.pairs);
+  for (uint32_t i = first + lane_index(); i < end; i += 32) {
+    atomicAdd(&counts[warp_index()][key_of(p, pair_of(p, i))], 1);
+  }
+  __syncthreads();
+  for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
+    uint32_t before = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      p.counts[(blockIdx.x * kWarps + w) * keys + key] = before;
+      before += counts[w][key];
+    }
+    p.totals[blockIdx.x * keys + key] = before;
+  }
+}
+
+// Exclusive prefix sums over the block; `sums` has room for one number per warp.
+__device__ uint32_t sum_before(uint32_t value, uint32_t* sums, uint32_t& total) {
+  uint32_t upto = value;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
+    if (lane_index() >= static_cast<uint32_t>(distance)) upto += below;
+  }
+  __syncthreads();
+  if (lane_index() == 31) sums[warp_index()] = upto;
+  __syncthreads();
+  uint32_t before = upto - value;
+  total = 0;
+  for (uint32_t w = 0; w < kWarps; ++w) {
+    if (w < warp_index()) before += sums[w];
+    total += sums[w];
+  }
+  return before;
+}
+
+// Where the first pair of each key goes that this block has, from what all blocks have; block 0
+// also writes the runs.
+__device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* sums) {
+  const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
+  const uint32_t counters = (p.blocks + kWarps - 1) / kWarps, own = blockIdx.x / kWarps;
+  uint32_t placed = 0, runs = 0;  // pairs and runs of all keys before this step's
+  for (uint32_t first = 0; first < keys; first += kStageThreads) {
+    const uint32_t key = first + threadIdx.x;
+    uint32_t all = 0, before = 0;
+    if (key < keys) {
+      before = p.counts[blockIdx.x * keys + key];
+#pragma unroll 8
+      for (uint32_t c = 0; c < counters; ++c) {
+        const uint32_t count = p.totals[c * keys + key];
+        all += count;
+        if (c < own) before += count;
+      }
+    }
+    uint32_t total, run_total;
+    const uint32_t start = placed + sum_before(all, sums, total);
+    const uint32_t run = runs + sum_before(all > 0 ? 1 : 0, sums, run_total);
+    if (key < keys) next[key] = start + before;
+    if (blockIdx.x == 0 && all > 0) {
+      p.runs[1 + run] = start;
+      p.matrices[run] = key + 1 == keys ? -1 : static_cast<int32_t>(key);
+    }
+    placed += total;
+    runs += run_total;
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    p.runs[0] = runs;
+    p.runs[1 + runs] = placed;
+  }
+}
+
+template <class Order>
+__global__ void __launch_bounds__(kStageThreads)
+    place_rows(const __grid_constant__ PlaceRowsParams p) {
+  __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps];
+  __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
+  __shared__ uint4 shared[kWarps][kStepChunks];
+  const uint32_t begin = blockIdx.x * p.block_pairs;
+  const uint32_t count = min(p.block_pairs, p.pairs.pairs - begin);
+  for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {
+    places[i] = key_of(p, pair_of(p, begin + i));
+  }
+  find_starts(p, next, sums);
+  __syncthreads();
+  if (warp_index() == 0) {
+    for (uint32_t first = 0; first < count; first += 32) {
+      const uint32_t i = first + lane_index();
+      const uint32_t key = i < count ? places[i] : kAll;
+      const uint32_t same = __match_any_sync(kAll, key);
+      const uint32_t rank = __popc(same & ((1u << lane_index()) - 1));
+      const uint32_t place = i < count ? next[key] : 0;
+      __syncwarp();
+      if (i < count) places[i] = place + rank;
+      if (i < count && rank == 0) next[key] = place + __popc(same);
+      __syncwarp();
+    }
+  }
+  __syncthreads();
+  // A warp takes a row of x and up to 32 of the pairs that meet it.
+  const uint32_t m = p.rows_per_pair, parts = (p.top_k + 31) / 32;
+  for (uint32_t item = warp_index(); item < count / p.top_k * parts * m; item += kWarps) {
+    const uint32_t row = item % m, part = item / m % parts;
+    const uint32_t first = item / m / parts * p.top_k + part * 32;
+    const uint32_t pairs = min(p.top_k - part * 32, 32u);
+    simt::Pair pair{};
+    pair.w = -1;
+    if (lane_index() < pairs) {
+      pair = pair_of(p, begin + first + lane_index());
+      pair.out += row * p.out_row_stride;
+      p.out_rows[uint64_t{places[first + lane_index()]} * m + row] = pair.out;
+    }
+    const uint32_t chosen = __ballot_sync(kAll, pair.w >= 0);
+    for (uint32_t none = ~chosen & (kAll >> (32 - pairs)); none != 0; none &= none - 1) {
+      const int source = __ffs(static_cast<int>(none)) - 1;
+      clear_row(p.out, __shfl_sync(kAll, pair.out, source), p.n);
+    }
+    if (chosen == 0) continue;
+    const int64_t x = __shfl_sync(kAll, pair.x, __ffs(static_cast<int>(chosen)) - 1);
+    stage<Order>(p.rows, x + row * p.row_stride, shared[warp_index()],
+                 [&](uint32_t chunk, const uint4& v) {
+                   for (uint32_t left = chosen; left != 0; left &= left - 1) {
+                     const uint32_t to = places[first + __ffs(static_cast<int>(left)) - 1];
+                     staged_row(p.rows, uint64_t{to} * m + row)[chunk] = v;
+                   }
+                 });
+  }
+}
+
+MB_CUDA_ROW(stage_rows_nibbles, stage_rows<NibbleOrder>);
+MB_CUDA_ROW(place_rows_nibbles, place_rows<NibbleOrder>);
+MB_CUDA_ROW(count_pairs, count_pairs);
+
+}  // namespace
+}  // namespace moeblas::cuda

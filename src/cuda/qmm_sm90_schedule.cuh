@@ -1,0 +1,138 @@
+// Which tiles a cluster of qmm_sm90 makes, and how all warps of its blocks hear of them.
+#pragma once
+
+#include "cuda/device/cluster.cuh"
+#include "cuda/device/ptx.cuh"
+#include "cuda/qmm_sm90_params.h"
+
+namespace moeblas::cuda {
+
+// A tile: `tokens` staged rows from `row` on, of which those before `end` belong to the run, times
+// the rows of w of both blocks from `w_row` on. No tokens: there are no more tiles.
+struct TileRecord {
+  uint32_t w_row, row, end, tokens, w;
+};
+
+// Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp. Tiles
+// are numbered run by run; of a run, kPanel neighbouring stripes of w's rows at a time meet all
+// tiles of tokens, so that both stay in the L2 cache.
+template <class Tiles>
+class Schedule {
+ public:
+  static constexpr uint32_t kPanel = 8;
+  static constexpr uint32_t kStripe = 2 * BlockShape<Tiles>::kRows;
+
+  __device__ Schedule(const QmmSm90Params& p, uint32_t first, uint32_t step)
+      : p_(p),
+        lane_(threadIdx.x % 32),
+        stripes_((p.n + kStripe - 1) / kStripe),
+        run_count_(p.runs.runs != nullptr    ? p.runs.runs[0]
+                   : p.runs.pairs != nullptr ? p.runs.pair_count
+                                             : 1),
+        tile_(first),
+        step_(step) {
+    look_at_window();
+  }
+
+  __device__ TileRecord next() {
+    uint32_t here;
+    while ((here = __ballot_sync(kAll, tile_ < end_)) == 0) {
+      window_ += 32;
+      if (window_ >= run_count_) return {0, 0, 0, 0, 0};
+      look_at_window();
+    }
+    const int source = __ffs(here) - 1;
+    const uint32_t row = __shfl_sync(kAll, row_, source), rows = __shfl_sync(kAll, rows_, source);
+    const uint32_t w = __shfl_sync(kAll, w_, source);
+    const uint32_t begin = __shfl_sync(kAll, end_ - tiles_of(rows_, w_), source);
+    const uint32_t index = tile_ - begin, along = token_tiles(rows);
+    const uint32_t panel = index / (kPanel * along), within = index - panel * kPanel * along;
+    const uint32_t width = min(kPanel, stripes_ - panel * kPanel);
+    const uint32_t token_tile = within / width;
+    const uint32_t stripe = panel * kPanel + within - token_tile * width;
+    tile_ += step_;
+    const uint32_t first = token_tile * Tiles::kMostTokens, left = rows - first;
+    uint32_t tokens = Tiles::kMostTokens;
+    while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
+    return {stripe * kStripe, row + first, row + rows, tokens, w};
+  }
+
+ private:
+  static constexpr uint32_t kAll = 0xffffffffu;
+
+  __device__ static uint32_t token_tiles(uint32_t rows) {
+    return (rows + Tiles::kMostTokens - 1) / Tiles::kMostTokens;
+  }
+  // Rows without a matrix are none of the products'.
+  __device__ uint32_t tiles_of(uint32_t rows, uint32_t w) const {
+    return w == kAll ? 0 : token_tiles(rows) * stripes_;
+  }
+  __device__ void look_at_window() {
+    const uint32_t run = window_ + lane_;
+    row_ = rows_ = w_ = 0;
+    if (run < run_count_) {
+      uint32_t first = run, last = run + 1;  // pairs
+      if (p_.runs.runs != nullptr) {
+        first = p_.runs.runs[1 + run];
+        last = p_.runs.runs[2 + run];
+      }
+      row_ = first * p_.runs.rows_per_pair;
+      rows_ = (last - first) * p_.runs.rows_per_pair;
+      if (p_.runs.matrices != nullptr) {
+        w_ = static_cast<uint32_t>(p_.runs.matrices[run]);
+      } else if (p_.runs.pairs != nullptr) {
+        const uint32_t pair = p_.runs.order != nullptr ? p_.runs.order[first] : first;
+        w_ = static_cast<uint32_t>(p_.runs.pairs[pair].w);
+      }
+    }
+    uint32_t end = tiles_of(rows_, w_);
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const uint32_t before = __shfl_up_sync(kAll, end, distance);
+      if (lane_ >= static_cast<uint32_t>(distance)) end += before;
+    }
+    end_ = before_ + end;
+    before_ = __shfl_sync(kAll, end_, 31);
+  }
+
+  const QmmSm90Params& p_;
+  uint32_t lane_, stripes_, run_count_;
+  uint32_t tile_, step_;
+  uint32_t window_ = 0;
+  uint32_t before_ = 0;                            // tiles up to the end of the window
+  uint32_t row_ = 0, rows_ = 0, w_ = 0, end_ = 0;  // of this lane's run; tiles up to its end
+};
+
+// A ring of records in shared memory: one warp writes, many read.
+class TileRecords {
+ public:
+  __device__ TileRecords(uint32_t records, uint32_t full, uint32_t empty)
+      : records_(records), full_(full), empty_(empty) {}
+
+  // By one thread.
+  __device__ void write(uint32_t index, const TileRecord& t) const {
+    const uint32_t slot = index % kRecordSlots, at = records_ + slot * 32;
+    device::barrier_wait(empty_ + slot * 8, (index / kRecordSlots % 2) ^ 1);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(t.w_row), "r"(t.row),
+                 "r"(t.end), "r"(t.tokens)
+                 : "memory");
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + 16), "r"(t.w) : "memory");
+    device::barrier_arrive(full_ + slot * 8);
+  }
+  __device__ TileRecord read(uint32_t index) const {
+    const uint32_t slot = index % kRecordSlots, at = records_ + slot * 32;
+    device::barrier_wait(full_ + slot * 8, index / kRecordSlots % 2);
+    const uint4 v = device::load_shared_4(at);
+    uint32_t w;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
+    return {v.x, v.y, v.z, v.w, w};
+  }
+  // By one thread of each reading warp, when the warp needs nothing of the tile any more.
+  __device__ void release(uint32_t index) const {
+    device::barrier_arrive(empty_ + index % kRecordSlots * 8);
+  }
+
+ private:
+  uint32_t records_, full_, empty_;
+};
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "dispatch/row.h"
+
+namespace moeblas::metal {
+
+const dispatch::Backend& backend();
+
+}  // namespace moeblas::metal

@@ -1,0 +1,34 @@
+// The check of a GPU backend, as a program without a test framework:
+//
+//   [--cases N] [--first SEED] [--threads N] [--op NAME] [--row NAME] [--json FILE]
+//   [--commit ID] [--fact KEY=VALUE] [--smallest] [--timings] [--no-checks] [--cpu]
+//
+// Every operation over its generated cases, through the table's own choice and forced through every
+// row (--row: that one), against the CPU backend and float64. --smallest: each kernel once or twice, for tools that
+// watch memory. --timings: also how fast the products are. --cpu: the jobs judge the CPU backend
+// itself, on a machine without a GPU.
+#pragma once
+
+#include <memory>
+
+#include "report.h"
+
+namespace moeblas::gpu {
+
+// A backend as it is checked. What is null is not there.
+struct Machine {
+  const char* program;
+  const char* backend;
+  bool (*describe)(Report&);  // facts: the device; false: there is none to run on
+  std::unique_ptr<Lane> (*make_lane)(uint64_t thread);
+  // A job on a lane: run_job, and what else the backend does with a job, `all` or some of it.
+  Outcome (*run)(const Job& job, Lane& lane, const char* kernel, bool all);
+  void (*check)(Report&);  // what is not a job
+  void (*smallest)(Report&, const std::string& row);  // row: only its jobs; all if empty
+  void (*timings)(Report&);
+  ForEachKernel for_each_kernel;
+};
+
+int run_check(int argc, char** argv, const Machine& machine);
+
+}  // namespace moeblas::gpu
