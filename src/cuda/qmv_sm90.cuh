@@ -435,7 +435,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   const bool few = p.one_matrix || p.rows <= 32;
   constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
   if (warp >= kQmvConsumers) {
-    give_registers<kQmvProducerRegisters>();
+    leave_registers<kQmvProducerRegisters>();
     if (warp > kQmvConsumers) return;
     if (lane == 0) {
       prefetch_tensor_map(&codes);

@@ -176,13 +176,11 @@ PairParams PairPlan::params() const {
   return q;
 }
 
-namespace {
-const void* w_index_of(const MatmulProblem& p) {
-  if (p.grouping == Grouping::offsets) return p.offsets.data;
-  if (p.grouping == Grouping::segments) return p.segments.data;
-  return p.w_position.index;
+const void* PairPlan::w_index() const {
+  if (p_.grouping == Grouping::offsets) return p_.offsets.data;
+  if (p_.grouping == Grouping::segments) return p_.segments.data;
+  return p_.w_position.index;
 }
-}  // namespace
 
 PairLists PairPlan::run(void* workspace, Queue& queue) const {
   PairLists lists;
@@ -192,7 +190,7 @@ PairLists PairPlan::run(void* workspace, Queue& queue) const {
   lists.pairs = reinterpret_cast<Pair*>(base);
   const PairParams params = this->params();
   const void* x_index = p_.x_position.index;
-  const void* w_index = w_index_of(p_);
+  const void* w_index = this->w_index();
   const int64_t fill_groups = ceil_div(pairs_, kGroupThreads);
   if (source_ == kEachPair) {
     launch(queue, step_of("pairs_fill_simt", fill_groups), params, x_index, w_index, nullptr,
@@ -237,7 +235,7 @@ void PairPlan::sort(Queue& queue, PairParams params, uint32_t* keys, uint32_t* c
 Step PairPlan::bad_id(void* result) const {
   Step step = step_of("pairs_bad_id_simt", 1);
   step.point(p_.x_position.index);
-  step.point(w_index_of(p_));
+  step.point(w_index());
   step.point(result);
   step.set(params());
   return step;

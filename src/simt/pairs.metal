@@ -22,17 +22,10 @@
 // Within a key the order is ascending pair index, and nothing depends on the timing of threads: the
 // only atomics are counts of integers. The time goes into the scattered reads of keys; at decode
 // sizes it is the one launch.
-#include "simt/elements.h"
-#include "simt/pairs.h"
+#include "simt/pair_at.h"
 
 namespace moeblas {
 namespace simt {
-
-struct PairInputs {
-  MB_DEVICE const uchar* x_index;
-  MB_DEVICE const uchar* w_index;  // index, ends or segments
-  MB_DEVICE const uint* ends;      // ascending, from pairs_ends_simt
-};
 
 struct PairOutputs {
   MB_DEVICE Pair* pairs;
@@ -40,81 +33,19 @@ struct PairOutputs {
   MB_DEVICE uint* order;
 };
 
-// Offsets of one place of the batch.
-struct PairPlace {
-  int64_t x, w, out, c;
-};
-
-MB_GPU_FN PairPlace place_of(MB_CONST PairParams& p, uint pair) {
-  PairPlace at = {0, 0, 0, 0};
-  ulong rest = pair;
-  for (int d = p.ndim - 1; d >= 0; --d) {
-    // The outermost dimension takes what is left, without a division.
-    const ulong above = d > 0 ? rest / ulong(p.shape[d]) : 0;
-    const int64_t i = int64_t(rest - above * ulong(p.shape[d]));
-    at.x += i * p.x_step[d];
-    at.w += i * p.w_step[d];
-    at.out += i * p.out_step[d];
-    at.c += i * p.c_step[d];
-    rest = above;
-  }
-  return at;
-}
-
-// The first e with ends[e] > row, or count.
-MB_GPU_FN int64_t first_end_beyond(MB_DEVICE const uint* ends, int64_t count, uint row) {
-  int64_t low = 0, high = count;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (ends[middle] > row) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
-MB_GPU_FN int64_t position_at(MB_DEVICE const uchar* index, int dtype, int64_t at) {
-  return dtype == kNoIndex ? at : load_integer(index, dtype, at);
-}
-
-MB_GPU_FN int64_t clamped(int64_t value, int64_t top) {
-  return value < 0 ? 0 : value > top ? top : value;
-}
-
 MB_GPU_FN void fill_pair(MB_CONST PairParams& p, PairInputs in, PairOutputs to, uint pair) {
-  const PairPlace at = place_of(p, pair);
-  int64_t x = 0, w = 0, k_begin = 0, k_end = p.k;
-  if (p.source == kBySegments) {
-    k_begin = clamped(load_integer(in.w_index, p.w_index_type, at.w), p.k);
-    k_end = clamped(load_integer(in.w_index, p.w_index_type, at.w + p.end_step), p.k);
-    if (k_begin >= k_end) w = -1;
-  } else {
-    x = position_at(in.x_index, p.x_index_type, at.x);
-    w = p.source == kByEnds ? first_end_beyond(in.ends, p.w_count, pair)
-                            : position_at(in.w_index, p.w_index_type, at.w);
-    if (x < 0 || x >= p.x_count || w < 0 || w >= p.w_count) w = -1;
-  }
-  if (w < 0) x = k_begin = k_end = 0;
-  int64_t x_at = 0, x_scale_at = 0;
-  for (int d = p.x_ndim - 1; d >= 0; --d) {
-    const int64_t above = d > 0 ? x / p.x_shape[d] : 0;
-    const int64_t i = x - above * p.x_shape[d];
-    x_at += i * p.x_stride[d];
-    x_scale_at += i * p.x_scale_stride[d];
-    x = above;
-  }
+  const Pair made = pair_at(p, in, pair);
+  // Member by member: a struct's own assignment knows no address spaces.
   MB_DEVICE Pair& to_pair = to.pairs[pair];
-  to_pair.w = w;
-  to_pair.x = x_at;
-  to_pair.x_scale = x_scale_at;
-  to_pair.out = at.out;
-  to_pair.c = at.c;
-  to_pair.k_begin = k_begin;
-  to_pair.k_end = k_end;
+  to_pair.w = made.w;
+  to_pair.x = made.x;
+  to_pair.x_scale = made.x_scale;
+  to_pair.out = made.out;
+  to_pair.c = made.c;
+  to_pair.k_begin = made.k_begin;
+  to_pair.k_end = made.k_end;
   if (p.grouped) {
-    to.keys[pair] = w < 0 ? uint(p.w_count) : uint(w);
+    to.keys[pair] = made.w < 0 ? uint(p.w_count) : uint(made.w);
     to.order[pair] = pair;
   }
 }

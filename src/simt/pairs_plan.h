@@ -28,6 +28,9 @@ class PairPlan {
   int64_t tiles() const { return tiles_; }
   size_t workspace() const { return bytes_; }
 
+  // What the device needs to know of the batch, and the array that positions in w come from.
+  PairParams params() const;
+  const void* w_index() const;
   // Makes the lists in `workspace`, aligned to 64 bytes.
   PairLists run(void* workspace, Queue& queue) const;
   // Writes a BadId to `result`: the first index that is out of range. Only for problems with
@@ -35,7 +38,6 @@ class PairPlan {
   Step bad_id(void* result) const;
 
  private:
-  PairParams params() const;
   void sort(Queue& queue, PairParams params, uint32_t* keys, uint32_t* counts, PairLists& lists,
             uint32_t* spare) const;
 

@@ -188,20 +188,20 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
   return none;
 }
 
-// ---- registers (sm_90a; by all warps of a warpgroup, four from a multiple of four on)
+// ---- registers (sm_90a)
 
-// From now on a thread has so many, fewer than before.
-template <int registers>
-__device__ __forceinline__ void give_registers() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
-#endif
-}
-// The same, more than before, once others have given them.
-template <int registers>
+// The registers of each thread of the warpgroup, four warps from a multiple of four on, from here
+// on. What all warpgroups ask for must fit in what the launch gave the block, or they wait for ever.
+template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void leave_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 

@@ -171,9 +171,10 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i, advance()) {
         const uint32_t unit = chunk * 8 + lane / 4;
-        if (token >= tokens || unit * kQmvUnit >= p.k) continue;
-        const int64_t row = row_at(token);
-        const int64_t at = row + unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
+        // K is whole octets of four bits, or whole units.
+        const uint32_t k = unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
+        if (token >= tokens || k >= p.k) continue;
+        const int64_t row = row_at(token), at = row + k;
         const uint2 a = *reinterpret_cast<const uint2*>(p.x + at * 2);
         const uint2 b = *reinterpret_cast<const uint2*>(p.x + (at + kSecond) * 2);
         raw[i] = {a.x, a.y, b.x, b.y};
@@ -193,7 +194,7 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
     const uint32_t unit = chunk * 8 + lane / 4;
     const uint32_t k = unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
     float v[8] = {};
-    if (unit * kQmvUnit < p.k) {
+    if (k < p.k) {
       const int64_t row = row_at(token);
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {

@@ -16,7 +16,6 @@ namespace {
 constexpr uint32_t kLanes = 32;
 constexpr size_t kMostBytes = 32;  // of a lane, at a collective
 constexpr size_t kArena = 232448;
-constexpr unsigned char kSpoilt = 0xfb;  // as float16 and float32, a large negative number
 
 alignas(1024) unsigned char arena[kArena];
 
@@ -137,7 +136,7 @@ bool Block::advance_warps() {
 }
 
 void Block::run() {
-  for (size_t i = 0; i < kArena; ++i) arena[i] = kSpoilt;
+  for (size_t i = 0; i < kArena; ++i) arena[i] = grid.spoilt;
   for (auto& t : threads) {
     t->done = false;
     t->ready = nullptr;
@@ -251,7 +250,7 @@ void numbered_wait(uint32_t id, uint32_t threads) {
 
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
                 uint32_t barrier) {
-  std::memset(at_shared(to, 16), kSpoilt, bytes);
+  std::memset(at_shared(to, 16), now().grid.spoilt, bytes);
   at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
   now().copies.push_back({to, bytes, std::move(write), barrier});
 }

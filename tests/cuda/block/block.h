@@ -20,6 +20,7 @@ struct Grid {
   uint32_t threads = 1;
   size_t shared_bytes = 0;  // the dynamic part
   uint64_t seed = 0;        // of the order in which things happen
+  uint8_t spoilt = 0xff;    // what stands in shared memory that nothing was written to
 };
 
 // Runs kernel() once for every thread of every block, one block after the other. Throws

@@ -196,7 +196,7 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
 
 inline uint32_t nothing_of(uint32_t) { return 0; }
 template <int registers>
-void give_registers() {}
+void leave_registers() {}
 template <int registers>
 void take_registers() {}
 
