@@ -129,7 +129,7 @@ Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_
 TEST(QmvSm90, GeneratedCases) {
   const char* cases = std::getenv("MOEBLAS_TEST_CASES");
   const char* first = std::getenv("MOEBLAS_TEST_FIRST");
-  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 400);
+  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 600);
   const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
   std::map<std::string, int> taken, refused;
   for (uint64_t seed = begin; seed < begin + count; ++seed) {
@@ -147,7 +147,7 @@ TEST(QmvSm90, GeneratedCases) {
   }
   for (const auto& [name, kernel] : kernels_by_name()) {
     RecordProperty(name, taken[name]);
-    if (count >= 400 && begin == 0) {
+    if (count >= 600 && begin == 0) {
       EXPECT_GT(taken[name], 0) << name << " was not reached";
     }
   }

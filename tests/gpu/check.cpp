@@ -9,6 +9,7 @@
 
 #include "generated_jobs.h"
 #include "moe_jobs.h"
+#include "support/generator.h"
 
 namespace moeblas::gpu {
 namespace {

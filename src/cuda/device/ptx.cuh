@@ -191,7 +191,8 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
 // ---- registers (sm_90a)
 
 // The registers of each thread of the warpgroup, four warps from a multiple of four on, from here
-// on. What all warpgroups ask for must fit in what the launch gave the block, or they wait for ever.
+// on. What all warpgroups ask for must fit in what the launch gave the block, or they wait for
+// ever.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

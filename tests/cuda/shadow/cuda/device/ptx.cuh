@@ -117,15 +117,15 @@ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, 
     for (uint32_t r = 0; r < m.box[1]; ++r) {
       for (uint32_t i = 0; i < m.box[0]; ++i) {
         const uint64_t col = static_cast<uint64_t>(x) + i, row = static_cast<uint64_t>(y) + r;
-        const bool inside = col < m.size[0] && row < m.size[1] &&
-                            static_cast<uint64_t>(z) < m.size[2];
+        const bool inside =
+            col < m.size[0] && row < m.size[1] && static_cast<uint64_t>(z) < m.size[2];
         uint32_t at = r * m.box[0] + i;
         if (swizzled) {
           const uint32_t line = (to + at) / 128 % 8;
           at ^= line << 4;
         }
-        memory[at] = inside ? data[col + row * m.stride[1] + static_cast<uint64_t>(z) * m.stride[2]]
-                            : 0;
+        memory[at] =
+            inside ? data[col + row * m.stride[1] + static_cast<uint64_t>(z) * m.stride[2]] : 0;
       }
     }
   };
@@ -135,8 +135,8 @@ inline void copy_run(uint32_t to, const void* from, uint32_t bytes, uint32_t bar
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
     test::block_fails("a run begins or ends within 16 bytes");
   }
-  test::copy_later(to, bytes, [=](unsigned char* memory) { std::memcpy(memory, from, bytes); },
-                   barrier);
+  test::copy_later(
+      to, bytes, [=](unsigned char* memory) { std::memcpy(memory, from, bytes); }, barrier);
 }
 
 template <class T>
