@@ -24,6 +24,7 @@ std::string ProductCase::name() const {
   if (spec.mode != Mode::dense)
     s += std::to_string(spec.bits) + "g" + std::to_string(spec.group_size);
   s += std::string("_") + moeblas::name(x_type);
+  if (w_type) s += std::string("_w") + moeblas::name(*w_type);
   if (spec.mode == Mode::affine) s += std::string("_s") + moeblas::name(scale_type);
   s += transpose ? "_t" : "_n";
   s += "_e" + std::to_string(e) + "t" + std::to_string(t) + "m" + std::to_string(m) + "n" +
@@ -31,6 +32,7 @@ std::string ProductCase::name() const {
   if (id_type != DType::i32) s += std::string("_") + moeblas::name(id_type);
   if (strided) s += "_strided";
   if (!exact) s += "_rounded";
+  if (positive) s += "_positive";
   if (block) s += std::string(x_packed ? "_xp" : "_xf") + (w_packed ? "_wp" : "_wf");
   if (swizzled) s += "_swizzled";
   if (epilogue) s += "_epilogue";
@@ -77,8 +79,9 @@ Product::Product(const ProductCase& c, uint64_t seed) : c_(c), random_(seed) {
 }
 
 float Product::number() {
-  if (c_.exact) return static_cast<float>(static_cast<int>(random_() % 9) - 4) / 2.0f;
-  return std::normal_distribution<float>()(random_);
+  const float value = c_.exact ? static_cast<float>(static_cast<int>(random_() % 9) - 4) / 2.0f
+                               : std::normal_distribution<float>()(random_);
+  return c_.positive ? std::fabs(value) : value;
 }
 
 // A view of the last two dimensions of something larger.
@@ -118,7 +121,8 @@ void Product::make_operand(const Shape& shape, bool weights) {
   const bool is_packed = weights ? !dense(c_) && (!c_.block || c_.w_packed) : c_.x_packed;
   const int last = shape.ndim() - 1;
   if (!is_packed) {
-    values = floats(weights && c_.block ? DType::bf16 : c_.x_type, shape, c_.strided);
+    const DType of_w = c_.block ? DType::bf16 : c_.w_type.value_or(c_.x_type);
+    values = floats(weights ? of_w : c_.x_type, shape, c_.strided);
     return;
   }
   Shape codes = shape;
@@ -155,7 +159,8 @@ void Product::make_scales(const Shape& shape, DType dtype, bool weights) {
           c_.spec.mode == Mode::nvfp4 ? e4m3[pick] : e8m0[pick];
       return;
     }
-    const float s = c_.exact ? std::ldexp(pick == 2 ? -1.0f : 1.0f, -pick) : number() / 8;
+    const float s =
+        c_.exact ? std::ldexp(pick == 2 && !c_.positive ? -1.0f : 1.0f, -pick) : number() / 8;
     cpu::store_float(scales.view.data, dtype, at, s);
   });
   if (!affine(c_)) return;
@@ -332,7 +337,13 @@ MatmulProblem Product::problem(Array& out) const {
       epilogue.c.strides = {epilogue.c.strides[1]};
     }
   }
-  const Quantized w = dense(c_) ? Quantized{} : packed(true);
+  const bool plain = dense(c_) && !c_.w_type;  // an operation of dense tensors alone
+  Quantized w;
+  if (c_.w_type) {
+    w = {.spec = c_.spec, .codes = w_.view};
+  } else if (!plain) {
+    w = packed(true);
+  }
   // The wide output of a float x is the fused layer's: no operation asks for it, so it is set here.
   const bool wide = c_.out_type && !c_.x_packed;
   Array narrow(c_.x_type, out.shape());
@@ -345,7 +356,7 @@ MatmulProblem Product::problem(Array& out) const {
   const Options options;
   TensorView transposed = w_.view;
   const int dims = transposed.ndim();
-  if (dense(c_) && c_.transpose) {
+  if (plain && c_.transpose) {
     std::swap(transposed.shape[dims - 1], transposed.shape[dims - 2]);
     std::swap(transposed.strides[dims - 1], transposed.strides[dims - 2]);
   }
@@ -353,7 +364,7 @@ MatmulProblem Product::problem(Array& out) const {
     case Op::gather:
       if (c_.block) {
         p = ops::gather_qqmm(packed(false), w, lhs_, rhs_, false, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::gather_mm(x_, transposed, lhs_, rhs_, false, bound, options);
       } else {
         p = ops::gather_qmm(x_, w, lhs_, rhs_, c_.transpose, false, bound, options);
@@ -362,7 +373,7 @@ MatmulProblem Product::problem(Array& out) const {
     case Op::grouped:
       if (c_.block) {
         p = ops::grouped_qqmm(packed(false), w, rhs_, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::grouped_mm(x_, transposed, rhs_, bound, options);
       } else {
         p = ops::grouped_qmm(x_, w, rhs_, c_.transpose, bound, options);
@@ -374,7 +385,7 @@ MatmulProblem Product::problem(Array& out) const {
     default:
       if (c_.block) {
         p = ops::qqmm(packed(false), w, epilogue, bound, options);
-      } else if (dense(c_)) {
+      } else if (plain) {
         p = ops::gather_mm(x_, transposed, {}, {}, false, bound, options);
       } else {
         p = ops::quantized_matmul(x_, w, c_.transpose, bound, options);

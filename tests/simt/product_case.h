@@ -37,13 +37,15 @@ struct ProductCase {
   Kernel kernel = Kernel::qmm;
   QuantSpec spec{Mode::dense};
   DType x_type = DType::f32;
+  std::optional<DType> w_type = {};  // dense weights of this dtype, where an operation takes codes
   DType scale_type = DType::f32;
   bool transpose = true;
   int64_t e = 4, t = 3, m = 1, n = 32, k = 64;
   Ids ids = Ids::random;
   DType id_type = DType::i32;
-  bool strided = false;  // x, w and out as slices of larger tensors; codes at odd addresses
-  bool exact = true;     // values whose sums are exact in float32: equal bit for bit
+  bool strided = false;   // x, w and out as slices of larger tensors; codes at odd addresses
+  bool exact = true;      // values whose sums are exact in float32: equal bit for bit
+  bool positive = false;  // sums that grow: what a 16-bit accumulator stops adding to
   // Of the block-quantized products.
   bool block = false;
   bool x_packed = false, w_packed = true, swizzled = false, epilogue = false;

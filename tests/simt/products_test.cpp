@@ -57,6 +57,29 @@ std::vector<ProductCase> formats() {
   return cases;
 }
 
+// Layers that a checkpoint leaves unquantized, between activations of another dtype.
+std::vector<ProductCase> dense_weights() {
+  std::vector<ProductCase> cases;
+  const DType types[] = {DType::f32, DType::f16, DType::bf16};
+  const Op ops[] = {Op::quantized_matmul, Op::gather, Op::grouped};
+  for (size_t i = 0; i < 18; ++i) {
+    ProductCase c;
+    c.spec = kDense;
+    c.x_type = types[i % 3];
+    c.w_type = types[i / 3 % 3];
+    c.transpose = i < 9;
+    c.op = ops[(i + i / 9) % 3];
+    c.t = 5;
+    c.m = c.op == Op::grouped ? 1 : 3;
+    c.n = 37;
+    c.k = 45;
+    c.strided = i % 2 == 1;
+    c.exact = i % 4 != 3;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 std::vector<ProductCase> shapes() {
   std::vector<ProductCase> cases;
   const auto add = [&](ProductCase c) { cases.push_back(c); };
@@ -356,6 +379,7 @@ std::vector<ProductCase> fast_decode() {
   add({.spec = affine(4, 32), .x_type = DType::bf16, .e = 8, .t = 1, .n = 1024, .k = 2048});
   add({.spec = affine(4, 32), .e = 2, .t = 1, .n = 8, .k = 512});
   add({.spec = affine(4, 64), .n = 8, .k = 0});
+  add({.spec = affine(4, 64), .e = 2, .t = 1, .n = 8, .k = 4096, .positive = true});
   for (Ids ids : {Ids::one, Ids::broadcast, Ids::both})
     add({.spec = affine(4, 64), .t = 9, .n = 8, .k = 512, .ids = ids, .id_type = DType::i64});
   ProductCase wide{.spec = affine(4, 32), .x_type = DType::bf16, .n = 16, .k = 512};
@@ -382,6 +406,7 @@ std::string name_of(const testing::TestParamInfo<ProductCase>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, SimtProduct, testing::ValuesIn(formats()), name_of);
+INSTANTIATE_TEST_SUITE_P(DenseWeights, SimtProduct, testing::ValuesIn(dense_weights()), name_of);
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtProduct, testing::ValuesIn(shapes()), name_of);
 INSTANTIATE_TEST_SUITE_P(Routing, SimtProduct, testing::ValuesIn(routing()), name_of);
 INSTANTIATE_TEST_SUITE_P(Decode, SimtProduct, testing::ValuesIn(decode()), name_of);
