@@ -30,32 +30,27 @@
 
 namespace moeblas::cuda::device {
 
-// The rows of x that are columns now.
-struct Pass {
-  int64_t x[kQmvMostTokens];  // offset of the first element
-  int64_t out[kQmvMostTokens];
-};
-
 struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
+  uint64_t stored[4];            // by row group: its sums have been read
+  uint64_t used[kQmvMostSlots];  // slots of scales
   Schedule schedule;
-  Pass pass;
 };
 
 // Addresses in the dynamic part.
 struct QmvMemory {
   uint32_t ring;
+  uint32_t scales;  // slots
   XColumns x;
-  uint32_t zeros;
   float* sums;  // [warp][column][32 rows]
 };
 
 // Rows from `row` on of matrix `matrix`, times the pass's columns.
 struct QmvTile {
   uint32_t matrix, row, boxes;
-  uint32_t tokens;
-  uint32_t rows;  // that exist
+  uint32_t rows;           // that exist
+  uint32_t first, tokens;  // in the schedule's order
 };
 
 // The same in every warp: passes over the rows of a matrix, and the tiles of each.
@@ -70,8 +65,8 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
       on_pass(s.first[d] + first, tokens);
       for (uint32_t b = at; b < end; b += p.tile_boxes) {
         const uint32_t boxes = min(p.tile_boxes, end - b), row = (b - d * p.blocks) * p.box_rows;
-        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes, tokens,
-                        min(boxes * p.box_rows, p.n - row)});
+        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes,
+                        min(boxes * p.box_rows, p.n - row), s.first[d] + first, tokens});
       }
     }
     at = end;
@@ -80,41 +75,58 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
 
 // One warp: a lane per copy.
 template <class T>
-__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared, uint32_t ring,
-                                        const CUtensorMap& codes, const CUtensorMap& scales,
-                                        const CUtensorMap& biases, uint32_t lane) {
+__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
+                                        const QmvMemory& memory, const CUtensorMap& codes,
+                                        const CUtensorMap& scales, const CUtensorMap& biases,
+                                        uint32_t lane) {
   constexpr uint32_t kScales = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
-  uint32_t slot = 0, parity = 1;
+  const bool by_tile = p.scale_slots > 0;
+  const uint32_t per_box = p.slabs + (by_tile ? 0 : kScales);
+  const uint32_t box = (lane >= per_box) + (lane >= 2 * per_box) + (lane >= 3 * per_box) +
+                       (lane >= 4 * per_box);  // of at most four
+  const uint32_t which = lane - box * per_box;
+  const bool brings_codes = which < p.slabs;
+  const uint32_t other = brings_codes ? 0 : which - p.slabs;
+  const CUtensorMap* map = brings_codes ? &codes : other == 0 ? &scales : &biases;
+  const uint32_t to = brings_codes ? which * p.slab_bytes + box * p.box_rows * kQmvSlab
+                                   : p.slabs * p.slab_bytes + other * p.scale_bytes +
+                                         box * p.box_rows * p.scale_pitch;
+  const uint32_t first = brings_codes ? which * kQmvSlab : 0;
+  const uint32_t each = brings_codes ? p.slabs * kQmvSlab : p.scale_step;
+  const uint32_t box_bytes =
+      p.box_rows * (p.slabs * kQmvSlab + (by_tile ? 0 : kScales * p.scale_pitch));
+  uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule, [](uint32_t, uint32_t) {},
       [&](const QmvTile& tile) {
-        const uint32_t box_bytes = p.box_rows * (p.slabs * kQmvSlab + kScales * p.scale_pitch);
-        const uint32_t per_box = p.slabs + kScales;
-        for (uint32_t step = 0; step < p.k_steps; ++step) {
+        const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
+        const auto matrix = static_cast<int32_t>(tile.matrix);
+        const uint32_t run = by_tile ? tile.rows * p.scale_pitch : 0;
+        uint32_t at = first;
+#pragma unroll 1
+        for (uint32_t step = 0; step < p.k_steps; ++step, at += each) {
+          const bool brings_run = by_tile && step == 0;
           const uint32_t full = shared_address(&shared.full[slot]);
           barrier_wait(shared_address(&shared.empty[slot]), parity);
-          if (lane == 0) barrier_expect(full, tile.boxes * box_bytes);
+          if (brings_run) barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
+          if (lane == 0) {
+            barrier_expect(full, tile.boxes * box_bytes + (brings_run ? kScales * run : 0));
+          }
           __syncwarp();
-          const uint32_t stage = ring + slot * p.stage_bytes;
-          for (uint32_t i = lane; i < tile.boxes * per_box; i += 32) {
-            const uint32_t box = i / per_box, which = i - box * per_box;
-            const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
-            const auto matrix = static_cast<int32_t>(tile.matrix);
-            if (which < p.slabs) {
-              copy_box(stage + which * p.slab_bytes + box * p.box_rows * kQmvSlab, &codes,
-                       static_cast<int32_t>((step * p.slabs + which) * kQmvSlab), row, matrix, full,
-                       policy);
-            } else {
-              const uint32_t to = stage + p.slabs * p.slab_bytes +
-                                  (which - p.slabs) * p.scale_bytes +
-                                  box * p.box_rows * p.scale_pitch;
-              copy_box(to, which == p.slabs ? &scales : &biases,
-                       static_cast<int32_t>(step * p.scale_step), row, matrix, full, policy);
-            }
+          if (box < tile.boxes) {
+            copy_box(memory.ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u),
+                     row, matrix, full, policy);
+          }
+          if (brings_run && lane < kScales) {
+            const QmvTensor& from = lane == 0 ? p.scales : p.biases;
+            copy_run(memory.scales + (scale_slot * kScales + lane) * p.scale_bytes,
+                     from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run,
+                     full, policy);
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }
+        if (++scale_slot == p.scale_slots) scale_slot = 0, scale_parity ^= 1;
       });
 }
 
@@ -164,31 +176,29 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& 
                                            uint32_t part, uint32_t row_group, uint32_t lane) {
   const uint32_t n = tile.row + row_group * kQmvItemRows + lane;
   const bool exists = row_group * kQmvItemRows + lane < tile.rows;
+#pragma unroll 1
   for (uint32_t token = part; token < tokens; token += parts) {
+    const float* from =
+        sums + (row_group * parts * columns + token * p.column_step) * kQmvSumsPitch + lane;
     float total = 0.0f;
-    for (uint32_t limb = 0; limb < p.limbs; ++limb) {
+#pragma unroll 1
+    for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
       float sum = 0.0f;
-      for (uint32_t i = 0; i < parts; ++i) {
-        sum += sums[((row_group * parts + i) * columns + token * p.column_step + limb) * 32 + lane];
-      }
+#pragma unroll 4
+      for (uint32_t i = 0; i < parts; ++i) sum += from[i * columns * kQmvSumsPitch];
       total += sum;
     }
     if (!exists) continue;
-    if (!formats::is_finite(total)) {
-      total = decoded_sum<T>(p, tile.matrix, n, shared.pass.x[first_token + token]);
+    const uint32_t row = shared.schedule.order[tile.first + first_token + token];
+    if constexpr (T::kHalves) {
+      total *= p.tensor_scale != nullptr ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
+                                         : p.tensor_scale_number;
     }
-    store(p, shared.pass.out[first_token + token] + n, total);
+    if (!formats::is_finite(total)) {
+      total = decoded_sum<T>(p, tile.matrix, n, p.one_x ? 0 : shared.schedule.x[row]);
+    }
+    store(p, static_cast<int64_t>(shared.schedule.out[row]) + n, total);
   }
-}
-
-// Kept whole, so that loads from a slot are over before it is given back: an arrival alone does not
-// wait for them, what it depends on does.
-__device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
-  uint32_t none;
-  asm volatile("{\n.reg .b32 ones;\npopc.b32 ones, %1;\nshr.u32 %0, ones, 6;\n}"
-               : "=r"(none)
-               : "r"(values));
-  return none;
 }
 
 template <class T>
@@ -198,8 +208,7 @@ struct Consumer {
   const QmvMemory& memory;
   uint32_t warp, lane;
   uint32_t parts, row_group, part;  // of K; which this warp's are
-  uint32_t slot = 0, parity = 0;
-  float tensor_scale = 1.0f;
+  uint32_t slot = 0, parity = 0, sums_parity = 1, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
@@ -214,31 +223,49 @@ struct Consumer {
     item.chunk = part % 2 * 4 + lane / 16 % 2;
     item.swizzle = lane & 7;
     const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
-    const uint32_t scales = p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
-    uint32_t first_unit = 0;
+    const bool by_tile = p.scale_slots > 0;
+    const uint32_t scale_row = (row + lane / 4) * p.scale_pitch;
+    const uint32_t scales =
+        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes + scale_row
+                : p.slabs * p.slab_bytes + scale_row;
+    uint32_t first_unit = 0, none = 0;
+#pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
       const uint32_t stage = memory.ring + slot * p.stage_bytes;
       barrier_wait(shared_address(&shared.full[slot]), parity);
       uint32_t used = 0;
       if (has_rows) {
         item.codes = stage + codes;
-        item.scales = stage + scales;
+        // A copy begins at a multiple of 16 bytes.
+        item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
         item.biases = item.scales + p.scale_bytes;
-        used = f(item, unit, first_unit + unit);
+        used = f(item, by_tile ? first_unit + unit : unit, first_unit + unit);
       }
-      const uint32_t none = nothing_of(used);
+      none = nothing_of(used);
       __syncwarp();
       if (lane == 0) barrier_arrive(shared_address(&shared.empty[slot]) + none);
       if (++slot == p.stages) slot = 0, parity ^= 1;
       first_unit += parts * T::kUnits;
     }
+    if (by_tile) {
+      if (lane == 0) barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
+      if (++scale_slot == p.scale_slots) scale_slot = 0;
+    }
   }
 
   __device__ __forceinline__ float* my_sums(uint32_t columns) const {
-    return memory.sums + (warp * columns) * 32;
+    return memory.sums + warp * columns * kQmvSumsPitch;
   }
-  __device__ __forceinline__ void wait_for_row_group() const {
-    named_barrier(2 + row_group, parts * 32);
+  // Sums of a row group's warps: begin() before they are written, share() between that and reading
+  // them, end() after.
+  __device__ __forceinline__ void begin_sums() {
+    barrier_wait(shared_address(&shared.stored[row_group]), sums_parity);
+    sums_parity ^= 1;
+  }
+  __device__ __forceinline__ void share_sums() const { named_barrier(2 + row_group, parts * 32); }
+  __device__ __forceinline__ void end_sums() {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&shared.stored[row_group]));
   }
 
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
@@ -248,15 +275,16 @@ struct Consumer {
     float y[2][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
       item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
-      item.factors = shared_address(memory.x.factors) +
-                     (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
-      add_few<T>(p, item, x, unit, tensor_scale, y, lane);
+      item.factors =
+          memory.x.factors + (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
+      add_few<T>(p, item, x, unit, y, lane);
       uint32_t all = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
       return all;
     });
     // Columns of one token are of other units: the lanes that hold them add up.
+    begin_sums();
     float* to = my_sums(T::kTokens);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -266,13 +294,13 @@ struct Consumer {
       v += __shfl_xor_sync(~0u, v, 2);
       const uint32_t column = (2 * t + i % 2) % T::kTokens;
       if (t < (T::kTokens == 4 ? 2 : 1) && (T::kTokens > 1 || i % 2 == 0)) {
-        to[column * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
+        to[column * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
       }
     }
-    wait_for_row_group();
+    share_sums();
     store_tile<T>(p, shared, tile, memory.sums, T::kTokens, 0, tile.tokens, parts, part, row_group,
                   lane);
-    wait_for_row_group();
+    end_sums();
   }
 
   template <int tiles>
@@ -285,8 +313,7 @@ struct Consumer {
       const uint32_t column = min(8 * j + g, columns - 1),
                      pair = min(8 * j + 2 * t, (columns - 1) / 2 * 2);
       x_at[j] = memory.x.columns + column * p.column_bytes + t * 16;
-      factors_at[j] =
-          shared_address(memory.x.factors) + pair * static_cast<uint32_t>(sizeof(Factor));
+      factors_at[j] = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
     }
     float y[2][T::kSums][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
@@ -297,7 +324,7 @@ struct Consumer {
         factors_now[j] = factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
                                              static_cast<uint32_t>(sizeof(Factor));
       }
-      add_many<T, tiles>(p, item, x_now, unit, factors_now, tensor_scale, y, lane);
+      add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
       uint32_t all = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
@@ -305,14 +332,15 @@ struct Consumer {
     });
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
+      begin_sums();
       float* to = my_sums(8);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        to[(2 * t + i % 2) * 32 + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
+        to[(2 * t + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
       }
-      wait_for_row_group();
+      share_sums();
       store_columns(tile, 8 * j);
-      wait_for_row_group();
+      end_sums();
     }
   }
 
@@ -325,28 +353,30 @@ struct Consumer {
                   min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
   }
 
+  template <class RowAt>
+  __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp, lane,
+                                                                 row_at);
+  }
+
+  // Rows of x that are known without a schedule.
+  __device__ __forceinline__ void prepare() {
+    if (!p.one_x && !p.one_matrix) return;
+    fill(p.one_x ? 1 : min(p.tokens, p.rows),
+         [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
+  }
+
   __device__ __forceinline__ void run() {
     for_each_tile(
         p, shared.schedule,
         [&](uint32_t first, uint32_t tokens) {
+          if (p.one_x || (p.one_matrix && first == 0)) return;  // there from the beginning
           named_barrier(1, 32 * kQmvConsumers);
-          if (warp == 0 && lane < tokens) {
-            const uint32_t row = shared.schedule.order[first + lane], i = row % p.m;
-            const simt::Pair pair = pair_of_row(p, row);
-            shared.pass.x[lane] = pair.x + i * p.x_row_stride;
-            shared.pass.out[lane] = pair.out + i * p.out_row_stride;
-          }
-          named_barrier(1, 32 * kQmvConsumers);
-          fill_columns<typename T::Decode, T::kFactorUnit>(p, memory.x, shared.pass.x, tokens, warp,
-                                                           lane);
+          fill(tokens,
+               [&](uint32_t i) { return shared.schedule.x[shared.schedule.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
-          if constexpr (T::kHalves) {
-            tensor_scale = p.tensor_scale != nullptr
-                               ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
-                               : p.tensor_scale_number;
-          }
           if constexpr (T::kTiles == 0) {
             run_few(tile);
           } else if (T::kTiles == 1 || tile.tokens * p.column_step <= 8) {
@@ -364,52 +394,82 @@ __device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& 
   if (s.placed == p.rows) return;
   for (uint32_t r = 0; r < p.rows; ++r) {
     if (s.key[r] >= 0) continue;
-    const int64_t to = pair_of_row(p, r).out + r % p.m * p.out_row_stride;
-    for (uint32_t n = blockIdx.x * kQmvThreads + thread; n < p.n; n += gridDim.x * kQmvThreads) {
+    const int64_t to = s.out[r];
+    for (uint32_t n = blockIdx.x * 32 * kQmvConsumers + thread; n < p.n;
+         n += gridDim.x * 32 * kQmvConsumers) {
       store(p, to + n, 0.0f);
     }
   }
 }
 
+__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
+  for (uint32_t i = 0; i < p.stages; ++i) {
+    barrier_init(shared_address(&shared.full[i]), 1);
+    barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+  }
+  for (uint32_t i = 0; i < p.scale_slots; ++i) {
+    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
+  }
+  for (uint32_t i = 0; i < p.row_groups; ++i) {
+    barrier_init(shared_address(&shared.stored[i]), kQmvConsumers / p.row_groups);
+  }
+  barrier_init_visible();
+}
+
 template <class T>
 __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes,
                                     const CUtensorMap& scales, const CUtensorMap& biases) {
-  extern __shared__ unsigned char dynamic[];
+  unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   QmvMemory memory;
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
-  unsigned char* x = base + p.stages * p.stage_bytes;
-  memory.x.columns = shared_address(x);
-  memory.x.factors = reinterpret_cast<Factor*>(x + p.tokens * p.column_step * p.column_bytes);
-  memory.sums =
-      reinterpret_cast<float*>(memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns);
-  if (thread == 0) {
-    for (uint32_t i = 0; i < p.stages; ++i) {
-      barrier_init(shared_address(&shared.full[i]), 1);
-      barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+  memory.scales = memory.ring + p.stages * p.stage_bytes;
+  memory.x.columns = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  memory.x.factors = memory.x.columns + p.tokens * p.column_step * p.column_bytes;
+  memory.sums = reinterpret_cast<float*>(base + (memory.x.factors - memory.ring) +
+                                         p.units / (T::kFactorUnit / 32) * p.columns *
+                                             static_cast<uint32_t>(sizeof(Factor)));
+  // A few rows are looked up by the producer, which needs to know first.
+  const bool few = p.one_matrix || p.rows <= 32;
+  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  if (warp >= kQmvConsumers) {
+    leave_registers<kQmvProducerRegisters>();
+    if (warp > kQmvConsumers) return;
+    if (lane == 0) {
+      prefetch_tensor_map(&codes);
+      prefetch_tensor_map(&scales);
+      if (T::kAffine) prefetch_tensor_map(&biases);
+      init_barriers(p, shared);
     }
-    barrier_init_visible();
+    __syncwarp();
+    if (p.one_matrix) {
+      schedule_one(p, shared.schedule, lane);
+    } else if (few) {
+      schedule_few(p, shared.schedule, lane);
+    }
+    if (few) {
+      named_barrier_arrive(kReady, kReaders);
+    } else {
+      named_barrier(kReady, kReaders);
+    }
+    produce<T>(p, shared, memory, codes, scales, biases, lane);
+    return;
   }
-  if (p.rows <= 32) {
-    if (warp == 0) schedule_few(p, shared.schedule, lane);
-  } else {
-    schedule_many(p, shared.schedule, reinterpret_cast<unsigned int*>(memory.sums), thread);
-  }
-  __syncthreads();
-  if (warp == kQmvConsumers) {
-    produce<T>(p, shared, memory.ring, codes, scales, biases, lane);
-  } else {
-    const uint32_t parts = kQmvConsumers / p.row_groups;
-    Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
-    consumer.run();
-  }
+  take_registers<kQmvConsumerRegisters>();
+  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
+  const uint32_t parts = kQmvConsumers / p.row_groups;
+  Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
+  consumer.prepare();
+  named_barrier(kReady, kReaders);
+  consumer.run();
   store_zeros(p, shared.schedule, thread);
 }
 
 }  // namespace moeblas::cuda::device
 
+#if defined(__CUDACC__)
 template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
@@ -419,3 +479,4 @@ __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
   moeblas::cuda::device::qmv<T>(p, codes, scales, biases);
 #endif
 }
+#endif

@@ -1,22 +1,26 @@
 // What the kernels of qmv_sm90 are given, and the sizes that host and device must agree on.
 #pragma once
 
-#include "simt/pairs.h"
+#include "simt/shared.h"
 
 namespace moeblas::cuda {
 
 enum {
-  kQmvConsumers = 16,  // warps; one more brings the weights
-  kQmvThreads = 32 * (kQmvConsumers + 1),
+  kQmvConsumers = 16,                      // warps; one more brings the weights
+  kQmvThreads = 32 * (kQmvConsumers + 4),  // roles are of four warps: registers move between fours
+  kQmvNoIndex = -1,
+  kQmvProducerRegisters = 32,
+  kQmvConsumerRegisters = 112,
   kQmvMostRows = 512,
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
+  kQmvMostSlots = 8,
+  kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
   kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
   kQmvItemRows = 32,     // a warp's share of a stage: so many rows
   kQmvItemBytes = 64,    // by so many bytes of each
   kQmvUnit = 32,         // values of a row that meet in one step
   kQmvMostColumns = 16,  // of x at a time
-  kQmvMostTokens = 16,
 };
 
 // A tensor of w in global memory, for the sums that are made term by term. Strides in bytes.
@@ -26,16 +30,26 @@ struct QmvTensor {
   int64_t row_stride;
 };
 
+// Pair (i, j) of [..][inner]: where its row of x, its output and its index of w lie.
+struct QmvPairs {
+  uint32_t inner;
+  uint32_t matrices;
+  int32_t index_type;  // of w's indices, kQmvNoIndex: the position itself
+  int32_t w_step[2];   // to the index or the position
+  int32_t x_step[2];   // elements of x
+  int32_t out_step[2];
+};
+
 struct QmvParams {
-  simt::PairParams pairs;
-  const unsigned char* x_index;
+  QmvPairs pairs;
   const unsigned char* w_index;
 
   const unsigned char* x;
   unsigned char* out;
-  int64_t x_row_stride;  // within a pair, in elements
-  int64_t x_col_stride;
-  int64_t out_row_stride;
+  int64_t x_col_stride;  // in elements
+  int32_t x_row_stride;  // within a pair
+  int32_t out_row_stride;
+  uint32_t one_x;  // all rows of x are the same one
   int32_t x_type;
   int32_t x_runs;  // four neighbours can be read at once
   int32_t out_type;
@@ -55,6 +69,8 @@ struct QmvParams {
   uint32_t blocks;      // of a matrix
   uint32_t row_groups;  // items one above the other: 1, 2 or 4
   uint32_t k_steps;     // stages of a tile
+  uint32_t share;       // one matrix: blocks of each thread block,
+  uint32_t remainder;   // and how many have one more
 
   // Shared memory.
   uint32_t stages;
@@ -66,11 +82,14 @@ struct QmvParams {
   uint32_t columns;  // between the factors of two units: all columns, made even
   uint32_t units;    // of 32 values in a column, padded to whole stages
 
-  // Scales and, for affine, biases, of one stage: `scale_pitch` bytes a row.
+  // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
+  // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
   uint32_t scale_bytes;  // of a tile's rows, of each of the two
-  uint32_t scale_step;   // bytes from stage to stage in a row of the tensor
+  uint32_t scale_step;   // bytes from stage to stage in a row
+  uint32_t scale_slots;  // 0: with every stage
   uint32_t group_shift;  // log2 of the group, in units
+  uint32_t last_group;   // in what a warp sees of a row: there is nothing behind it
   int32_t scale_type;
 
   const float* tensor_scale;  // null: the number

@@ -1,18 +1,14 @@
 #include "cuda/qmv_sm90_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
-
-#include "cuda/device.h"
-#include "cuda/qmv_sm90.h"
-#include "cuda/queue.h"
-#include "cuda/tensor_map.h"
-#include "simt/pairs_plan.h"
 
 namespace moeblas::cuda {
 namespace {
 
 using dispatch::Form;
+using dispatch::Grouping;
 using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
@@ -20,10 +16,11 @@ using dispatch::Reason;
 using Size = long long;
 
 // What a block may have on sm_90, less what the kernel declares itself.
-constexpr uint32_t kSharedBytes = 232448 - 8192;
+constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 3;
 // More rows of a matrix than this are read from w more than once.
 constexpr int64_t kMostRowsPerMatrix = 16;
+constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
@@ -41,6 +38,25 @@ std::optional<int64_t> single_stride(const Matrices& m) {
     count *= m.batch[d];
   }
   return stride;
+}
+
+// Two strides that lead through a batch of up to two dimensions, outer first; none if it has more.
+std::optional<std::array<int64_t, 2>> two_strides(const Shape& batch, const Shape& stride) {
+  std::array<int64_t, 2> found{0, 0};
+  size_t at = 2;
+  for (int d = batch.ndim() - 1; d >= 0; --d) {
+    if (batch[d] == 1) continue;
+    if (at == 0) return std::nullopt;
+    found[--at] = stride.ndim() > 0 ? stride[d] : 0;
+  }
+  return found;
+}
+
+// Between a stack's first element and the farthest, in elements.
+int64_t extent(const Matrices& m) {
+  int64_t sum = std::abs(m.row_stride) * m.rows + std::abs(m.col_stride) * m.cols;
+  for (int d = 0; d < m.batch.ndim(); ++d) sum += std::abs(m.batch_stride[d]) * m.batch[d];
+  return sum;
 }
 
 // The instances of a format, by the dtype of its scales where that is free.
@@ -84,40 +100,90 @@ const Family* family_of(const dispatch::Operand& w) {
   return nullptr;
 }
 
-struct Plan {
-  Reason why_not;
-  const char* kernel = nullptr;
-  QmvParams params{};
-  TensorMapShape codes, scales, biases;
-  uint32_t grid = 0;
-  uint32_t shared_bytes = 0;
-};
+bool is_affine(const MatmulProblem& p) { return p.w.spec->mode == Mode::affine; }
 
-QmvTensor tensor(const Matrices& m) {
-  const auto bytes = static_cast<int64_t>(size_of(m.dtype));
-  return {static_cast<const unsigned char*>(m.data), single_stride(m).value_or(0) * bytes,
-          m.row_stride * bytes};
+// Without gaps between its dimensions there is one matrix, and nothing to look up.
+bool has_one_matrix(const MatmulProblem& p) {
+  return p.grouping == Grouping::none && p.batch.numel() == 1;
 }
 
-// Bytes of rows of matrices, in boxes of `bytes` of `rows` rows of one matrix.
-TensorMapShape map_of(const Matrices& m, uint32_t bytes, uint32_t rows) {
-  const QmvTensor t = tensor(m);
-  TensorMapShape shape;
-  shape.data = t.data;
-  const auto row = static_cast<uint64_t>(m.cols) * size_of(m.dtype);
-  shape.add(row, 1, bytes);
-  // Strides that nothing is reached by may be anything.
-  shape.add(static_cast<uint64_t>(m.rows), m.rows == 1 ? 16 : static_cast<uint64_t>(t.row_stride),
-            rows);
-  const auto count = static_cast<uint64_t>(t.matrix_stride == 0 ? 1 : m.count());
-  shape.add(count, count == 1 ? 16 : static_cast<uint64_t>(t.matrix_stride), 1);
-  return shape;
+// The most matrices that rows can meet.
+int64_t matrices_met(const MatmulProblem& p) {
+  if (has_one_matrix(p)) return 1;
+  return std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
 }
 
 // Whether rows meet few enough matrices twice that each may stand alone.
-bool mostly_distinct(const MatmulProblem& p, int64_t rows) {
-  const int64_t matrices = p.w.values.count();
-  return p.grouping == dispatch::Grouping::gather && p.m == 1 && rows * rows <= 4 * matrices;
+bool mostly_distinct(const MatmulProblem& p) {
+  const int64_t rows = p.total_rows();
+  return p.grouping == Grouping::gather && p.m == 1 && rows * rows <= 4 * p.w.values.count();
+}
+
+Reason why_not_sizes(const MatmulProblem& p) {
+  const int64_t rows = p.total_rows(), matrices = p.w.values.count(), met = matrices_met(p);
+  if (rows > kQmvMostRows) {
+    return Reason::of("%lld rows, more than %d", Size{rows}, kQmvMostRows);
+  }
+  if (matrices > kQmvMostMatrices) {
+    return Reason::of("%lld matrices, more than %d", Size{matrices}, kQmvMostMatrices);
+  }
+  if (rows > kMostRowsPerMatrix * met) {
+    return Reason::of("%lld rows of x per matrix of w, more than %lld", Size{rows / met},
+                      Size{kMostRowsPerMatrix});
+  }
+  if (p.k == 0) return Reason::of("K is 0");
+  // Shares of the work are counted in 32 bits, in blocks of at least one row.
+  if (p.n >= int64_t{1} << 19 || p.k >= int64_t{1} << 24) {
+    return Reason::of("N or K is beyond 2^19 or 2^24");
+  }
+  return {};
+}
+
+Reason why_not_w(const MatmulProblem& p) {
+  const auto values = single_stride(p.w.values);
+  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
+    if (m->data == nullptr) continue;
+    const auto stride = single_stride(*m);
+    if (!stride) return Reason::of("the batch of w takes more than one stride");
+    if (*stride < 0 || (m->rows > 1 && m->row_stride < 0)) {
+      return Reason::of("w has negative strides");
+    }
+    if (m->count() > 1 && (*stride == 0) != (*values == 0)) {
+      return Reason::of("codes and scales are broadcast differently");
+    }
+  }
+  return {};
+}
+
+// Where rows of x and of the output lie, and where their matrices are named.
+Reason place_pairs(const MatmulProblem& p, QmvParams& q) {
+  if (p.x_position.index != nullptr) return Reason::of("rows of x are named by indices");
+  const auto w = two_strides(p.batch, p.w_position.stride);
+  const auto x = two_strides(p.batch, p.x_position.stride);
+  const auto out = two_strides(p.batch, p.out.batch_stride);
+  const auto x_step = single_stride(p.x.values);
+  if (!w || !x || !out || !x_step) return Reason::of("the batch takes more than two strides");
+  for (const Matrices* m : {&p.x.values, &p.out}) {
+    if (extent(*m) >= int64_t{1} << 31) return Reason::of("x or the output spans 2^31 elements");
+  }
+  QmvPairs& pairs = q.pairs;
+  for (size_t i = 0; i < 2; ++i) {
+    if (std::abs((*w)[i]) >= int64_t{1} << 20) return Reason::of("indices lie 2^20 apart");
+    pairs.w_step[i] = static_cast<int32_t>((*w)[i]);
+    pairs.x_step[i] = static_cast<int32_t>((*x)[i] * *x_step);
+    pairs.out_step[i] = static_cast<int32_t>((*out)[i]);
+  }
+  pairs.matrices = static_cast<uint32_t>(p.w.values.count());
+  pairs.index_type = p.w_position.index != nullptr ? static_cast<int32_t>(p.w_position.dtype)
+                                                   : int32_t{kQmvNoIndex};
+  pairs.inner = 1;
+  for (int d = p.batch.ndim() - 1; d >= 0; --d) {
+    if (p.batch[d] == 1) continue;
+    pairs.inner = static_cast<uint32_t>(p.batch[d]);
+    break;
+  }
+  q.w_index = static_cast<const unsigned char*>(p.w_position.index);
+  return {};
 }
 
 // Whether four values of a row of x can be read at once.
@@ -133,160 +199,193 @@ bool runs_of_four(const MatmulProblem& p) {
   return held;
 }
 
-// How rows of w are cut into boxes and tiles.
-void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors) {
-  const uint64_t all = uint64_t{matrices} * q.n;
-  const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
-  q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : 4;
-  const uint32_t most = q.row_groups * kQmvItemRows;
-  if (matrices == 1) {
-    q.box_rows = ceil_div(share, ceil_div(share, most));
-    q.tile_boxes = 1;
-  } else {
-    q.box_rows = kQmvItemRows;
-    q.tile_boxes = q.row_groups;
-  }
-  q.blocks = ceil_div(q.n, q.box_rows);
-}
-
-Plan plan(const MatmulProblem& p) {
-  Plan plan;
-  const auto no = [&](const Reason& reason) {
-    plan.why_not = reason;
-    return plan;
-  };
-  if (p.w.form != Form::packed) return no(Reason::of("w is not packed"));
-  if (!p.transpose) return no(Reason::of("w is packed along N"));
-  if (p.x.form != Form::dense) return no(Reason::of("x is quantized"));
-  if (p.options.precision == Precision::exact) {
-    return no(Reason::of("precision exact asks for sums in IEEE arithmetic"));
-  }
-  const QuantSpec& spec = *p.w.spec;
-  const Family* family = family_of(p.w);
-  if (family == nullptr) return no(Reason::of("groups of %d, less than 32", spec.group_size));
-  const bool affine = spec.mode == Mode::affine;
-  const int64_t rows = p.total_rows(), matrices = p.w.values.count();
-  const bool one_matrix = p.grouping == dispatch::Grouping::none && p.batch.numel() == 1;
-  if (rows > kQmvMostRows)
-    return no(Reason::of("%lld rows, more than %d", Size{rows}, kQmvMostRows));
-  if (matrices > kQmvMostMatrices) {
-    return no(Reason::of("%lld matrices, more than %d", Size{matrices}, kQmvMostMatrices));
-  }
-  const int64_t met = one_matrix ? 1 : std::max<int64_t>(1, std::min(p.batch.numel(), matrices));
-  if (rows > kMostRowsPerMatrix * met) {
-    return no(Reason::of("%lld rows of x per matrix of w, more than %lld", Size{rows / met},
-                         Size{kMostRowsPerMatrix}));
-  }
-  if (p.k == 0) return no(Reason::of("K is 0"));
-  if (p.n >= int64_t{1} << 31 || p.k >= int64_t{1} << 24)
-    return no(Reason::of("N or K is beyond 2^31 or 2^24"));
-  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
-    if (m->data == nullptr) continue;
-    const auto stride = single_stride(*m);
-    if (!stride) return no(Reason::of("the batch of w takes more than one stride"));
-    if (*stride < 0 || (m->rows > 1 && m->row_stride < 0))
-      return no(Reason::of("w has negative strides"));
-    if (m->count() > 1 && (*stride == 0) != (*single_stride(p.w.values) == 0)) {
-      return no(Reason::of("codes and scales are broadcast differently"));
-    }
-  }
-
-  QmvParams& q = plan.params;
-  const simt::PairPlan pairs(p, 1);
-  q.pairs = pairs.params();
-  q.x_index = static_cast<const unsigned char*>(p.x_position.index);
-  q.w_index = static_cast<const unsigned char*>(pairs.w_index());
+void place_rows(const MatmulProblem& p, QmvParams& q) {
   q.x = static_cast<const unsigned char*>(p.x.values.data);
   q.out = static_cast<unsigned char*>(p.out.data);
-  q.x_row_stride = p.x.values.row_stride;
   q.x_col_stride = p.x.values.col_stride;
-  q.out_row_stride = p.out.row_stride;
+  q.x_row_stride = static_cast<int32_t>(p.x.values.row_stride);
+  q.out_row_stride = static_cast<int32_t>(p.out.row_stride);
+  q.one_x = p.m == 1 && p.x.values.count() == 1;
   q.x_type = static_cast<int32_t>(p.x.values.dtype);
   q.out_type = static_cast<int32_t>(p.out.dtype);
   q.x_runs = runs_of_four(p);
   q.limbs = p.x.values.dtype == DType::f32 ? 3 : 1;
   q.column_step = q.limbs == 3 ? 4 : 1;
   q.m = static_cast<uint32_t>(p.m);
-  q.rows = static_cast<uint32_t>(rows);
+  q.rows = static_cast<uint32_t>(p.total_rows());
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
-  q.one_matrix = one_matrix;
-  q.matrix_step = *single_stride(p.w.values) != 0;
-  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
-  cut_rows(q, static_cast<uint32_t>(met), processors);
+  q.one_matrix = has_one_matrix(p);
+}
 
-  const auto bits = static_cast<uint32_t>(spec.bits),
-             group = static_cast<uint32_t>(spec.group_size);
-  const uint32_t parts = kQmvConsumers / q.row_groups;
+QmvTensor tensor(const Matrices& m) {
+  const auto bytes = static_cast<int64_t>(size_of(m.dtype));
+  return {static_cast<const unsigned char*>(m.data), *single_stride(m) * bytes,
+          m.row_stride * bytes};
+}
+// Of scales or biases, and of codes, whose columns are values.
+uint32_t row_bytes(const Matrices& m) {
+  return static_cast<uint32_t>(static_cast<size_t>(m.cols) * size_of(m.dtype));
+}
+uint32_t code_bytes(const MatmulProblem& p) {
+  return static_cast<uint32_t>(p.k * p.w.spec->bits / 8);
+}
+
+// Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
+TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows) {
+  const QmvTensor t = tensor(m);
+  TensorMapShape shape;
+  shape.data = t.data;
+  shape.add(row, 1, bytes);
+  // Strides that nothing is reached by may be anything.
+  shape.add(static_cast<uint64_t>(m.rows),
+            m.rows == 1 ? kUnit : static_cast<uint64_t>(t.row_stride), rows);
+  const auto count = static_cast<uint64_t>(t.matrix_stride == 0 ? 1 : m.count());
+  shape.add(count, count == 1 ? kUnit : static_cast<uint64_t>(t.matrix_stride), 1);
+  return shape;
+}
+
+// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is.
+bool is_run(const Matrices& m) {
+  const QmvTensor t = tensor(m);
+  const uint64_t bytes = row_bytes(m);
+  return (m.rows == 1 || t.row_stride == static_cast<int64_t>(bytes)) &&
+         reinterpret_cast<uintptr_t>(t.data) % kUnit == 0 &&
+         static_cast<uint64_t>(m.rows) * bytes % kUnit == 0 &&
+         static_cast<uint64_t>(t.matrix_stride) % kUnit == 0;
+}
+
+// How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
+void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
+              uint32_t multiple) {
+  const uint64_t all = uint64_t{matrices} * q.n;
+  const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
+  // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
+  const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
+  q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
+  if (matrices == 1) {
+    const uint32_t tile = q.row_groups * kQmvItemRows;
+    q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
+    q.tile_boxes = 1;
+  } else {
+    q.box_rows = kQmvItemRows;
+    q.tile_boxes = q.row_groups;
+  }
+  q.blocks = ceil_div(q.n, q.box_rows);
+  const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
+  q.share = q.blocks / grid;
+  q.remainder = q.blocks % grid;
+}
+
+// Stages and what they hold of a row.
+void cut_stages(const MatmulProblem& p, QmvParams& q) {
+  const auto bits = static_cast<uint32_t>(p.w.spec->bits);
+  q.group = static_cast<uint32_t>(p.w.spec->group_size);
+  const uint32_t parts = kQmvConsumers / q.row_groups, tile = q.box_rows * q.tile_boxes;
   q.slabs = parts * kQmvItemBytes / kQmvSlab;
-  const uint32_t values = q.slabs * kQmvSlab * 8 / bits;  // of a row in a stage
+  const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
   q.units = q.k_steps * values / kQmvUnit;
-  q.slab_bytes = rounded_up(q.box_rows * q.tile_boxes * kQmvSlab, 1024);
+  q.slab_bytes = rounded_up(tile * kQmvSlab, 1024);
+  q.stage_bytes = q.slabs * q.slab_bytes;
+  for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
+  const uint32_t scales = is_affine(p) ? 2 : 1;
+  if (q.scale_slots > 0) {
+    q.scale_pitch = row_bytes(p.w.scales);
+    q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
+    q.scale_slots = q.k_steps >= 4 ? 2 : q.k_steps >= 2 ? 3 : 5;
+    // Counted in units where a unit holds two groups.
+    q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
+  } else {
+    q.last_group = values / std::max(q.group, uint32_t{kQmvUnit}) - 1;
+    q.scale_step = values / q.group * static_cast<uint32_t>(size_of(p.w.scales.dtype));
+    q.scale_pitch = std::max(q.scale_step, static_cast<uint32_t>(kUnit));
+    q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
+    q.stage_bytes += rounded_up(scales * q.scale_bytes, 1024);
+  }
+}
+
+// How many rows of x stand in shared memory beside how many stages.
+Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  // Columns that fall on other banks.
+  q.column_bytes = q.units * 64 + 64;
+  const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
+  const uint32_t most = few ? family.few_tokens : kQmvMostColumns / q.column_step;
+  const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
+  const uint32_t fixed = 1024 + 64 + kQmvConsumers * kQmvSumsPitch * 4 * (few ? most : 8) +
+                         q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
+  for (q.tokens = wanted; q.tokens > 0; --q.tokens) {
+    q.columns = rounded_up(q.tokens * q.column_step, 2);
+    const uint32_t taken =
+        fixed + q.tokens * q.column_step * q.column_bytes + factor_units * q.columns * 8;
+    if (taken + kLeastStages * q.stage_bytes > kSharedBytes) continue;
+    q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
+    plan.shared_bytes = taken + q.stages * q.stage_bytes;
+    break;
+  }
+  if (q.tokens == 0 ||
+      (!mostly_distinct(p) && q.tokens < wanted && matrices_met(p) * q.tokens < p.total_rows())) {
+    return Reason::of("%u rows of K = %u do not fit into shared memory", wanted, q.k);
+  }
+  return {};
+}
+
+}  // namespace
+
+Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan) {
+  if (p.w.form != Form::packed) return Reason::of("w is not packed");
+  if (!p.transpose) return Reason::of("w is packed along N");
+  if (p.x.form != Form::dense) return Reason::of("x is quantized");
+  if (p.options.precision == Precision::exact) {
+    return Reason::of("precision exact asks for sums in IEEE arithmetic");
+  }
+  const Family* family = family_of(p.w);
+  if (family == nullptr) return Reason::of("groups of %d, less than 32", p.w.spec->group_size);
+  if (const Reason r = why_not_sizes(p)) return r;
+  if (const Reason r = why_not_w(p)) return r;
+  QmvParams& q = plan.params;
+  if (const Reason r = place_pairs(p, q)) return r;
+  place_rows(p, q);
+  q.matrix_step = *single_stride(p.w.values) != 0;
   q.scale_type = static_cast<int32_t>(p.w.scales.dtype);
-  q.scale_step = values / group * static_cast<uint32_t>(size_of(p.w.scales.dtype));
-  q.scale_pitch = std::max(q.scale_step, 16u);
-  q.scale_bytes = rounded_up(q.box_rows * q.tile_boxes * q.scale_pitch, 128);
-  q.stage_bytes = rounded_up(q.slabs * q.slab_bytes + (affine ? 2 : 1) * q.scale_bytes, 1024);
-  q.group = group;
-  for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < group;) ++q.group_shift;
   q.tensor_scale = p.w.tensor_scale.data;
   q.tensor_scale_step = p.w.tensor_scale.stride;
   q.tensor_scale_number = p.w.tensor_scale.host;
   q.codes = tensor(p.w.values);
   q.scales = tensor(p.w.scales);
-  if (affine) q.biases = tensor(p.w.biases);
+  if (is_affine(p)) q.biases = tensor(p.w.biases);
 
-  const uint32_t most = std::min<uint32_t>(q.rows, kQmvMostTokens);
+  // Scales come by boxes where their rows allow it, else a tile's rows at once.
+  const Matrices& biases = is_affine(p) ? p.w.biases : p.w.scales;
+  const Reason no_boxes = [&] {
+    const Reason r =
+        why_no_tensor_map(map_of(p.w.scales, row_bytes(p.w.scales), kUnit, 1), "rows of scales");
+    return r ? r : why_no_tensor_map(map_of(biases, row_bytes(biases), kUnit, 1), "rows of biases");
+  }();
+  const bool odd = p.w.spec->mode == Mode::nvfp4 && row_bytes(p.w.scales) % 2 != 0;
+  if (no_boxes && (!is_run(p.w.scales) || !is_run(biases) || odd)) return no_boxes;
+  q.scale_slots = no_boxes ? 1 : 0;
+  const auto met = static_cast<uint32_t>(matrices_met(p));
+  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
+  cut_stages(p, q);
   const bool few = q.limbs == 1 && !p.options.deterministic &&
-                   (q.rows <= family->few_tokens || mostly_distinct(p, rows));
+                   (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = few ? family->few : family->many;
-  // Columns that fall on other banks.
-  q.column_bytes = q.units * 64 + 64;
-  const uint32_t factor_units = few || group < 64 ? q.units : q.units / 2;
-  const uint32_t sums = kQmvConsumers * 32 * 4 * (few ? std::max(family->few_tokens, 2u) : 8);
-  // In whole groups of eight columns, as sums are stored.
-  q.tokens =
-      few ? std::min(most, family->few_tokens) : std::min(most, kQmvMostColumns / q.column_step);
-  for (;; --q.tokens) {
-    if (q.tokens == 0) return no(Reason::of("K = %u is too long for shared memory", q.k));
-    q.columns = rounded_up(q.tokens * q.column_step, 2);
-    const uint32_t fixed =
-        1024 + q.tokens * q.column_step * q.column_bytes + factor_units * q.columns * 8 + sums + 64;
-    if (fixed + kLeastStages * q.stage_bytes > kSharedBytes) continue;
-    q.stages = std::min<uint32_t>((kSharedBytes - fixed) / q.stage_bytes, kQmvMostStages);
-    plan.shared_bytes = fixed + q.stages * q.stage_bytes;
-    break;
-  }
-  if (!mostly_distinct(p, rows) && met * q.tokens < rows && q.tokens < most) {
-    return no(Reason::of("%u rows of K = %u do not fit into shared memory", most, q.k));
-  }
+  if (const Reason r = share_memory(p, *family, few, plan)) return r;
 
-  plan.codes = map_of(p.w.values, kQmvSlab, q.box_rows);
+  plan.codes = map_of(p.w.values, code_bytes(p), kQmvSlab, q.box_rows);
   plan.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  plan.scales = map_of(p.w.scales, q.scale_pitch, q.box_rows);
-  if (affine) plan.biases = map_of(p.w.biases, q.scale_pitch, q.box_rows);
-  if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return no(r);
-  if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return no(r);
-  if (affine) {
-    if (const Reason r = why_no_tensor_map(plan.biases, "rows of biases")) return no(r);
+  if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
+  plan.scales = plan.biases = plan.codes;  // unused where scales come by tiles
+  if (q.scale_slots == 0) {
+    plan.scales = map_of(p.w.scales, row_bytes(p.w.scales), q.scale_pitch, q.box_rows);
+    plan.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
+    // Neighbours are the next stages'.
+    plan.scales.fetch = plan.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   }
-  plan.grid =
-      static_cast<uint32_t>(std::min<uint64_t>(processors, static_cast<uint64_t>(met) * q.blocks));
-  return plan;
-}
-
-}  // namespace
-
-Reason qmv_sm90_reject(const MatmulProblem& p) { return plan(p).why_not; }
-
-void qmv_sm90(const MatmulProblem& p, dispatch::Workspace) {
-  const Plan plan = cuda::plan(p);
-  const CUtensorMap codes = tensor_map(plan.codes, p.op), scales = tensor_map(plan.scales, p.op);
-  const CUtensorMap biases = plan.biases.dims > 0 ? tensor_map(plan.biases, p.op) : scales;
-  Queue(p.op, p.device.id, p.options.stream)
-      .run(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, plan.params, codes, scales,
-           biases);
+  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
+  return {};
 }
 
 }  // namespace moeblas::cuda

@@ -23,6 +23,7 @@ constexpr uint32_t kSharedBytes = 48 << 10;  // what a kernel gets without being
 struct Kernel {
   const void* function = nullptr;
   std::atomic<uint64_t> launches{0};
+  std::atomic<uint64_t> with_most_shared{0};  // devices, as bits, where it may have all there is
   std::atomic<bool> fits{false};  // its arguments are as many and as large as a launch's
 };
 
@@ -59,6 +60,29 @@ std::string misfit(const void* function, size_t count, const size_t* sizes) {
   return "";
 }
 
+// All the dynamic shared memory that a block can have. The attribute counts for every later launch
+// on the device, whoever makes it, so it is never lowered.
+cudaError_t allow_most_shared_memory(Kernel& kernel) {
+  int device = 0, most = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  const uint64_t bit = uint64_t{1} << device % 64;
+  if (device < 64 && (kernel.with_most_shared.load(std::memory_order_relaxed) & bit) != 0) {
+    return cudaSuccess;
+  }
+  cudaFuncAttributes attributes;
+  status = cudaFuncGetAttributes(&attributes, kernel.function);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (status != cudaSuccess) return status;
+  status = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                most - static_cast<int>(attributes.sharedSizeBytes));
+  if (status == cudaSuccess) {
+    kernel.with_most_shared.fetch_or(bit, std::memory_order_relaxed);
+  }
+  return status;
+}
+
 std::string triple(const std::array<uint32_t, 3>& v) {
   return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) +
          ")";
@@ -91,10 +115,7 @@ void Queue::launch(const Launch& launch) {
     kernel.fits.store(true, std::memory_order_relaxed);
   }
   cudaError_t status = cudaSuccess;
-  if (launch.shared_bytes > kSharedBytes) {
-    status = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(launch.shared_bytes));
-  }
+  if (launch.shared_bytes > kSharedBytes) status = allow_most_shared_memory(kernel);
   if (status == cudaSuccess) {
     status = cudaLaunchKernel(kernel.function, {x, y, z},
                               {launch.threads[0], launch.threads[1], launch.threads[2]},

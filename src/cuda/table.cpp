@@ -1,5 +1,5 @@
-// CUDA's kernels, in order of preference: the first row that takes a problem runs, and the last of
-// each table takes anything.
+// CUDA's kernels, in order of preference: the first row that takes a problem runs. The portable
+// rows take anything between them.
 #include "cuda/table.h"
 
 #include <string_view>
@@ -54,10 +54,11 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 // clang-format on
 
-// gather_qmv_fast stands behind qmv, which takes all that it takes, until a measurement puts it in
-// front: it runs where it is asked for by name.
+// What stands behind a row that takes all that it takes runs where it is asked for by name alone:
+// gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
+// has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm90, Portable::kQmm,
+    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

@@ -56,11 +56,10 @@ Reason why_no_tensor_map(const TensorMapShape& shape, const char* what) {
 CUtensorMap tensor_map(const TensorMapShape& shape, const char* op) {
   CUtensorMap map;
   const std::array<uint32_t, TensorMapShape::kMaxDims> steps{1, 1, 1, 1, 1};
-  const CUresult result =
-      encoder(op)(&map, shape.type, static_cast<uint32_t>(shape.dims),
-                  const_cast<void*>(shape.data), shape.size.data(), shape.stride.data() + 1,
-                  shape.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, shape.swizzle,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encoder(op)(
+      &map, shape.type, static_cast<uint32_t>(shape.dims), const_cast<void*>(shape.data),
+      shape.size.data(), shape.stride.data() + 1, shape.box.data(), steps.data(),
+      CU_TENSOR_MAP_INTERLEAVE_NONE, shape.swizzle, shape.fetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(MOEBLAS_DEVICE_ERROR, std::string("[") + op +
                                           "] cuTensorMapEncodeTiled failed with CUresult " +

@@ -23,6 +23,8 @@ struct TensorMapShape {
   std::array<uint64_t, kMaxDims> stride{};  // in bytes, multiples of 16; [0] is the element itself
   std::array<uint32_t, kMaxDims> box{};  // in elements, at most 256; box[0] a multiple of 16 bytes
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+  // What the L2 cache fetches of memory at a time.
+  CUtensorMapL2promotion fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 
   void add(uint64_t elements, uint64_t stride_bytes, uint32_t box_elements) {
     size[dims] = elements;

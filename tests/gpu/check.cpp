@@ -9,6 +9,7 @@
 
 #include "generated_jobs.h"
 #include "moe_jobs.h"
+#include "support/generator.h"
 
 namespace moeblas::gpu {
 namespace {
@@ -40,6 +41,8 @@ std::vector<Source> sources() {
   }
   list.push_back(
       {"many pairs", "matmul", [](uint64_t seed) { return job_of(many_pairs_case(seed)); }, 0.1});
+  list.push_back(
+      {"decode", "matmul", [](uint64_t seed) { return job_of(test::decode_case(seed)); }, 2});
   list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back({"qqmm", "matmul", qqmm_job});

@@ -2,6 +2,8 @@
 // 4-bit, two codes a byte.
 #pragma once
 
+#include <ostream>
+
 #include "generated_jobs.h"
 
 namespace moeblas::gpu {
@@ -22,6 +24,10 @@ inline constexpr Contract kContracts[] = {
     {2, 7, 512, 32, "qmv_simt"},
     {2, 8, 544, 32, "qmv_simt"},
 };
+
+inline std::ostream& operator<<(std::ostream& out, const Contract& c) {
+  return out << "E " << c.experts << ", N " << c.n << ", K " << c.k << ", groups of " << c.group;
+}
 
 inline test::Case contract_case(const Contract& c, DType dtype, int64_t pairs) {
   test::Case made = product_case(test::Op::gather_qmv, QuantSpec{Mode::affine, 4, c.group}, dtype,

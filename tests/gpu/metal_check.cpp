@@ -1,5 +1,7 @@
 // The check of the Metal backend on a Mac; needs nothing but the library. check.h has the
 // arguments.
+#include <sstream>
+
 #include "check.h"
 #include "contract.h"
 #include "metal/backend.h"
@@ -31,10 +33,9 @@ void check_contract(Report& report) {
       const Outcome outcome = run_job(job_of(contract_case(c, dtype, 4)), lane, nullptr);
       std::string failure = outcome.failure + outcome.unsupported;
       if (failure.empty() && outcome.kernel != c.kernel) failure = "took " + outcome.kernel;
-      report.check("gather_qmv of E " + std::to_string(c.experts) + ", N " + std::to_string(c.n) +
-                       ", K " + std::to_string(c.k) + ", groups of " + std::to_string(c.group) +
-                       ", " + name(dtype) + ": " + c.kernel,
-                   failure);
+      std::ostringstream what;
+      what << "gather_qmv of " << c << ", " << name(dtype) << ": " << c.kernel;
+      report.check(what.str(), failure);
     }
   }
 }

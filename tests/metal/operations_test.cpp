@@ -53,6 +53,8 @@ constexpr Family kFamilies[] = {
     {"moe_ffn", 12, ffn_job},
 };
 
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
 class MetalOperations : public testing::TestWithParam<Family> {};
 
 TEST_P(MetalOperations, AreRight) {

@@ -112,6 +112,10 @@ struct Grouping {
   emu::Schedule schedule = emu::Schedule::forward;
 };
 
+void PrintTo(const Grouping& g, std::ostream* out) {
+  *out << g.pairs << " pairs, " << g.matrices << " matrices";
+}
+
 class PairGrouping : public testing::TestWithParam<Grouping> {};
 
 TEST_P(PairGrouping, IsAStableSort) {

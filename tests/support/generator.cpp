@@ -1,6 +1,7 @@
 #include "support/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
@@ -241,6 +242,30 @@ void limit_exponents(Case& c) {
   c.x_exponent = -c.scale_exponent;
 }
 
+// Weights as a fast kernel wants them: rows of whole 16-byte words, dense, or half of a fused
+// tensor.
+void draw_aligned_weights(Random& random, Case& c, const Shape& stack, int64_t n, int64_t k) {
+  const QuantSpec spec = c.format->resolved();
+  const DType scale = spec.mode == Mode::affine ? draw_float(random) : DType::u8;
+  const auto with = [&](int64_t cols) { return joined(joined(stack, {n}), {cols}); };
+  c.codes = plain(DType::u32, with(k * spec.bits / 32));
+  c.scales = plain(scale, with(k / spec.group_size));
+  if (spec.mode == Mode::affine) c.biases = c.scales;
+  if (stack.ndim() > 0 && random.one_in(3)) {
+    for (Layout* t : {&c.codes, &c.scales, &c.biases}) {
+      if (t->present) t->strides[0] *= 2;
+    }
+  }
+  if (spec.mode != Mode::nvfp4 || random.one_in(2)) return;
+  if (random.one_in(2)) {
+    c.tensor_scale = plain(DType::f32, random.one_in(2) ? Shape{} : Shape{stack.numel()});
+  } else {
+    c.host_tensor_scale = c.values == Values::ends       ? std::ldexp(1.0f, c.scale_exponent)
+                          : c.values == Values::integers ? 0.5f
+                                                         : 0.037f;
+  }
+}
+
 }  // namespace
 
 DType draw_integer(Random& random) { return kIntegers[random.below(std::size(kIntegers))]; }
@@ -327,6 +352,51 @@ Case make_case(Op op, uint64_t seed) {
   c.deterministic = random.one_in(4);
   c.precision = random.one_in(4) ? Precision::exact : Precision::native;
   if (random.one_in(8)) c.threads = random.pick({2, 3, 8});
+  return c;
+}
+
+Case decode_case(uint64_t seed) {
+  constexpr Op kDecodeOps[] = {Op::quantized_matmul, Op::gather_qmm, Op::gather_qmv};
+  Random random(seed + (uint64_t{1} << 40));
+  Case c;
+  c.seed = seed;
+  c.op = kDecodeOps[seed % std::size(kDecodeOps)];
+  c.format = all_formats()[seed / std::size(kDecodeOps) % all_formats().size()];
+  const QuantSpec spec = c.format->resolved();
+  draw_values(random, c);
+  c.x.dtype = draw_float(random);
+  // Rows of scales are whole 16-byte words as well, or only all of them together are.
+  const int64_t word = spec.mode == Mode::affine ? 8 : 16;
+  const int64_t k =
+      packed_unit(spec) * (random.one_in(2) ? word * random.pick({1, 1, 2, 3, 4, 5})
+                                            : random.pick({1, 2, 3, 7, 12, 24, 45, 90}));
+  int64_t n = random.pick({1, 5, 16, 31, 32, 33, 64, 67, 100, 130, 260});
+  int64_t tokens = random.pick({1, 1, 1, 2, 3, 4, 8, 9, 16, 17});
+  const int64_t top_k = c.op == Op::gather_qmm ? random.pick({1, 2, 4, 8}) : 1;
+  if (c.op == Op::gather_qmv) tokens = random.pick({1, 2, 4, 7, 16, 33, 40});
+  while (tokens * top_k * n * k > 4 * kMostProducts && n > 1) n = (n + 1) / 2;
+  const int64_t experts = random.pick({1, 2, 4, 8, 16, 33});
+  switch (c.op) {
+    case Op::quantized_matmul:
+      draw_aligned_weights(random, c, {}, n, k);
+      c.x = drawn(random, c.x.dtype, {tokens, k}, false, true);
+      c.out = drawn(random, c.x.dtype, {tokens, n}, true, false);
+      break;
+    case Op::gather_qmm:
+      draw_aligned_weights(random, c, {experts}, n, k);
+      c.x = drawn(random, c.x.dtype, {tokens, 1, 1, k}, false, true);
+      c.rhs = drawn(random, draw_integer(random), {tokens, top_k}, false, true);
+      c.out = drawn(random, c.x.dtype, {tokens, top_k, 1, n}, true, false);
+      break;
+    default:
+      draw_aligned_weights(random, c, {experts}, n, k);
+      c.x = drawn(random, c.x.dtype, {tokens, k}, false, true);
+      c.rhs = drawn(random, draw_integer(random), {tokens}, false, true);
+      c.out = drawn(random, c.x.dtype, {tokens, n}, true, false);
+      break;
+  }
+  limit_exponents(c);
+  c.deterministic = random.one_in(4);
   return c;
 }
 

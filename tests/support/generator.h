@@ -17,6 +17,9 @@ std::span<const QuantSpec> all_formats();
 uint64_t combinations(Op op);
 
 Case make_case(Op op, uint64_t seed);
+// The case of decoding that this seed stands for: few rows, every format, weights in the layouts of
+// checkpoints with rows of whole 16-byte words.
+Case decode_case(uint64_t seed);
 
 // ---- For those who make cases by hand --------------------------------------------------------
 

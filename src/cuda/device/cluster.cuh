@@ -70,17 +70,6 @@ __device__ __forceinline__ uint64_t evict_normal_policy() {
   return policy;
 }
 
-// The registers of each thread of the warpgroup from here on. What all warpgroups ask for must fit
-// in what the launch gave the block, or they wait for ever.
-template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ __forceinline__ void leave_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
 // A value that all lanes agree on, in a register that all lanes share: ring positions, barriers and
 // descriptors that follow from it need no work per lane.
 __device__ __forceinline__ uint32_t uniform(uint32_t value) {

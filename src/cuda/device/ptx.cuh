@@ -16,7 +16,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 }
 
 // ---- barriers in shared memory
-// -------------------------------------------------------------------
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -50,8 +49,12 @@ __device__ __forceinline__ void named_barrier(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Counts as an arrival of this warp's, without waiting.
+__device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- copies in bulk, global to shared memory
-// -----------------------------------------------------
 
 // For data that is read once.
 __device__ __forceinline__ uint64_t evict_first_policy() {
@@ -91,8 +94,23 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       : "memory");
 }
 
+// `bytes` neighbours, a multiple of 16 from and to addresses that are.
+__device__ __forceinline__ void copy_run(uint32_t to, const void* from, uint32_t bytes,
+                                         uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // ---- shared memory
-// -------------------------------------------------------------------------------
+
+// The part whose size the launch says.
+__device__ __forceinline__ unsigned char* dynamic_shared() {
+  extern __shared__ unsigned char dynamic_memory[];
+  return dynamic_memory;
+}
 
 __device__ __forceinline__ uint2 load_shared_2(uint32_t from) {
   uint2 v;
@@ -106,6 +124,40 @@ __device__ __forceinline__ uint4 load_shared_4(uint32_t from) {
                : "r"(from));
   return v;
 }
+// The same into x, where `wanted`; else x stays.
+__device__ __forceinline__ void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %5, 0;\n"
+      "@wanted ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}"
+      : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+      : "r"(from), "r"(static_cast<uint32_t>(wanted)));
+}
+__device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
+  return v;
+}
+__device__ __forceinline__ float load_shared_float(uint32_t from) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
+  return v;
+}
+__device__ __forceinline__ void store_shared_2(uint32_t to, uint2 v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_shared_4(uint32_t to, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
 // Four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ uint4 load_matrices(uint32_t row) {
   uint4 v;
@@ -117,24 +169,41 @@ __device__ __forceinline__ uint4 load_matrices(uint32_t row) {
 }
 
 // ---- products of fragments: sums += a * b
-// --------------------------------------------------------
 
-// 16 x 32 unsigned bytes by 32 x 8 signed ones.
-__device__ __forceinline__ void multiply_u8_s8(int32_t (&sums)[4], uint4 a, uint2 b) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32"
+// 16 x 16 float16 by 16 x 8; a: rows g and g + 8 of columns 2t, 2t + 1, then of 2t + 8, 2t + 9.
+__device__ __forceinline__ void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
       " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
-// ---- launches that begin before their predecessor ends
-// --------------------------------------------
-
-__device__ __forceinline__ void let_next_launch_begin() {
-  asm volatile("griddepcontrol.launch_dependents;");
+// 0, but not before `values` is known: an arrival at a barrier does not wait for loads that stand
+// before it; one whose address depends on what they brought does.
+__device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
+  uint32_t none;
+  asm volatile("{\n.reg .b32 ones;\npopc.b32 ones, %1;\nshr.u32 %0, ones, 6;\n}"
+               : "=r"(none)
+               : "r"(values));
+  return none;
 }
-__device__ __forceinline__ void wait_for_last_launch() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+
+// ---- registers (sm_90a)
+
+// The registers of each thread of the warpgroup, four warps from a multiple of four on, from here
+// on. What all warpgroups ask for must fit in what the launch gave the block, or they wait for
+// ever.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void leave_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
 }
 
 }  // namespace moeblas::cuda::device

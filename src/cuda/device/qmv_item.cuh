@@ -36,20 +36,17 @@ struct Item {
   uint32_t factors;  // of this lane's two columns
 };
 
-__device__ __forceinline__ void multiply_f16(float (&sums)[4], uint32_t a0, uint32_t a1,
-                                             uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 // 16 rows x 32 values of w, times columns.
 struct Step {
   Octet upper, lower;  // rows g and g + 8
+  template <class T>
+  static __device__ __forceinline__ Step of(uint32_t upper, uint32_t upper_second, uint32_t lower,
+                                            uint32_t lower_second) {
+    return {T::Decode::decode(upper, upper_second), T::Decode::decode(lower, lower_second)};
+  }
   __device__ __forceinline__ void multiply(float (&sums)[4], uint4 x) const {
-    multiply_f16(sums, upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1], x.x, x.y);
-    multiply_f16(sums, upper.pair[2], lower.pair[2], upper.pair[3], lower.pair[3], x.z, x.w);
+    multiply_f16(sums, {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]}, {x.x, x.y});
+    multiply_f16(sums, {upper.pair[2], lower.pair[2], upper.pair[3], lower.pair[3]}, {x.z, x.w});
   }
 };
 
@@ -67,33 +64,14 @@ __device__ __forceinline__ void for_each_step(const Item& item, F&& f) {
     const uint4 w[2] = {load_codes(item, 0, 2 * i), load_codes(item, 1, 2 * i)};
     if constexpr (T::kUnits == 4) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        f(2 * i, h, Step{T::Decode::decode(w[h].x, 0), T::Decode::decode(w[h].y, 0)});
+      for (int h = 0; h < 2; ++h) f(2 * i, h, Step::of<T>(w[h].x, 0, w[h].y, 0));
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        f(2 * i + 1, h, Step{T::Decode::decode(w[h].z, 0), T::Decode::decode(w[h].w, 0)});
+      for (int h = 0; h < 2; ++h) f(2 * i + 1, h, Step::of<T>(w[h].z, 0, w[h].w, 0));
     } else {
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        f(i, h, Step{T::Decode::decode(w[h].x, w[h].z), T::Decode::decode(w[h].y, w[h].w)});
+      for (int h = 0; h < 2; ++h) f(i, h, Step::of<T>(w[h].x, w[h].z, w[h].y, w[h].w));
     }
   }
-}
-
-__device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
-  uint16_t v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
-  return v;
-}
-__device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
-  return v;
-}
-__device__ __forceinline__ float load_shared_float(uint32_t from) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
-  return v;
 }
 
 // The scale (or bias) of a group, from shared memory: `at` the row's, `group` within the stage.
@@ -111,35 +89,22 @@ __device__ __forceinline__ float load_scale(uint32_t at, uint32_t group) {
 }
 
 // nvfp4: the scales of a unit's two groups.
-__device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit, float tensor_scale) {
+__device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit) {
   const uint32_t two = e4m3_pair(load_shared_u16(at + unit * 2));
-  const float2 v = __half22float2(reinterpret_cast<const __half2&>(two));
-  return {v.x * tensor_scale, v.y * tensor_scale};
-}
-
-// Adds to `x` what is there if `wanted`.
-__device__ __forceinline__ void load_if(bool wanted, uint4& x, uint32_t from) {
-  asm volatile(
-      "{\n"
-      ".reg .pred wanted;\n"
-      "setp.ne.u32 wanted, %5, 0;\n"
-      "@wanted ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-      "}"
-      : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-      : "r"(from), "r"(static_cast<uint32_t>(wanted)));
+  return __half22float2(reinterpret_cast<const __half2&>(two));
 }
 
 // One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each.
 template <class T>
 __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, uint4 (&x)[T::kUnits],
-                                        uint32_t unit, float tensor_scale, float (&y)[2][4],
-                                        uint32_t lane) {
+                                        uint32_t unit, float (&y)[2][4], uint32_t lane) {
   const uint32_t g = lane / 4, t = lane % 4;
   const uint32_t slot = g / T::kTokens;  // of this lane's column
   const bool half = !T::kHalves || t / 2 == slot % 2;
 #pragma unroll
   for (int u = 0; u < T::kUnits; ++u) {
-    load_if(slot / (T::kHalves ? 2 : 1) == u && half, x[u], item.x + u * 64);
+    load_shared_4_if(slot / (T::kHalves ? 2 : 1) == static_cast<uint32_t>(u) && half, x[u],
+                     item.x + u * 64);
   }
   // What the lane's two sums are of.
   const uint32_t sum_unit = 2 * t / T::kTokens / (T::kHalves ? 2 : 1);
@@ -162,11 +127,11 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
     for (int r = 0; r < 2; ++r) {
       const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
       if constexpr (T::kHalves) {
-        const float2 s = load_two_scales(item.scales + row, unit + sum_unit, tensor_scale);
+        const float2 s = load_two_scales(item.scales + row, min(unit + sum_unit, p.last_group));
         y[h][2 * r] += s.x * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s.y * f[1].scale * d[h][2 * r + 1];
       } else {
-        const uint32_t group = (unit + sum_unit) >> p.group_shift;
+        const uint32_t group = min((unit + sum_unit) >> p.group_shift, p.last_group);
         const float s = load_scale<T>(item.scales + row, group);
         y[h][2 * r] += s * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s * f[1].scale * d[h][2 * r + 1];
@@ -180,82 +145,85 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
   }
 }
 
-// One item for up to 8 * tiles tokens. sums[h][j]: of tile j, rows as above, tokens 2t and 2t + 1.
+// One item for up to 8 * tiles tokens. y[h][j]: of tile j, rows as above, tokens 2t and 2t + 1.
 template <class T, int tiles>
 __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
                                          const uint32_t (&x)[T::kSums], uint32_t unit,
-                                         const uint32_t (&factors)[T::kSums], float tensor_scale,
+                                         const uint32_t (&factors)[T::kSums],
                                          float (&y)[2][T::kSums][4], uint32_t lane) {
-  constexpr int kStepsOfGroup = T::kGroup == 64 ? 2 : 1, kParts = T::kHalves ? 2 : 1;
-  const uint32_t t = lane % 4;
+  constexpr int kSteps = T::kGroup == 64 ? 2 : 1;  // of a group, or of two where a unit holds two
+  constexpr int kParts = T::kHalves ? 2 : 1;
+  uint4 w[2];
 #pragma unroll
-  for (int i = 0; i < T::kUnits / kStepsOfGroup; ++i) {
-    uint4 b[tiles][kStepsOfGroup * kParts];
+  for (int i = 0; i < T::kUnits / kSteps; ++i) {
+    float d[2][tiles][kParts][4] = {};
+#pragma unroll
+    for (int u = 0; u < kSteps; ++u) {
+      uint4 b[tiles][kParts];
+#pragma unroll
+      for (int j = 0; j < tiles; ++j) {
+        const uint32_t from = x[j] + (i * kSteps + u) * 64;
+        if constexpr (kParts == 2) {
+          b[j][0] = b[j][1] = uint4{0, 0, 0, 0};
+          load_shared_4_if(lane % 4 < 2, b[j][0], from);
+          load_shared_4_if(lane % 4 >= 2, b[j][1], from);
+        } else {
+          b[j][0] = load_shared_4(from);
+        }
+      }
+      const int step = i * kSteps + u;
+      // Codes of two units come at once where they have four bits.
+      constexpr bool kTwo = T::kUnits == 4;
+      if (!kTwo || step % 2 == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) w[h] = load_codes(item, h, kTwo ? step : 2 * step);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Step codes = kTwo ? step % 2 == 0 ? Step::of<T>(w[h].x, 0, w[h].y, 0)
+                                                : Step::of<T>(w[h].z, 0, w[h].w, 0)
+                                : Step::of<T>(w[h].x, w[h].z, w[h].y, w[h].w);
+#pragma unroll
+        for (int j = 0; j < tiles; ++j) {
+#pragma unroll
+          for (int part = 0; part < kParts; ++part) codes.multiply(d[h][j][part], b[j][part]);
+        }
+      }
+    }
     Factor f[tiles][2];
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
-#pragma unroll
-      for (int u = 0; u < kStepsOfGroup; ++u) {
-        const uint32_t from = x[j] + (i * kStepsOfGroup + u) * 64;
-        if constexpr (kParts == 2) {
-          b[j][0] = b[j][1] = uint4{0, 0, 0, 0};
-          load_if(t < 2, b[j][0], from);
-          load_if(t >= 2, b[j][1], from);
-        } else {
-          b[j][u] = load_shared_4(from);
-        }
-      }
-      const uint4 v = load_shared_4(factors[j] + i * p.columns * sizeof(Factor));
+      const uint4 v =
+          load_shared_4(factors[j] + i * p.columns * static_cast<uint32_t>(sizeof(Factor)));
       f[j][0] = {__uint_as_float(v.x), __uint_as_float(v.y)};
       f[j][1] = {__uint_as_float(v.z), __uint_as_float(v.w)};
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float d[tiles][kParts][4] = {};
-      const auto multiply = [&](int u, const Step& w) {
-#pragma unroll
-        for (int j = 0; j < tiles; ++j) {
-#pragma unroll
-          for (int part = 0; part < kParts; ++part) w.multiply(d[j][part], b[j][u * kParts + part]);
-        }
-      };
-      if constexpr (T::kUnits == 4) {
-        // A fetch brings two units, of one group or of two.
-        const uint4 w = load_codes(item, h, 2 * (i * kStepsOfGroup / 2));
-        if constexpr (kStepsOfGroup == 2) {
-          multiply(0, Step{T::Decode::decode(w.x, 0), T::Decode::decode(w.y, 0)});
-          multiply(1, Step{T::Decode::decode(w.z, 0), T::Decode::decode(w.w, 0)});
-        } else {
-          multiply(0, Step{T::Decode::decode(i % 2 ? w.z : w.x, 0),
-                           T::Decode::decode(i % 2 ? w.w : w.y, 0)});
-        }
-      } else {
-#pragma unroll
-        for (int u = 0; u < kStepsOfGroup; ++u) {
-          const uint4 w = load_codes(item, h, 2 * (i * kStepsOfGroup + u));
-          multiply(u, Step{T::Decode::decode(w.x, w.z), T::Decode::decode(w.y, w.w)});
-        }
-      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint32_t at = item.scales + (16 * h + 8 * r) * p.scale_pitch;
+        const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
         float s[kParts], bias = 0.0f;
         if constexpr (T::kHalves) {
-          const float2 two = load_two_scales(at, unit + i, tensor_scale);
+          const float2 two = load_two_scales(item.scales + row, min(unit + i, p.last_group));
           s[0] = two.x, s[1] = two.y;
         } else {
-          const uint32_t group = (unit + i * kStepsOfGroup) >> p.group_shift;
-          s[0] = load_scale<T>(at, group);
-          if constexpr (T::kAffine) bias = load_scale<T>(at - item.scales + item.biases, group);
+          const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
+          s[0] = load_scale<T>(item.scales + row, group);
+          if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
         }
 #pragma unroll
         for (int j = 0; j < tiles; ++j) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             float& sum = y[h][j][2 * r + c];
-#pragma unroll
-            for (int part = 0; part < kParts; ++part)
-              sum += s[part] * f[j][c].scale * d[j][part][2 * r + c];
+            if constexpr (kParts == 2) {
+              const float product = s[0] * d[h][j][0][2 * r + c] + s[1] * d[h][j][1][2 * r + c];
+              sum += product * f[j][c].scale;
+            } else {
+              // In this order: a scale and the size of x may be far out, in opposite directions.
+              sum += s[0] * f[j][c].scale * d[h][j][0][2 * r + c];
+            }
             if constexpr (T::kAffine) sum += bias * f[j][c].sum;
           }
         }

@@ -3,156 +3,193 @@
 // in ascending order, whatever the order of threads.
 #pragma once
 
+#include "cuda/device/ptx.cuh"
 #include "cuda/qmv_sm90.h"
-#include "simt/pair_at.h"
+#include "simt/elements.h"
 
 namespace moeblas::cuda::device {
 
 struct Schedule {
   // Matrices that have rows, and where each one's rows begin in `order`.
-  int matrix[kQmvMostRows];
-  unsigned short first[kQmvMostRows + 1];
-  unsigned short order[kQmvMostRows];
-  int key[kQmvMostRows];  // each row's matrix, -1: none
-  unsigned int active;
-  unsigned int placed;  // rows that have a matrix
+  int32_t matrix[kQmvMostRows];
+  uint16_t first[kQmvMostRows + 1];
+  uint16_t order[kQmvMostRows];
+  // Of each row: its matrix (-1: none), and where it begins in x and in the output, in elements.
+  int32_t key[kQmvMostRows];
+  int32_t x[kQmvMostRows];
+  int32_t out[kQmvMostRows];
+  uint32_t active;
+  uint32_t placed;  // rows that have a matrix
   // This thread block's share: blocks from `begin` to `end`, counted through the active matrices.
-  unsigned int begin, end;
+  uint32_t begin, end;
 };
 
-// One copy of it: it is long, and every launch has to fetch it.
-static __device__ __noinline__ simt::Pair pair_of_row(const QmvParams& p, unsigned int row) {
-  const simt::PairInputs in = {p.x_index, p.w_index, nullptr};
-  return simt::pair_at(p.pairs, in, row / p.m);
+// Looks a row up, writes down where it is, and returns its matrix.
+__device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
+  const QmvPairs& q = p.pairs;
+  const uint32_t pair = p.m == 1 ? row : row / p.m, i = row - pair * p.m;
+  const auto outer = static_cast<int32_t>(pair / q.inner);
+  const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
+  const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
+  const int64_t w = q.index_type == kQmvNoIndex  ? at
+                    : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
+                                                 : simt::load_integer(p.w_index, q.index_type, at);
+  const int32_t key = w >= 0 && w < q.matrices ? static_cast<int32_t>(w) : -1;
+  const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
+  const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
+  s.key[row] = key;
+  s.x[row] = x + static_cast<int32_t>(i) * p.x_row_stride;
+  s.out[row] = out + static_cast<int32_t>(i) * p.out_row_stride;
+  return key;
+}
+
+// One matrix: a warp, and nothing to look up.
+__device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, uint32_t lane) {
+  if (lane == 0) {
+    s.begin = blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+    s.end = s.begin + p.share + (blockIdx.x < p.remainder);
+    s.matrix[0] = 0;
+    s.first[0] = 0;
+    s.first[1] = static_cast<uint16_t>(p.rows);
+    s.active = 1;
+    s.placed = p.rows;
+  }
+  for (uint32_t r = lane; r < p.rows; r += 32) {
+    s.order[r] = static_cast<uint16_t>(r);
+    s.key[r] = 0;
+    s.x[r] = static_cast<int32_t>(r) * p.x_row_stride;
+    s.out[r] = static_cast<int32_t>(r) * p.out_row_stride;
+  }
+  __syncwarp();
 }
 
 // What a block of a matrix with so many rows costs, in eighths of reading it once.
-__device__ __forceinline__ unsigned int block_cost(const QmvParams& p, unsigned int rows) {
-  const unsigned int passes = (rows + p.tokens - 1) / p.tokens;
+__device__ __forceinline__ uint32_t block_cost(const QmvParams& p, uint32_t rows) {
+  const uint32_t passes = p.tokens == 1 ? rows : (rows + p.tokens - 1) / p.tokens;
   return 8 * passes + (rows * p.column_step + 7) / 8 - 1;
 }
 
-// Where share `i` begins, if that is within matrix `d`, whose blocks cost `cost` each and all
-// before it `before`.
-__device__ __forceinline__ void place_share(const QmvParams& p, unsigned int i, unsigned int d,
-                                            unsigned int before, unsigned int cost,
-                                            unsigned int total, unsigned int& share) {
-  const unsigned long long at = static_cast<unsigned long long>(total) * p.blocks * i / gridDim.x;
-  const unsigned long long low = static_cast<unsigned long long>(before) * p.blocks;
-  const unsigned long long here = static_cast<unsigned long long>(cost) * p.blocks;
-  if (cost == 0 || at < low || at >= low + here) return;
-  share = d * p.blocks + static_cast<unsigned int>((at - low + cost - 1) / cost);
+// Where share `i` of `total` begins, if that is within matrix `d`, whose blocks cost `cost` each
+// and all before it `before`. (kQmvMostWork keeps all of it in 32 bits.)
+__device__ __forceinline__ void place_share(const QmvParams& p, uint32_t i, uint32_t d,
+                                            uint32_t before, uint32_t cost, uint32_t total,
+                                            uint32_t& share) {
+  const uint32_t work = total * p.blocks, each = work / gridDim.x;
+  const uint32_t at = each * i + (work - each * gridDim.x) * i / gridDim.x;
+  const uint32_t low = before * p.blocks;
+  if (cost == 0 || at < low || at >= low + cost * p.blocks) return;
+  share = d * p.blocks + (at - low + cost - 1) / cost;
 }
 
-__device__ __forceinline__ unsigned int inclusive_sum(unsigned int value, unsigned int lane) {
+__device__ __forceinline__ uint32_t inclusive_sum(uint32_t value, uint32_t lane) {
 #pragma unroll
-  for (unsigned int distance = 1; distance < 32; distance *= 2) {
-    const unsigned int before = __shfl_up_sync(~0u, value, distance);
+  for (uint32_t distance = 1; distance < 32; distance *= 2) {
+    const uint32_t before = __shfl_up_sync(~0u, value, distance);
     if (lane >= distance) value += before;
   }
   return value;
 }
 
 // One warp, up to 32 rows.
-__device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, unsigned int lane) {
-  int key = -1;
-  if (lane < p.rows) {
-    key = p.one_matrix ? 0 : static_cast<int>(pair_of_row(p, lane).w);
-    s.key[lane] = key;
-  }
-  const unsigned int peers = __match_any_sync(~0u, key), below = (1u << lane) - 1;
+__device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, uint32_t lane) {
+  const int32_t key = lane < p.rows ? look_up(p, s, lane) : -1;
+  const uint32_t peers = __match_any_sync(~0u, key), below = (1u << lane) - 1;
   const bool leads = key >= 0 && (peers & below) == 0;
-  const unsigned int leaders = __ballot_sync(~0u, leads);
-  const unsigned int count = leads ? __popc(peers) : 0;
-  const unsigned int cost = leads ? block_cost(p, count) : 0;
-  const unsigned int sums = inclusive_sum(cost << 10 | count, lane);
-  const unsigned int total = __shfl_sync(~0u, sums, 31);
-  const unsigned int first = (sums & 1023u) - count;
-  const unsigned int begin = __shfl_sync(~0u, first, __ffs(peers) - 1);
-  if (key >= 0) s.order[begin + __popc(peers & below)] = static_cast<unsigned short>(lane);
-  const unsigned int active = __popc(leaders);
+  const uint32_t active = __popc(__ballot_sync(~0u, leads));
+  const uint32_t count = leads ? __popc(peers) : 0;
+  const uint32_t cost = leads ? block_cost(p, count) : 0;
+  const uint32_t sums = inclusive_sum(cost << 10 | count, lane);
+  const uint32_t total = __shfl_sync(~0u, sums, 31);
+  const uint32_t first = (sums & 1023u) - count;
+  const uint32_t begin = __shfl_sync(~0u, first, __ffs(peers) - 1);
+  const uint32_t d = __popc(__ballot_sync(~0u, leads) & below);
+  if (key >= 0) s.order[begin + __popc(peers & below)] = static_cast<uint16_t>(lane);
   if (lane == 0) {
     s.active = active;
     s.placed = total & 1023u;
-    s.first[active] = static_cast<unsigned short>(total & 1023u);
+    s.first[active] = static_cast<uint16_t>(total & 1023u);
     s.begin = s.end = active * p.blocks;
   }
   __syncwarp();
   if (leads) {
-    const unsigned int d = __popc(leaders & below);
     s.matrix[d] = key;
-    s.first[d] = static_cast<unsigned short>(first);
-    const unsigned int before = (sums >> 10) - cost;
+    s.first[d] = static_cast<uint16_t>(first);
+    const uint32_t before = (sums >> 10) - cost;
     place_share(p, blockIdx.x, d, before, cost, total >> 10, s.begin);
     place_share(p, blockIdx.x + 1, d, before, cost, total >> 10, s.end);
   }
+  __syncwarp();
 }
 
-// All threads of the block, more than kQmvMostRows; `counts` has room for kQmvMostMatrices.
-__device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, unsigned int* counts,
-                                              unsigned int thread) {
-  __shared__ unsigned int sums[kQmvConsumers + 1];
-  const unsigned int warp = thread / 32, lane = thread % 32;
-  const unsigned int matrices = p.one_matrix ? 1 : static_cast<unsigned int>(p.pairs.w_count);
-  for (unsigned int i = thread; i < (matrices + 31) / 32 * 32; i += kQmvThreads) counts[i] = 0;
-  __syncthreads();
+// The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
+__device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
+                                              uint32_t thread) {
+  constexpr uint32_t kWarps = kQmvConsumers;
+  static_assert(32 * kWarps == kQmvMostRows,
+                "a thread for each row, and for each matrix that has one");
+  const auto meet = [] { named_barrier(1, 32 * kWarps); };
+  __shared__ uint32_t sums[kWarps];
+  const uint32_t warp = thread / 32, lane = thread % 32, below = (1u << lane) - 1;
+  const auto matrices = p.pairs.matrices;
+  for (uint32_t i = thread; i < matrices; i += 32 * kWarps) counts[i] = 0;
+  meet();
   if (thread < p.rows) {
-    const int key = p.one_matrix ? 0 : static_cast<int>(pair_of_row(p, thread).w);
-    s.key[thread] = key;
+    const int32_t key = look_up(p, s, thread);
     if (key >= 0) atomicAdd(&counts[key], 1u);
   }
-  __syncthreads();
-  // Every warp ranks the active matrices, the first writes them down.
-  unsigned int active = 0;
-  for (unsigned int i = lane; i < matrices + lane; i += 32) {
+  meet();
+  // Every warp counts the active matrices, the first writes them down.
+  uint32_t active = 0;
+  for (uint32_t base = 0; base < matrices; base += 32) {
+    const uint32_t i = base + lane;
     const bool used = i < matrices && counts[i] > 0;
-    const unsigned int votes = __ballot_sync(~0u, used);
-    if (warp == 0 && used) {
-      s.matrix[active + __popc(votes & ((1u << lane) - 1))] = static_cast<int>(i);
-    }
+    const uint32_t votes = __ballot_sync(~0u, used);
+    if (warp == 0 && used) s.matrix[active + __popc(votes & below)] = static_cast<int32_t>(i);
     active += __popc(votes);
   }
   if (thread == 0) {
     s.active = active;
     s.begin = s.end = active * p.blocks;
   }
-  __syncthreads();
-  const unsigned int d = thread;
-  const unsigned int count = d < active ? counts[s.matrix[d]] : 0;
-  const unsigned int cost = d < active ? block_cost(p, count) : 0;
-  const unsigned int within = inclusive_sum(cost << 10 | count, lane);
+  meet();
+  const uint32_t d = thread;
+  const uint32_t count = d < active ? counts[s.matrix[d]] : 0;
+  const uint32_t cost = d < active ? block_cost(p, count) : 0;
+  const uint32_t within = inclusive_sum(cost << 10 | count, lane);
   if (lane == 31) sums[warp] = within;
-  __syncthreads();
-  unsigned int base = 0, total = 0;
+  meet();
+  uint32_t base = 0, total = 0;
 #pragma unroll
-  for (unsigned int w = 0; w <= kQmvConsumers; ++w) {
+  for (uint32_t w = 0; w < kWarps; ++w) {
     base += w < warp ? sums[w] : 0;
     total += sums[w];
   }
   if (thread == 0) {
     s.placed = total & 1023u;
-    s.first[active] = static_cast<unsigned short>(total & 1023u);
+    s.first[active] = static_cast<uint16_t>(total & 1023u);
   }
   if (d < active) {
-    const unsigned int before = base + within - (cost << 10 | count);
-    s.first[d] = static_cast<unsigned short>(before & 1023u);
+    const uint32_t before = base + within - (cost << 10 | count);
+    s.first[d] = static_cast<uint16_t>(before & 1023u);
     place_share(p, blockIdx.x, d, before >> 10, cost, total >> 10, s.begin);
     place_share(p, blockIdx.x + 1, d, before >> 10, cost, total >> 10, s.end);
   }
-  __syncthreads();
+  meet();
   // The rows of this share's matrices, a warp each.
-  if (s.begin >= s.end) return;
-  for (unsigned int i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks;
-       i += kQmvConsumers + 1) {
-    const int matrix = s.matrix[i];
-    unsigned int to = s.first[i];
-    for (unsigned int r = lane; r < p.rows + lane; r += 32) {
-      const bool here = r < p.rows && s.key[r] == matrix;
-      const unsigned int votes = __ballot_sync(~0u, here);
-      if (here) s.order[to + __popc(votes & ((1u << lane) - 1))] = static_cast<unsigned short>(r);
-      to += __popc(votes);
+  if (s.begin < s.end) {
+    for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
+      const int32_t matrix = s.matrix[i];
+      uint32_t to = s.first[i];
+      for (uint32_t start = 0; start < p.rows; start += 32) {
+        const uint32_t r = start + lane;
+        const bool here = r < p.rows && s.key[r] == matrix;
+        const uint32_t votes = __ballot_sync(~0u, here);
+        if (here) s.order[to + __popc(votes & below)] = static_cast<uint16_t>(r);
+        to += __popc(votes);
+      }
     }
   }
+  meet();
 }
 
 }  // namespace moeblas::cuda::device

@@ -1,0 +1,60 @@
+// A thread block of CUDA on the host, for kernels whose instructions stand in a thin header
+// (src/cuda/device/ptx.cuh) that tests/cuda/shadow replaces: every thread is a fiber, warps meet at
+// collectives, bulk copies arrive at a random time after they are asked for, and until then what
+// they will overwrite is spoilt. Which warp goes on is drawn too, so that what is ordered only by
+// luck comes out wrong with some seed.
+//
+// It finds wrong indices, missing waits, slots that are given back too early and addresses that are
+// not aligned; it does not know what the hardware does out of order within a warp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace moeblas::test {
+
+struct Grid {
+  uint32_t blocks = 1;
+  uint32_t threads = 1;
+  size_t shared_bytes = 0;  // the dynamic part
+  uint64_t seed = 0;        // of the order in which things happen
+  uint8_t spoilt = 0xff;    // what stands in shared memory that nothing was written to
+};
+
+// Runs kernel() once for every thread of every block, one block after the other. Throws
+// std::runtime_error if a thread does what hardware would not take, or if all of them wait.
+void run_grid(const Grid& grid, const std::function<void()>& kernel);
+
+// ---- What a thread calls --------------------------------------------------------------------
+
+uint32_t thread_index();
+uint32_t block_index();
+uint32_t block_count();
+unsigned char* dynamic_memory();
+
+// A 32-bit address of anything that the block's threads share, and back.
+uint32_t shared_address_of(const void* p);
+unsigned char* at_shared(uint32_t address, size_t alignment);
+
+// All 32 lanes of a warp bring `bytes` (up to 32) and see what the others brought: lane i's from
+// 32 * i on, valid until the next collective. `name` must be the same for all.
+const unsigned char* meet(const char* name, const void* value, size_t bytes);
+
+// Barriers that count arrivals and bytes.
+void barrier_init_at(uint32_t barrier, uint32_t arrivals);
+void barrier_arrive_at(uint32_t barrier, uint32_t bytes_to_come);
+void barrier_wait_at(uint32_t barrier, uint32_t parity);
+
+// Barriers by number.
+void numbered_arrive(uint32_t id, uint32_t threads);
+void numbered_wait(uint32_t id, uint32_t threads);
+
+// A copy that will arrive: `bytes` at `to`, brought by write(), reported at `barrier`.
+void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
+                uint32_t barrier);
+
+[[noreturn]] void block_fails(const char* what);
+
+}  // namespace moeblas::test

@@ -1,0 +1,104 @@
+// The fast decoders of the CUDA kernels against the definitions in src/formats, on every code in
+// every place of a word and on every scale byte.
+#include "cuda/device/decode.cuh"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "formats/float16.h"
+#include "formats/pack.h"
+
+namespace moeblas::test {
+namespace {
+
+using cuda::device::Decoder;
+
+template <class Format>
+float value_of(unsigned int code) {
+  if constexpr (int(Format::kMode) == MOEBLAS_AFFINE) {
+    return static_cast<float>(code);
+  } else {
+    return Format::decode_code(code);
+  }
+}
+
+bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b; }
+
+template <class Format>
+class Decoders : public testing::Test {};
+using FastFormats = testing::Types<formats::Affine<4>, formats::Affine<8>, formats::Mxfp4,
+                                   formats::Mxfp8, formats::Nvfp4>;
+TYPED_TEST_SUITE(Decoders, FastFormats);
+
+// Eight codes as a row holds them, decoded; the value of element e.
+template <class Format>
+std::array<float, 8> decoded(const std::array<unsigned int, 8>& codes) {
+  using D = Decoder<Format>;
+  formats::uint64 octet = 0;
+  for (int i = 0; i < 8; ++i) octet = formats::with_code<D::kBits>(octet, i, codes[i]);
+  const cuda::device::Octet halves =
+      D::decode(static_cast<unsigned int>(octet), static_cast<unsigned int>(octet >> 32));
+  std::array<float, 8> values;
+  values.fill(-1.0f);
+  for (int i = 0; i < 8; ++i) {
+    const auto half = static_cast<unsigned short>(halves.pair[i / 2] >> i % 2 * 16);
+    values[D::element(i)] =
+        std::ldexp(formats::float16_to_float(half), D::kExponent - D::excess(i));
+  }
+  return values;
+}
+
+TYPED_TEST(Decoders, EveryCodeInEveryPlace) {
+  constexpr unsigned int kCodes = 1u << Decoder<TypeParam>::kBits;
+  for (int place = 0; place < 8; ++place) {
+    for (unsigned int code = 0; code < kCodes; ++code) {
+      // The neighbours hold something else, so that no bit can come from them.
+      std::array<unsigned int, 8> codes;
+      for (int i = 0; i < 8; ++i) codes[i] = i == place ? code : (code * 5 + 3 * i + 1) % kCodes;
+      const std::array<float, 8> values = decoded<TypeParam>(codes);
+      for (int i = 0; i < 8; ++i) {
+        const float expected = value_of<TypeParam>(codes[i]);
+        ASSERT_TRUE(same(values[i], expected)) << "code " << codes[i] << " in place " << i << ": "
+                                               << values[i] << ", expected " << expected;
+        if (expected == 0) {
+          ASSERT_EQ(std::signbit(values[i]), std::signbit(expected));
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Decoders, BringEveryElementOnce) {
+  std::set<int> elements;
+  for (int i = 0; i < 8; ++i) {
+    elements.insert(Decoder<TypeParam>::element(i));
+    // Both halves of a pair are scaled alike.
+    EXPECT_EQ(Decoder<TypeParam>::excess(i), Decoder<TypeParam>::excess(i ^ 1));
+  }
+  EXPECT_EQ(elements.size(), 8u);
+  EXPECT_EQ(*elements.begin(), 0);
+  EXPECT_EQ(*elements.rbegin(), 7);
+}
+
+TEST(DecodersOfScales, EveryE8m0Byte) {
+  for (unsigned int byte = 0; byte < 255; ++byte) {
+    EXPECT_EQ(cuda::device::e8m0_or_infinity(byte), formats::e8m0_decode(byte)) << byte;
+  }
+  EXPECT_TRUE(std::isinf(cuda::device::e8m0_or_infinity(255)));
+}
+
+TEST(DecodersOfScales, EveryPairOfE4m3Bytes) {
+  for (unsigned int two = 0; two < 65536; ++two) {
+    const unsigned int pair = cuda::device::e4m3_pair(two);
+    for (int i = 0; i < 2; ++i) {
+      const float value = formats::float16_to_float(static_cast<unsigned short>(pair >> 16 * i));
+      ASSERT_TRUE(same(value, formats::e4m3_decode(two >> 8 * i & 0xff))) << two;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test

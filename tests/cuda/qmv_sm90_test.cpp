@@ -1,0 +1,158 @@
+// qmv_sm90 on thread blocks of the host, over generated cases of decoding: every instance, plans
+// for several numbers of multiprocessors, threads and copies in random order.
+#include "cuda/qmv_sm90.cuh"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "cuda/qmv_sm90_plan.h"
+#include "ops/products.h"
+#include "support/codec.h"
+#include "support/execute.h"
+#include "support/generator.h"
+#include "support/reference.h"
+
+namespace moeblas::test {
+namespace {
+
+using cuda::QmvPlan;
+using cuda::device::QmvTraits;
+
+using Kernel = void (*)(const QmvPlan&);
+
+template <class Traits>
+void run_kernel(const QmvPlan& plan) {
+  cuda::device::qmv<Traits>(plan.params, plan.codes, plan.scales, plan.biases);
+}
+
+template <int bits>
+void add_affine(std::map<std::string, Kernel>& all) {
+  using F = formats::Affine<bits>;
+  const std::string name = "qmv_sm90_affine" + std::to_string(bits);
+  const auto add = [&]<int scale>(const std::string& suffix) {
+    all[name + "_few_" + suffix] = run_kernel<QmvTraits<F, scale, 0, 32>>;
+    all[name + "_g32_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 32>>;
+    all[name + "_g64_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 64>>;
+  };
+  add.template operator()<simt::kF32>("f32");
+  add.template operator()<simt::kF16>("f16");
+  add.template operator()<simt::kBf16>("bf16");
+}
+
+// By the names that plans use.
+const std::map<std::string, Kernel>& kernels_by_name() {
+  static const auto all = [] {
+    std::map<std::string, Kernel> list;
+    add_affine<4>(list);
+    add_affine<8>(list);
+    list["qmv_sm90_mxfp4_few"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>;
+    list["qmv_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
+    list["qmv_sm90_mxfp8_few"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
+    list["qmv_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
+    list["qmv_sm90_nvfp4_few"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
+    list["qmv_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>;
+    return list;
+  }();
+  return all;
+}
+
+dispatch::MatmulProblem problem_of(const Case& c, const Operands& o) {
+  Options options;
+  options.precision = c.precision;
+  options.deterministic = c.deterministic;
+  const Quantized w = o.quantized();
+  switch (c.op) {
+    case Op::quantized_matmul:
+      return ops::quantized_matmul(o.x.view, w, c.transpose, o.out.view, options);
+    case Op::gather_qmm:
+      return ops::gather_qmm(o.x.view, w, o.lhs.view, o.rhs.view, c.transpose, c.sorted, o.out.view,
+                             options);
+    default:
+      return ops::gather_qmv(o.x.view, w, o.rhs.view, o.out.view, options);
+  }
+}
+
+std::vector<double> values_of(const Case& c, const Operands& o) {
+  const std::vector<uint8_t> bytes = element_bytes(o.out);
+  std::vector<double> values(static_cast<size_t>(o.out.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_value(bytes.data(), c.out.dtype, static_cast<int64_t>(i));
+  }
+  return values;
+}
+
+struct Ran {
+  std::string kernel;  // "" if the plan refused
+  std::string refusal;
+  std::vector<uint8_t> bytes;
+};
+
+// One run of a case; reports through GoogleTest.
+Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_t poison) {
+  Ran ran;
+  // What lies behind an operand cannot be read where it ends at a page; where it begins at one,
+  // every address is aligned.
+  const Operands o = build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
+  if (o.out.numel() == 0) return ran;
+  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const CrashLine crash(line);
+  QmvPlan plan;
+  const dispatch::MatmulProblem problem = problem_of(c, o);
+  if (const dispatch::Reason why_not = cuda::plan_qmv_sm90(problem, processors, plan)) {
+    ran.refusal = why_not.text();
+    return ran;
+  }
+  ran.kernel = plan.kernel;
+  EXPECT_LE(plan.shared_bytes + sizeof(cuda::device::QmvShared) + 256, 232448u);
+  const Kernel kernel = kernels_by_name().at(plan.kernel);
+  try {
+    const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
+    run_grid({plan.grid, cuda::kQmvThreads, plan.shared_bytes, seed, spoilt},
+             [&] { kernel(plan); });
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what() << "\n  " << plan.kernel << ": " << describe(c) << " seed=" << c.seed
+                  << " processors=" << processors;
+    return ran;
+  }
+  const auto expected = evaluate(product_of(c, o), path_of("qmv_sm90"), c.x.dtype);
+  const std::string wrong =
+      compare(expected, values_of(c, o), c.out.dtype, c.values == Values::integers);
+  EXPECT_EQ(wrong, "") << plan.kernel << ": " << describe(c) << " seed=" << c.seed
+                       << " processors=" << processors;
+  EXPECT_EQ(stray_write(o.out, poison), "") << describe(c);
+  ran.bytes = element_bytes(o.out);
+  return ran;
+}
+
+TEST(QmvSm90, GeneratedCases) {
+  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
+  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
+  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 600);
+  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
+  std::map<std::string, int> taken, refused;
+  for (uint64_t seed = begin; seed < begin + count; ++seed) {
+    const Case c = decode_case(seed);
+    const uint32_t processors = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;
+    const Ran ran = run_case_on_blocks(c, processors, 2 * seed, kPoison);
+    if (!ran.kernel.empty()) {
+      const Ran again = run_case_on_blocks(c, processors, 2 * seed + 1, kOtherPoison);
+      EXPECT_EQ(ran.bytes, again.bytes)
+          << "order or memory show through: " << describe(c) << " seed=" << seed;
+    }
+    if (!ran.refusal.empty()) ++refused[ran.refusal.substr(0, 40)];
+    if (!ran.kernel.empty()) ++taken[ran.kernel];
+    if (HasFailure()) break;
+  }
+  for (const auto& [name, kernel] : kernels_by_name()) {
+    RecordProperty(name, taken[name]);
+    if (count >= 600 && begin == 0) {
+      EXPECT_GT(taken[name], 0) << name << " was not reached";
+    }
+  }
+  for (const auto& [why, times] : refused) RecordProperty(why, times);
+}
+
+}  // namespace
+}  // namespace moeblas::test

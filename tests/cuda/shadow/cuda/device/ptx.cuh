@@ -1,0 +1,203 @@
+// In the place of src/cuda/device/ptx.cuh: the same functions on a thread block of the host, and
+// what CUDA C++ has built in.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <vector_types.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "block/block.h"
+#include "cuda/tensor_map.h"
+#include "formats/float16.h"
+
+#undef __forceinline__
+#undef __noinline__
+#undef __shared__
+#define __forceinline__ inline
+#define __noinline__
+#define __shared__ static
+
+#define threadIdx (::uint3{::moeblas::test::thread_index(), 0, 0})
+#define blockIdx (::uint3{::moeblas::test::block_index(), 0, 0})
+#define gridDim (::uint3{::moeblas::test::block_count(), 1, 1})
+
+// A tensor map of the host is what it is made of.
+#define CUtensorMap ::moeblas::cuda::TensorMapShape
+
+namespace moeblas::cuda::device {
+
+using std::max;
+using std::min;
+
+template <class T>
+T from_lane(const unsigned char* all, uint32_t lane) {
+  T value;
+  std::memcpy(&value, all + 32 * lane, sizeof value);
+  return value;
+}
+inline uint32_t lane_index() { return test::thread_index() % 32; }
+
+template <class T>
+T __shfl_xor_sync(uint32_t, T value, uint32_t mask) {
+  return from_lane<T>(test::meet("shfl_xor", &value, sizeof value), lane_index() ^ mask);
+}
+template <class T>
+T __shfl_up_sync(uint32_t, T value, uint32_t delta) {
+  const unsigned char* all = test::meet("shfl_up", &value, sizeof value);
+  return lane_index() < delta ? value : from_lane<T>(all, lane_index() - delta);
+}
+template <class T>
+T __shfl_sync(uint32_t, T value, uint32_t lane) {
+  return from_lane<T>(test::meet("shfl", &value, sizeof value), lane % 32);
+}
+inline uint32_t __ballot_sync(uint32_t, bool vote) {
+  const unsigned char* all = test::meet("ballot", &vote, sizeof vote);
+  uint32_t votes = 0;
+  for (uint32_t i = 0; i < 32; ++i) votes |= uint32_t{from_lane<bool>(all, i)} << i;
+  return votes;
+}
+inline uint32_t __match_any_sync(uint32_t, int32_t value) {
+  const unsigned char* all = test::meet("match_any", &value, sizeof value);
+  uint32_t same = 0;
+  for (uint32_t i = 0; i < 32; ++i) same |= uint32_t{from_lane<int32_t>(all, i) == value} << i;
+  return same;
+}
+inline void __syncwarp() {
+  const char nothing = 0;
+  test::meet("syncwarp", &nothing, 1);
+}
+inline int __popc(uint32_t v) { return std::popcount(v); }
+inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
+inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
+inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
+inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
+inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
+inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
+  return max(a & 0xffff0000u, b & 0xffff0000u) | max(a & 0xffffu, b & 0xffffu);
+}
+
+inline uint32_t shared_address(const void* p) { return test::shared_address_of(p); }
+inline unsigned char* dynamic_shared() { return test::dynamic_memory(); }
+
+inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  test::barrier_init_at(barrier, arrivals);
+}
+inline void barrier_init_visible() {}
+inline void barrier_arrive(uint32_t barrier) { test::barrier_arrive_at(barrier, 0); }
+inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  test::barrier_arrive_at(barrier, bytes);
+}
+inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  test::barrier_wait_at(barrier, parity);
+}
+inline void named_barrier(uint32_t id, uint32_t threads) { test::numbered_wait(id, threads); }
+inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
+  test::numbered_arrive(id, threads);
+}
+
+inline uint64_t evict_first_policy() { return 0; }
+inline void prefetch_tensor_map(const CUtensorMap*) {}
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
+                     uint32_t barrier, uint64_t) {
+  const TensorMapShape& m = *map;
+  const bool swizzled = m.swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
+  if (to % (swizzled ? 1024 : 128) != 0 && to % 128 != 0) {
+    test::block_fails("a box goes to an address that is not a multiple of 128");
+  }
+  if (x % 16 != 0 || m.box[0] % 16 != 0) {
+    test::block_fails("a box begins or ends within 16 bytes");
+  }
+  const size_t bytes = size_t{m.box[0]} * m.box[1] * m.box[2];
+  const auto write = [=, &m](unsigned char* memory) {
+    const auto* data = static_cast<const unsigned char*>(m.data);
+    for (uint32_t r = 0; r < m.box[1]; ++r) {
+      for (uint32_t i = 0; i < m.box[0]; ++i) {
+        const uint64_t col = static_cast<uint64_t>(x) + i, row = static_cast<uint64_t>(y) + r;
+        const bool inside =
+            col < m.size[0] && row < m.size[1] && static_cast<uint64_t>(z) < m.size[2];
+        uint32_t at = r * m.box[0] + i;
+        if (swizzled) {
+          const uint32_t line = (to + at) / 128 % 8;
+          at ^= line << 4;
+        }
+        memory[at] =
+            inside ? data[col + row * m.stride[1] + static_cast<uint64_t>(z) * m.stride[2]] : 0;
+      }
+    }
+  };
+  test::copy_later(to, bytes, write, barrier);
+}
+inline void copy_run(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t) {
+  if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    test::block_fails("a run begins or ends within 16 bytes");
+  }
+  test::copy_later(
+      to, bytes, [=](unsigned char* memory) { std::memcpy(memory, from, bytes); }, barrier);
+}
+
+template <class T>
+T load_shared(uint32_t from) {
+  T v;
+  std::memcpy(&v, test::at_shared(from, sizeof v), sizeof v);
+  return v;
+}
+inline uint2 load_shared_2(uint32_t from) { return load_shared<uint2>(from); }
+inline uint4 load_shared_4(uint32_t from) { return load_shared<uint4>(from); }
+inline void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
+  if (wanted) x = load_shared_4(from);
+}
+inline uint32_t load_shared_u16(uint32_t from) { return load_shared<uint16_t>(from); }
+inline uint32_t load_shared_u8(uint32_t from) { return load_shared<uint8_t>(from); }
+inline float load_shared_float(uint32_t from) { return load_shared<float>(from); }
+inline void store_shared_2(uint32_t to, uint2 v) {
+  std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
+}
+inline void store_shared_4(uint32_t to, uint4 v) {
+  std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
+}
+
+inline uint4 load_matrices(uint32_t row) {
+  const unsigned char* all = test::meet("load_matrices", &row, sizeof row);
+  const uint32_t lane = lane_index();
+  uint32_t word[4];
+  for (uint32_t i = 0; i < 4; ++i) {
+    const auto from = from_lane<uint32_t>(all, i * 8 + lane / 4);
+    test::at_shared(from, 16);
+    word[i] = load_shared<uint32_t>(from + lane % 4 * 4);
+  }
+  return {word[0], word[1], word[2], word[3]};
+}
+
+// The products are exact; a sum is rounded once, which hardware does not promise.
+inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
+  const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
+  const unsigned char* all = test::meet("multiply", words, sizeof words);
+  const uint32_t g = lane_index() / 4, t = lane_index() % 4;
+  const auto value = [&](uint32_t lane, uint32_t word, uint32_t half) -> double {
+    uint32_t w;
+    std::memcpy(&w, all + 32 * lane + 4 * word, 4);
+    return formats::float16_to_float(static_cast<unsigned short>(w >> 16 * half));
+  };
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t row = g, column = 2 * t + i % 2, lower = i / 2;
+    double sum = static_cast<double>(sums[i]);
+    for (uint32_t k = 0; k < 16; ++k) {
+      const uint32_t lane_of_k = k % 8 / 2, second = k / 8;
+      sum += value(row * 4 + lane_of_k, 2 * second + lower, k % 2) *
+             value(column * 4 + lane_of_k, 4 + second, k % 2);
+    }
+    sums[i] = static_cast<float>(sum);
+  }
+}
+
+inline uint32_t nothing_of(uint32_t) { return 0; }
+template <int registers>
+void leave_registers() {}
+template <int registers>
+void take_registers() {}
+
+}  // namespace moeblas::cuda::device
