@@ -5,6 +5,7 @@
 // ids chose. One warp brings weights by bulk copies into a ring of stages, sixteen consume them:
 //
 //   stage    codes [slab][row of the tile][128 bytes], swizzled; scales and biases [row][groups]
+//            beside them, or a whole tile's in slots of their own where rows are no multiples of 16
 //   item     a warp's share of a stage: 32 rows x 64 bytes; row_groups of them lie one above the
 //            other, 16 / row_groups side by side along K
 //   step     16 rows x 32 values: mma.m16n8k16 with w as the 16-row operand and columns of x as n
@@ -13,16 +14,15 @@
 // all of K (x_columns.cuh); products are exact, sums float32. A group's sum is scaled in float32,
 // the bias enters by the group sum of x. The eight columns of a product are
 //
-//   few tokens    2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
-//   one
-//                 unit and zeros in the others, so that one set of sums serves a whole item
-//   more tokens   8 tokens, once or twice; sums of a group, then its scale
+//   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
+//                one unit and zeros in the others, so that one set of sums serves a whole item
+//   more tokens  8 tokens, once or twice; sums of a group, then its scale
 //
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.
 //
 // The time goes into reading w, once for all rows of a matrix that fit into shared memory as
-// columns.
+// columns; below some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
 #include "cuda/device/qmv_item.cuh"
@@ -45,6 +45,11 @@ struct QmvMemory {
   XColumns x;
   float* sums;  // [warp][column][32 rows]
 };
+
+// Columns up to the last one of so many rows of x.
+__device__ __forceinline__ uint32_t columns_of(const QmvParams& p, uint32_t tokens) {
+  return (tokens - 1) * p.column_step + p.limbs;
+}
 
 // Rows from `row` on of matrix `matrix`, times the pass's columns.
 struct QmvTile {
@@ -306,7 +311,7 @@ struct Consumer {
   template <int tiles>
   __device__ __forceinline__ void run_many(const QmvTile& tile) {
     const uint32_t g = lane / 4, t = lane % 4;
-    const uint32_t columns = tile.tokens * p.column_step;
+    const uint32_t columns = columns_of(p, tile.tokens);
     uint32_t x_at[T::kSums], factors_at[T::kSums];
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
@@ -427,7 +432,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
   memory.scales = memory.ring + p.stages * p.stage_bytes;
   memory.x.columns = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
-  memory.x.factors = memory.x.columns + p.tokens * p.column_step * p.column_bytes;
+  memory.x.factors = memory.x.columns + columns_of(p, p.tokens) * p.column_bytes;
   memory.sums = reinterpret_cast<float*>(base + (memory.x.factors - memory.ring) +
                                          p.units / (T::kFactorUnit / 32) * p.columns *
                                              static_cast<uint32_t>(sizeof(Factor)));

@@ -17,9 +17,11 @@ using Size = long long;
 
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 12288;
-constexpr uint32_t kLeastStages = 3;
-// More rows of a matrix than this are read from w more than once.
+constexpr uint32_t kLeastStages = 2;
+constexpr uint32_t kMostSlotBytes = 64 << 10;
 constexpr int64_t kMostRowsPerMatrix = 16;
+// How often w may be read: as often as it takes to have met all rows in columns.
+constexpr int64_t kMostPasses = 4;
 constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
@@ -151,6 +153,10 @@ Reason why_not_w(const MatmulProblem& p) {
     if (m->count() > 1 && (*stride == 0) != (*values == 0)) {
       return Reason::of("codes and scales are broadcast differently");
     }
+  }
+  if (p.w.values.count() > 1 && *values == 0 && p.w.tensor_scale.data != nullptr &&
+      p.w.tensor_scale.stride != 0) {
+    return Reason::of("one matrix of w stands for all, under a tensor_scale of each");
   }
   return {};
 }
@@ -293,7 +299,9 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
   if (q.scale_slots > 0) {
     q.scale_pitch = row_bytes(p.w.scales);
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
-    q.scale_slots = q.k_steps >= 4 ? 2 : q.k_steps >= 2 ? 3 : 5;
+    // Enough for the tiles that are under way, unless they are large.
+    const uint32_t tiles = q.k_steps >= 4 ? 2 : q.k_steps >= 2 ? 3 : 5;
+    q.scale_slots = std::clamp(kMostSlotBytes / (scales * q.scale_bytes), 1u, tiles);
     // Counted in units where a unit holds two groups.
     q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
   } else {
@@ -317,16 +325,16 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
                          q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
   for (q.tokens = wanted; q.tokens > 0; --q.tokens) {
     q.columns = rounded_up(q.tokens * q.column_step, 2);
-    const uint32_t taken =
-        fixed + q.tokens * q.column_step * q.column_bytes + factor_units * q.columns * 8;
+    const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
+                           factor_units * q.columns * 8;
     if (taken + kLeastStages * q.stage_bytes > kSharedBytes) continue;
     q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
     plan.shared_bytes = taken + q.stages * q.stage_bytes;
     break;
   }
   if (q.tokens == 0 ||
-      (!mostly_distinct(p) && q.tokens < wanted && matrices_met(p) * q.tokens < p.total_rows())) {
-    return Reason::of("%u rows of K = %u do not fit into shared memory", wanted, q.k);
+      (!mostly_distinct(p) && kMostPasses * matrices_met(p) * q.tokens < p.total_rows())) {
+    return Reason::of("of %u rows of K = %u, shared memory holds %u", q.rows, q.k, q.tokens);
   }
   return {};
 }

@@ -45,7 +45,7 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
-  Name{"qmv_sm90"}, Arch{90, "sm_90"}, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_reject, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmmSm90{

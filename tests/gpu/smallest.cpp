@@ -110,6 +110,8 @@ void run_smallest(Report& report, const std::string& only) {
   }
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
+  // What is aligned as kernels with bulk copies want it.
+  for (uint64_t seed = 0; seed < 250; ++seed) run_rows(test::decode_case(seed));
   // The rows that every width of tiles is for.
   for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
     for (int64_t m : {30, 64, 130, 300}) {

@@ -2,9 +2,9 @@
 // is exact in float16 up to a power of two that is the same for all codes of a kind, and so is
 // every code of the block formats:
 //
-//   a code masked where it stands is the subnormal  code * 2^-24;  four bits further up, 2^-20
-//   e2m1 moved to the sign, the low exponent bits and the first bit of the fraction is  value *
-//   2^-14 e4m3 has an instruction from sm_89 on; moved in the same way it would be  value * 2^-8
+//   a code masked where it stands       the subnormal code * 2^-24; four bits further up, 2^-20
+//   e2m1, its sign and rest moved up    value * 2^-14
+//   e4m3                                has an instruction from sm_89 on
 //
 // What comes out of a word is in the order that costs least; `element` says which one that is, and
 // whoever multiplies by x brings x in the same order, divided by 2^`excess`. Proved equal to
@@ -23,7 +23,8 @@ struct Octet {
   unsigned int pair[4];
 };
 
-// kCodes codes in a word, kUnit codes in 32 of them ... of a row: a lane has eight of 32.
+// Of a format: kBits bits a code, kPerWord codes a word, and values are 2^kExponent times what
+// comes out.
 template <class Format>
 struct Decoder;
 

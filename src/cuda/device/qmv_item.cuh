@@ -18,7 +18,6 @@ struct QmvTraits {
   static constexpr bool kAffine = int(F::kMode) == MOEBLAS_AFFINE;
   static constexpr bool kHalves = group == 16;               // a unit holds two groups
   static constexpr int kUnits = Decode::kBits == 4 ? 4 : 2;  // of an item
-  static constexpr int kUnitBytes = kQmvItemBytes / kUnits;
   static constexpr int kSlots = kUnits * (kHalves ? 2 : 1);
   static constexpr int kTokens = tiles == 0 ? 8 / kSlots : 8 * tiles;  // columns of x that are used
   static constexpr int kFactorUnit = tiles > 0 && group == 64 ? 64 : 32;
@@ -27,7 +26,7 @@ struct QmvTraits {
 
 // A stage and x, as one warp sees its item.
 struct Item {
-  uint32_t codes;  // row 0 of the item: shared address of its lane's row for load_matrices
+  uint32_t codes;  // shared address of the row that this lane names to load_matrices
   uint32_t chunk;  // first 16 bytes, of eight, and the lane's swizzle
   uint32_t swizzle;
   uint32_t scales;  // of this lane's row g
@@ -43,6 +42,15 @@ struct Step {
   static __device__ __forceinline__ Step of(uint32_t upper, uint32_t upper_second, uint32_t lower,
                                             uint32_t lower_second) {
     return {T::Decode::decode(upper, upper_second), T::Decode::decode(lower, lower_second)};
+  }
+  __device__ __forceinline__ void scale(__half2 of_upper, __half2 of_lower) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const __half2 a = __hmul2(reinterpret_cast<const __half2&>(upper.pair[i]), of_upper);
+      const __half2 b = __hmul2(reinterpret_cast<const __half2&>(lower.pair[i]), of_lower);
+      upper.pair[i] = reinterpret_cast<const uint32_t&>(a);
+      lower.pair[i] = reinterpret_cast<const uint32_t&>(b);
+    }
   }
   __device__ __forceinline__ void multiply(float (&sums)[4], uint4 x) const {
     multiply_f16(sums, {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]}, {x.x, x.y});
@@ -145,49 +153,52 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
   }
 }
 
+// Where a unit holds two groups (nvfp4): the scale of the lane's own group, twice, times
+// 2^-kFoldExponent. A code times a scale has six significant bits: exact in float16.
+constexpr int kFoldExponent = -7;
+__device__ __forceinline__ __half2 load_own_scale(uint32_t at, uint32_t unit, uint32_t lane) {
+  const uint32_t one = e4m3_pair(load_shared_u8(at + 2 * unit + lane % 4 / 2)) & 0xffffu;
+  const uint32_t two = one | one << 16;
+  return __hmul2(reinterpret_cast<const __half2&>(two), __float2half2_rn(128.0f));
+}
+
 // One item for up to 8 * tiles tokens. y[h][j]: of tile j, rows as above, tokens 2t and 2t + 1.
 template <class T, int tiles>
 __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
                                          const uint32_t (&x)[T::kSums], uint32_t unit,
                                          const uint32_t (&factors)[T::kSums],
                                          float (&y)[2][T::kSums][4], uint32_t lane) {
-  constexpr int kSteps = T::kGroup == 64 ? 2 : 1;  // of a group, or of two where a unit holds two
-  constexpr int kParts = T::kHalves ? 2 : 1;
+  constexpr int kSteps = T::kGroup == 64 ? 2 : 1;  // of a group
+  constexpr bool kTwo = T::kUnits == 4;            // codes of two units come at once
   uint4 w[2];
-#pragma unroll
+  // Whole, some of these loops would take more registers than there are.
+  [[maybe_unused]] constexpr int kUnroll = tiles == 1 ? 4 : kSteps == 2 ? 1 : T::kHalves ? 2 : 4;
+#pragma unroll kUnroll
   for (int i = 0; i < T::kUnits / kSteps; ++i) {
-    float d[2][tiles][kParts][4] = {};
+    float d[2][tiles][4] = {};
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) {
-      uint4 b[tiles][kParts];
+      uint4 b[tiles];
 #pragma unroll
-      for (int j = 0; j < tiles; ++j) {
-        const uint32_t from = x[j] + (i * kSteps + u) * 64;
-        if constexpr (kParts == 2) {
-          b[j][0] = b[j][1] = uint4{0, 0, 0, 0};
-          load_shared_4_if(lane % 4 < 2, b[j][0], from);
-          load_shared_4_if(lane % 4 >= 2, b[j][1], from);
-        } else {
-          b[j][0] = load_shared_4(from);
-        }
-      }
+      for (int j = 0; j < tiles; ++j) b[j] = load_shared_4(x[j] + (i * kSteps + u) * 64);
       const int step = i * kSteps + u;
-      // Codes of two units come at once where they have four bits.
-      constexpr bool kTwo = T::kUnits == 4;
       if (!kTwo || step % 2 == 0) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) w[h] = load_codes(item, h, kTwo ? step : 2 * step);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const Step codes = kTwo ? step % 2 == 0 ? Step::of<T>(w[h].x, 0, w[h].y, 0)
-                                                : Step::of<T>(w[h].z, 0, w[h].w, 0)
-                                : Step::of<T>(w[h].x, w[h].z, w[h].y, w[h].w);
-#pragma unroll
-        for (int j = 0; j < tiles; ++j) {
-#pragma unroll
-          for (int part = 0; part < kParts; ++part) codes.multiply(d[h][j][part], b[j][part]);
+        Step codes = kTwo ? step % 2 == 0 ? Step::of<T>(w[h].x, 0, w[h].y, 0)
+                                          : Step::of<T>(w[h].z, 0, w[h].w, 0)
+                          : Step::of<T>(w[h].x, w[h].z, w[h].y, w[h].w);
+        if constexpr (T::kHalves) {
+          const uint32_t row = item.scales + 16 * h * p.scale_pitch;
+          const uint32_t at = min(unit + step, p.last_group);
+          codes.scale(load_own_scale(row, at, lane),
+                      load_own_scale(row + 8 * p.scale_pitch, at, lane));
         }
+#pragma unroll
+        for (int j = 0; j < tiles; ++j) codes.multiply(d[h][j], b[j]);
       }
     }
     Factor f[tiles][2];
@@ -203,27 +214,17 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
-        float s[kParts], bias = 0.0f;
-        if constexpr (T::kHalves) {
-          const float2 two = load_two_scales(item.scales + row, min(unit + i, p.last_group));
-          s[0] = two.x, s[1] = two.y;
-        } else {
-          const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
-          s[0] = load_scale<T>(item.scales + row, group);
-          if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
-        }
+        const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
+        float s = 1.0f / (1 << -kFoldExponent), bias = 0.0f;
+        if constexpr (!T::kHalves) s = load_scale<T>(item.scales + row, group);
+        if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
 #pragma unroll
         for (int j = 0; j < tiles; ++j) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             float& sum = y[h][j][2 * r + c];
-            if constexpr (kParts == 2) {
-              const float product = s[0] * d[h][j][0][2 * r + c] + s[1] * d[h][j][1][2 * r + c];
-              sum += product * f[j][c].scale;
-            } else {
-              // In this order: a scale and the size of x may be far out, in opposite directions.
-              sum += s[0] * f[j][c].scale * d[h][j][0][2 * r + c];
-            }
+            // In this order: a scale and the size of x may be far out, in opposite directions.
+            sum += s * f[j][c].scale * d[h][j][2 * r + c];
             if constexpr (T::kAffine) sum += bias * f[j][c].sum;
           }
         }
