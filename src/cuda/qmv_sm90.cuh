@@ -425,7 +425,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  constexpr uint32_t kReady = 6, kDone = 7, kReaders = 32 * (kQmvConsumers + 1);
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp > kQmvConsumers) return;
@@ -447,6 +447,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
       named_barrier(kReady, kReaders);
     }
     produce<T>(p, shared, memory, codes, scales, biases, lane);
+    // Who has arrived stays until all have gone on: synccheck takes it for missing otherwise.
+    named_barrier(kDone, kReaders);
     return;
   }
   take_registers<kQmvConsumerRegisters>();
@@ -457,6 +459,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   named_barrier(kReady, kReaders);
   consumer.run();
   store_zeros(p, shared.schedule, thread);
+  named_barrier(kDone, kReaders);
 }
 
 }  // namespace moeblas::cuda::device

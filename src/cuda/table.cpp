@@ -50,13 +50,16 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 // clang-format on
 
-// qmv_sm90 where it reads w once, or where there is no qmm_sm90 that would. (Of one kernel's rows
-// with options.deterministic there may be any number.)
+// How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
+// few of its clusters, qmm_sm90 took 3.0 to 4.9 times as long as one pass, of a layer's 1.3 to 2.
+constexpr uint32_t kPassesOfOne = 3, kPassesOfLayers = 1;
+
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   if (const Reason r = qmv_sm90_reject(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
-  if (passes < 2 || why_not(kQmmSm90, p, kHopper.least)) return {};
+  const uint32_t most = p.batch.numel() == 1 ? kPassesOfOne : kPassesOfLayers;
+  if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
@@ -68,10 +71,8 @@ constexpr Row<MatmulProblem> kQmvSm90{
 // clang-format on
 
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
-// faster than qmv_simt and qmm_sm90 at every size of decoding that it takes, and qmm_sm90 faster
-// than the portable rows but for one or two rows of a layer, which reach it only where qmv_sm90
-// has no memory for them. gather_qmv_fast_simt runs where it is asked for by name: it was slower
-// than qmv_simt throughout.
+// faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
+// gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90, kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm,
 };

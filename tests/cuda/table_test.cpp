@@ -55,16 +55,14 @@ TEST_F(CudaTable, DenseRows) {
   for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
     for (int64_t size : {512, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
-        // Of rows of 16384 shared memory holds three.
-        if (size * rows > 3 * 16384) continue;
         EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), "qmv_sm90")
             << size << ", " << rows << " rows";
       }
     }
   }
-  EXPECT_EQ(winner(dense_nowhere(12, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(17, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(4, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
 }
 
 TEST_F(CudaTable, ManyRowsPerMatrix) {

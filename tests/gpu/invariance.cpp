@@ -15,7 +15,7 @@ struct Sliced {
   int64_t rows;
 };
 
-constexpr int64_t kN = 96, kK = 384, kExperts = 4, kTopK = 2;
+constexpr int64_t kN = 128, kK = 384, kExperts = 4, kTopK = 2;
 
 struct Part {
   int64_t first, count;
