@@ -5,6 +5,7 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
@@ -30,8 +31,8 @@ struct Device {
 using Portable = simt::Rows<Device>;
 
 // A kernel that launches itself.
-template <void (*run)(const MatmulProblem&, Workspace)>
-void launch(const MatmulProblem& p, Workspace workspace) {
+template <class Problem, void (*run)(const Problem&, Workspace)>
+void launch(const Problem& p, Workspace workspace) {
   check_ids(p);
   run(p, workspace);
 }
@@ -46,7 +47,7 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
-  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  qmm_sm90_reject, qmm_sm90_workspace, launch<MatmulProblem, qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 // clang-format on
 
@@ -63,11 +64,18 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+constexpr Formats kQmvFormats =
+    Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
+
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
-  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-  qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
+  Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  qmv_sm90_of_few, nullptr, launch<MatmulProblem, qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<FfnProblem> kFfnSm90{
+  Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
+  ffn_sm90_reject, ffn_sm90_workspace, launch<FfnProblem, ffn_sm90>,
+  Summary{"moe_ffn of few tokens in two launches: gates, ups and activations; down and weighted sums"}};
 // clang-format on
 
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
@@ -80,6 +88,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnSm90,
     Portable::kFfn<simt::FirstOf<simt::kQmv, simt::kQmm>::kRunner>,
 };
 

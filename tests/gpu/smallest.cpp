@@ -66,12 +66,11 @@ Outcome run_exact(const Job& job, const char* kernel) {
 }  // namespace
 
 void run_smallest(Report& report, const std::string& only) {
-  std::vector<std::string> rows;
+  std::vector<std::string> rows, layer_rows;
   for (const moeblas_kernel& row : kernels()) {
-    if (!only.empty() && only != row.name) continue;
-    if (std::string(row.backend) == "cuda" && std::string(row.problem) == "matmul") {
-      rows.push_back(row.name);
-    }
+    if (std::string(row.backend) != "cuda" || (!only.empty() && only != row.name)) continue;
+    if (std::string(row.problem) == "matmul") rows.push_back(row.name);
+    if (std::string(row.problem) == "ffn") layer_rows.push_back(row.name);
   }
   const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
   // Forced through every row, since the first that takes a product hides the others.
@@ -123,6 +122,12 @@ void run_smallest(Report& report, const std::string& only) {
     as_expert_layer(layer, 70, 3);
     run_rows(layer);
   }
+  for (uint64_t seed = 0; seed < 72; ++seed) {
+    const Job job = ffn_job(seed);
+    for (const std::string& row : layer_rows) {
+      report.add(job, row.c_str(), run_exact(job, row.c_str()));
+    }
+  }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {
@@ -133,7 +138,6 @@ void run_smallest(Report& report, const std::string& only) {
     if (seed < 12) run(route_job(seed));
     if (seed < 12) run(permute_job(seed));
     if (seed < 12) run(unpermute_job(seed));
-    if (seed < 72) run(ffn_job(seed));
     if (seed < 90) run(qqmm_job(seed));
     if (seed < 72) run(dual_job(seed));
   }
