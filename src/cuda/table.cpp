@@ -7,6 +7,7 @@
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
@@ -52,13 +53,17 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kQmmSm80{
+  Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
+  Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
 // clang-format on
 
 // What stands behind a row that takes all that it takes runs where it is asked for by name alone:
 // gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
+    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90, kQmmSm80,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

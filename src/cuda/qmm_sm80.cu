@@ -1,0 +1,243 @@
+// qmm_sm80: any product of many rows with 16-bit x, on the tensor cores of sm_80 and newer
+// (mma.m16n8k16). quantized_matmul, gather_qmm and grouped_qmm with w in any format, packed along K
+// or N, and with dense w gather_mm and grouped_mm; where no kernel of one architecture takes it.
+//
+// A block of 256 threads makes 128 rows x 256 columns. Its rows are consecutive in the order by
+// matrix (simt/pairs.metal), so all of them need one matrix of w; eight warps have 64 x 64 each:
+//
+//              columns of w                  a step is 64 of K, 16 bits a value:
+//            0     64    128   192 .. 255      x   gathered by asynchronous copies, two steps ahead
+//          +-----+-----+-----+-----+           w   a column per thread: its codes and scales are
+//    0..63 |  0  |  1  |  2  |  3  |               loaded two steps ahead, decoded to bfloat16 and
+//          +-----+-----+-----+-----+               stored one step ahead
+//  64..127 |  4  |  5  |  6  |  7  |
+//     rows +-----+-----+-----+-----+         one __syncthreads a step
+//
+// Affine weights are rounded to bfloat16 once, as is the sum scale * code + bias; those of the block
+// formats are exact, and their tensor_scale multiplies the sums. Sums are float32, in ascending k by
+// sixteens, whatever M, the routing and the other rows are. Rows, columns and k that do not exist
+// are zeros and are read from nowhere. Warps without rows skip the products. The time goes into the
+// products and, about half as much, into decoding.
+#include "cuda/qmm_sm80_tile.cuh"
+#include "simt/cuda_registry.h"
+
+namespace moeblas::cuda {
+namespace device {
+namespace {
+
+struct Place80 {
+  int64_t x[kQmmSm80Rows], out[kQmmSm80Rows], c[kQmmSm80Rows];
+};
+
+template <class Format, class T>
+__device__ __forceinline__ void stage_x80(const ProductParams& p, const ProductBuffers& b,
+                                          const Place80& rows, const Step80& s, uint32_t to) {
+  const auto* x = reinterpret_cast<const uint16_t*>(b.x);
+  const auto row_at = [&](uint32_t row) { return rows.x[row]; };
+  if (p.x.align >= 16 && p.k % 8 == 0) {
+    copy_rows<kQmmSm80Rows>(to, x, s.rows, s, row_at);
+  } else {
+    store_rows<kQmmSm80Rows>(to, x, s.rows, p.x.col_stride, s, row_at);
+  }
+}
+
+// Dense w, whose matrix begins at `from`.
+__device__ __forceinline__ void stage_w80(const ProductParams& p, const uint16_t* from,
+                                          const Step80& s, uint32_t to) {
+  const auto row_at = [&](uint32_t row) { return (s.n + row) * p.w.n_stride; };
+  if (p.w.align >= 16 && p.w.k_stride == 1 && p.k % 8 == 0) {
+    copy_rows<kQmmSm80Cols>(to, from, s.cols, s, row_at);
+  } else if (p.w.align >= 16 && p.w.n_stride == 1) {
+    store_columns(to, from, p.w.k_stride, s);
+  } else {
+    store_rows<kQmmSm80Cols>(to, from, s.cols, p.w.k_stride, s, row_at);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void multiply_halves(float (&sums)[4], uint4 a, uint2 b) {
+  if constexpr (int(simt::TypeOf<T>::value) == int(simt::kF16)) {
+    multiply_f16(sums, a, b);
+  } else {
+    multiply_bf16(sums, a, b);
+  }
+}
+
+// This warp's 64 x 64 of one step.
+template <class T>
+__device__ __forceinline__ void multiply_step(float (&sums)[4][8][4], uint32_t x, uint32_t w,
+                                              uint32_t lane) {
+  const uint32_t matrix = lane / 8, row = lane % 8;
+#pragma unroll
+  for (uint32_t k = 0; k < kStepK / 16; ++k) {
+    uint4 a[4], b[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      a[i] = load_matrices(x + chunk_at(i * 16 + matrix % 2 * 8 + row, k * 2 + matrix / 2));
+      b[i] = load_matrices(w + chunk_at(i * 16 + matrix / 2 * 8 + row, k * 2 + matrix % 2));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        multiply_halves<T>(sums[i][2 * j], a[i], make_uint2(b[j].x, b[j].y));
+        multiply_halves<T>(sums[i][2 * j + 1], a[i], make_uint2(b[j].z, b[j].w));
+      }
+    }
+  }
+}
+
+// Two neighbouring columns of a row.
+template <class T>
+__device__ __forceinline__ void store_two(const ProductParams& p, const ProductBuffers& b,
+                                          const simt::StorePlace& to, int64_t n, bool both,
+                                          bool paired, float low, float high) {
+  if (paired && both) {
+    uint32_t two;
+    if constexpr (int(simt::TypeOf<T>::value) == int(simt::kF16)) {
+      two = formats::float_to_float16(low) | uint32_t{formats::float_to_float16(high)} << 16;
+    } else {
+      two = formats::float_to_bfloat16(low) | uint32_t{formats::float_to_bfloat16(high)} << 16;
+    }
+    *reinterpret_cast<uint32_t*>(b.out + (to.out + n) * 2) = two;
+    return;
+  }
+  simt::store_sum(p.out, b, to, n, low);
+  if (both) simt::store_sum(p.out, b, to, n + 1, high);
+}
+
+template <class Format, class T>
+__device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuffers& b,
+                                       const simt::Tile& tile, const Place80& rows, Step80 s,
+                                       uint32_t memory) {
+  using Has = Slots<Format>;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t first_row = warp / 4 * 64, first_col = warp % 4 * 64;
+  const bool some = first_row < s.rows && first_col < s.cols;
+  const simt::MatrixPlace matrix = simt::matrix_at(p.w, tile.w);
+  const uint32_t w_memory = memory + Has::kX * kXSlotBytes;
+  const uint8_t* w = b.w + (Has::kDense ? matrix.values * 2 : matrix.values);
+  const auto steps = static_cast<uint32_t>((s.k_end - tile.k_begin + kStepK - 1) / kStepK);
+  const auto at = [&](uint32_t step) {
+    Step80 there = s;
+    there.k = tile.k_begin + int64_t{step} * kStepK;
+    return there;
+  };
+  // Copies of a step, its group even where there are none.
+  const auto copy = [&](uint32_t step) {
+    if (step < steps) {
+      stage_x80<Format, T>(p, b, rows, at(step), memory + step % Has::kX * kXSlotBytes);
+      if constexpr (Has::kDense) {
+        stage_w80(p, reinterpret_cast<const uint16_t*>(w), at(step),
+                  w_memory + step % Has::kW * kWSlotBytes);
+      }
+    }
+    copies_end_group();
+  };
+  float sums[4][8][4] = {};
+  const auto multiply = [&](uint32_t step) {
+    if (!some) return;
+    multiply_step<T>(sums, memory + step % Has::kX * kXSlotBytes + first_row * kRowBytes,
+                     w_memory + step % Has::kW * kWSlotBytes + first_col * kRowBytes, lane);
+  };
+  copy(0);
+  copy(1);
+  if constexpr (Has::kDense) {
+    for (uint32_t step = 0; step < steps; ++step) {
+      copies_wait<1>();
+      __syncthreads();
+      copy(step + 2);
+      multiply(step);
+    }
+  } else {
+    const simt::ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases, 1.0f};
+    if (p.w.transpose != 0) {
+      ColumnCodes<Format> codes;
+      if (steps > 0) {
+        codes.load(p, w, scales, at(0));
+        codes.store(w_memory);
+      }
+      if (steps > 1) codes.load(p, w, scales, at(1));
+      for (uint32_t step = 0; step < steps; ++step) {
+        copies_wait<1>();
+        __syncthreads();
+        copy(step + 2);
+        if (step + 1 < steps) codes.store(w_memory + (step + 1) % Has::kW * kWSlotBytes);
+        if (step + 2 < steps) codes.load(p, w, scales, at(step + 2));
+        multiply(step);
+      }
+    } else {
+      for (uint32_t step = 0; step < steps; ++step) {
+        decode_columns<Format>(w_memory + step % Has::kW * kWSlotBytes, p, w, scales, at(step));
+        copies_wait<1>();
+        __syncthreads();
+        copy(step + 2);
+        multiply(step);
+      }
+    }
+  }
+  __syncthreads();  // the next tile's first steps take the place of the last
+  if (!some) return;
+  const float factor =
+      Has::kDense ? 1.0f : simt::tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w);
+  const bool plain = p.out.plain != 0 || tile.w < 0;
+  const bool paired = plain && p.out.type == int(simt::TypeOf<T>::value) && p.out.align >= 4;
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const uint32_t row = first_row + i / 2 * 16 + i % 2 * 8 + lane / 4;
+    if (row >= s.rows) continue;
+    const simt::StorePlace to = {rows.out[row], rows.c[row], matrix.added, plain};
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) {
+      const uint32_t col = first_col + j * 8 + lane % 4 * 2;
+      if (col >= s.cols) continue;
+      const float low = sums[i / 2][j][i % 2 * 2], high = sums[i / 2][j][i % 2 * 2 + 1];
+      store_two<T>(p, b, to, s.n + col, col + 1 < s.cols, paired, formats::mul(low, factor),
+                   formats::mul(high, factor));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace device
+
+template <class Format, class T>
+__global__ void __launch_bounds__(kQmmSm80Threads, 1) qmm_sm80(MB_PRODUCT_ARGUMENTS) {
+  using namespace device;
+  __shared__ Place80 rows;
+  const ProductBuffers b = MB_PRODUCT_BUFFERS;
+  const uint32_t memory = shared_address(dynamic_shared());
+  const auto col_tiles = static_cast<uint32_t>((p.n + kQmmSm80Cols - 1) / kQmmSm80Cols);
+  for (uint32_t index = blockIdx.x; index < p.tiles; index += gridDim.x) {
+    const simt::Tile tile = simt::tile_at(p, b, index);
+    if (tile.rows == 0) return;
+    __syncthreads();
+    if (threadIdx.x < tile.rows) {
+      const simt::RowPlace place = simt::row_at(p, b, tile, threadIdx.x);
+      rows.x[threadIdx.x] = place.x;
+      rows.out[threadIdx.x] = place.out;
+      rows.c[threadIdx.x] = place.c;
+    }
+    __syncthreads();
+    for (uint32_t col = blockIdx.y; col < col_tiles; col += gridDim.y) {
+      const int64_t n = int64_t{col} * kQmmSm80Cols;
+      const auto cols = static_cast<uint32_t>(min(p.n - n, int64_t{kQmmSm80Cols}));
+      tile80<Format, T>(p, b, tile, rows, {0, tile.k_end, n, tile.rows, cols}, memory);
+    }
+  }
+}
+
+#define MB_QMM_SM80(name, Format) MB_CUDA_ROW(qmm_sm80_##name, qmm_sm80<Format, ::bfloat>)
+MB_QMM_SM80(affine2, formats::Affine<2>);
+MB_QMM_SM80(affine3, formats::Affine<3>);
+MB_QMM_SM80(affine4, formats::Affine<4>);
+MB_QMM_SM80(affine5, formats::Affine<5>);
+MB_QMM_SM80(affine6, formats::Affine<6>);
+MB_QMM_SM80(affine8, formats::Affine<8>);
+MB_QMM_SM80(mxfp4, formats::Mxfp4);
+MB_QMM_SM80(mxfp8, formats::Mxfp8);
+MB_QMM_SM80(nvfp4, formats::Nvfp4);
+MB_QMM_SM80(dense_bf16, simt::Dense);
+MB_CUDA_ROW(qmm_sm80_dense_f16, qmm_sm80<simt::Dense, ::half>);
+
+}  // namespace moeblas::cuda
