@@ -2,22 +2,22 @@
 // (mma.m16n8k16). quantized_matmul, gather_qmm and grouped_qmm with w in any format, packed along K
 // or N, and with dense w gather_mm and grouped_mm; where no kernel of one architecture takes it.
 //
-// A block of 256 threads makes 128 rows x 256 columns. Its rows are consecutive in the order by
-// matrix (simt/pairs.metal), so all of them need one matrix of w; eight warps have 64 x 64 each:
+// A block of 128 threads makes 128 rows x 128 columns, and a multiprocessor has two of them. Its
+// rows are consecutive in the order by matrix (simt/pairs.metal), so all of them need one matrix of
+// w; each warp has 64 x 64. A step is 64 of K, 16 bits a value in shared memory:
 //
-//              columns of w                  a step is 64 of K, 16 bits a value:
-//            0     64    128   192 .. 255      x   gathered by asynchronous copies, two steps ahead
-//          +-----+-----+-----+-----+           w   a column per thread: its codes and scales are
-//    0..63 |  0  |  1  |  2  |  3  |               loaded two steps ahead, decoded to bfloat16 and
-//          +-----+-----+-----+-----+               stored one step ahead
-//  64..127 |  4  |  5  |  6  |  7  |
-//     rows +-----+-----+-----+-----+         one __syncthreads a step
+//   x   gathered by asynchronous copies, two steps ahead
+//   w   a column per thread: its codes and scales are loaded two steps ahead, decoded to bfloat16
+//       and stored one step ahead; dense w is copied as x is
 //
-// Affine weights are rounded to bfloat16 once, as is the sum scale * code + bias; those of the block
-// formats are exact, and their tensor_scale multiplies the sums. Sums are float32, in ascending k by
-// sixteens, whatever M, the routing and the other rows are. Rows, columns and k that do not exist
-// are zeros and are read from nowhere. Warps without rows skip the products. The time goes into the
-// products and, about half as much, into decoding.
+// with one __syncthreads a step. Copies and decoding stand in quarters between the products of
+// sixteen k, so that a warp's share of them fills the other's waits.
+//
+// Affine weights are rounded to bfloat16 once, as is the sum scale * code + bias; those of the
+// block formats are exact, and their tensor_scale multiplies the sums. Sums are float32, in
+// ascending k by sixteens, whatever M, the routing and the other rows are. Rows, columns and k that
+// do not exist are zeros and are read from nowhere. Warps without rows skip the products. The time
+// goes into the products and, about half as much, into decoding.
 #include "cuda/qmm_sm80_tile.cuh"
 #include "simt/cuda_registry.h"
 
@@ -29,27 +29,29 @@ struct Place80 {
   int64_t x[kQmmSm80Rows], out[kQmmSm80Rows], c[kQmmSm80Rows];
 };
 
-template <class Format, class T>
+// A quarter of a step of x; where rows are not copied in chunks, all of it with the first.
 __device__ __forceinline__ void stage_x80(const ProductParams& p, const ProductBuffers& b,
-                                          const Place80& rows, const Step80& s, uint32_t to) {
+                                          const Place80& rows, const Step80& s, uint32_t to,
+                                          uint32_t quarter) {
   const auto* x = reinterpret_cast<const uint16_t*>(b.x);
-  const auto row_at = [&](uint32_t row) { return rows.x[row]; };
   if (p.x.align >= 16 && p.k % 8 == 0) {
-    copy_rows<kQmmSm80Rows>(to, x, s.rows, s, row_at);
-  } else {
-    store_rows<kQmmSm80Rows>(to, x, s.rows, p.x.col_stride, s, row_at);
+    copy_rows<kQmmSm80Rows>(to, s.rows, s, quarter, [&](uint32_t row) { return x + rows.x[row]; });
+  } else if (quarter == 0) {
+    store_rows<kQmmSm80Rows>(to, x, s.rows, p.x.col_stride, s,
+                             [&](uint32_t row) { return rows.x[row]; });
   }
 }
 
-// Dense w, whose matrix begins at `from`.
+// The same of dense w, whose matrix begins at `from`.
 __device__ __forceinline__ void stage_w80(const ProductParams& p, const uint16_t* from,
-                                          const Step80& s, uint32_t to) {
+                                          const Step80& s, uint32_t to, uint32_t quarter) {
   const auto row_at = [&](uint32_t row) { return (s.n + row) * p.w.n_stride; };
   if (p.w.align >= 16 && p.w.k_stride == 1 && p.k % 8 == 0) {
-    copy_rows<kQmmSm80Cols>(to, from, s.cols, s, row_at);
-  } else if (p.w.align >= 16 && p.w.n_stride == 1) {
+    copy_rows<kQmmSm80Cols>(to, s.cols, s, quarter,
+                            [&](uint32_t row) { return from + row_at(row); });
+  } else if (quarter == 0 && p.w.align >= 16 && p.w.n_stride == 1) {
     store_columns(to, from, p.w.k_stride, s);
-  } else {
+  } else if (quarter == 0) {
     store_rows<kQmmSm80Cols>(to, from, s.cols, p.w.k_stride, s, row_at);
   }
 }
@@ -63,27 +65,30 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[4], uint4 a, uint2
   }
 }
 
-// This warp's 64 x 64 of one step.
-template <class T>
+// This warp's 64 x 64 of one step, if it has `some`; between(quarter) after each sixteen k.
+template <class T, class Between>
 __device__ __forceinline__ void multiply_step(float (&sums)[4][8][4], uint32_t x, uint32_t w,
-                                              uint32_t lane) {
+                                              uint32_t lane, bool some, Between&& between) {
   const uint32_t matrix = lane / 8, row = lane % 8;
 #pragma unroll
   for (uint32_t k = 0; k < kStepK / 16; ++k) {
-    uint4 a[4], b[4];
+    if (some) {
+      uint4 a[4], b[4];
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      a[i] = load_matrices(x + chunk_at(i * 16 + matrix % 2 * 8 + row, k * 2 + matrix / 2));
-      b[i] = load_matrices(w + chunk_at(i * 16 + matrix / 2 * 8 + row, k * 2 + matrix % 2));
-    }
+      for (uint32_t i = 0; i < 4; ++i) {
+        a[i] = load_matrices(x + chunk_at(i * 16 + matrix % 2 * 8 + row, k * 2 + matrix / 2));
+        b[i] = load_matrices(w + chunk_at(i * 16 + matrix / 2 * 8 + row, k * 2 + matrix % 2));
+      }
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
+      for (uint32_t i = 0; i < 4; ++i) {
 #pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        multiply_halves<T>(sums[i][2 * j], a[i], make_uint2(b[j].x, b[j].y));
-        multiply_halves<T>(sums[i][2 * j + 1], a[i], make_uint2(b[j].z, b[j].w));
+        for (uint32_t j = 0; j < 4; ++j) {
+          multiply_halves<T>(sums[i][2 * j], a[i], make_uint2(b[j].x, b[j].y));
+          multiply_halves<T>(sums[i][2 * j + 1], a[i], make_uint2(b[j].z, b[j].w));
+        }
       }
     }
+    between(k);
   }
 }
 
@@ -112,7 +117,7 @@ __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuff
                                        uint32_t memory) {
   using Has = Slots<Format>;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t first_row = warp / 4 * 64, first_col = warp % 4 * 64;
+  const uint32_t first_row = warp / 2 * 64, first_col = warp % 2 * 64;
   const bool some = first_row < s.rows && first_col < s.cols;
   const simt::MatrixPlace matrix = simt::matrix_at(p.w, tile.w);
   const uint32_t w_memory = memory + Has::kX * kXSlotBytes;
@@ -123,31 +128,34 @@ __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuff
     there.k = tile.k_begin + int64_t{step} * kStepK;
     return there;
   };
-  // Copies of a step, its group even where there are none.
-  const auto copy = [&](uint32_t step) {
+  // A quarter of a step's copies; with the last, their group, even where there are none.
+  const auto copy = [&](uint32_t step, uint32_t quarter) {
     if (step < steps) {
-      stage_x80<Format, T>(p, b, rows, at(step), memory + step % Has::kX * kXSlotBytes);
+      stage_x80(p, b, rows, at(step), memory + step % Has::kX * kXSlotBytes, quarter);
       if constexpr (Has::kDense) {
         stage_w80(p, reinterpret_cast<const uint16_t*>(w), at(step),
-                  w_memory + step % Has::kW * kWSlotBytes);
+                  w_memory + step % Has::kW * kWSlotBytes, quarter);
       }
     }
-    copies_end_group();
+    if (quarter == 3) copies_end_group();
+  };
+  const auto copy_all = [&](uint32_t step) {
+#pragma unroll
+    for (uint32_t quarter = 0; quarter < 4; ++quarter) copy(step, quarter);
   };
   float sums[4][8][4] = {};
-  const auto multiply = [&](uint32_t step) {
-    if (!some) return;
+  const auto multiply = [&](uint32_t step, auto&& between) {
     multiply_step<T>(sums, memory + step % Has::kX * kXSlotBytes + first_row * kRowBytes,
-                     w_memory + step % Has::kW * kWSlotBytes + first_col * kRowBytes, lane);
+                     w_memory + step % Has::kW * kWSlotBytes + first_col * kRowBytes, lane, some,
+                     between);
   };
-  copy(0);
-  copy(1);
+  copy_all(0);
+  copy_all(1);
   if constexpr (Has::kDense) {
     for (uint32_t step = 0; step < steps; ++step) {
       copies_wait<1>();
       __syncthreads();
-      copy(step + 2);
-      multiply(step);
+      multiply(step, [&](uint32_t quarter) { copy(step + 2, quarter); });
     }
   } else {
     const simt::ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases, 1.0f};
@@ -155,24 +163,27 @@ __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuff
       ColumnCodes<Format> codes;
       if (steps > 0) {
         codes.load(p, w, scales, at(0));
-        codes.store(w_memory);
+#pragma unroll
+        for (int quarter = 0; quarter < 4; ++quarter) codes.store(w_memory, quarter);
       }
       if (steps > 1) codes.load(p, w, scales, at(1));
       for (uint32_t step = 0; step < steps; ++step) {
         copies_wait<1>();
         __syncthreads();
-        copy(step + 2);
-        if (step + 1 < steps) codes.store(w_memory + (step + 1) % Has::kW * kWSlotBytes);
-        if (step + 2 < steps) codes.load(p, w, scales, at(step + 2));
-        multiply(step);
+        multiply(step, [&](uint32_t quarter) {
+          copy(step + 2, quarter);
+          if (step + 1 < steps) {
+            codes.store(w_memory + (step + 1) % Has::kW * kWSlotBytes, static_cast<int>(quarter));
+          }
+          if (quarter == 3 && step + 2 < steps) codes.load(p, w, scales, at(step + 2));
+        });
       }
     } else {
       for (uint32_t step = 0; step < steps; ++step) {
         decode_columns<Format>(w_memory + step % Has::kW * kWSlotBytes, p, w, scales, at(step));
         copies_wait<1>();
         __syncthreads();
-        copy(step + 2);
-        multiply(step);
+        multiply(step, [&](uint32_t quarter) { copy(step + 2, quarter); });
       }
     }
   }
@@ -202,7 +213,7 @@ __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuff
 }  // namespace device
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kQmmSm80Threads, 1) qmm_sm80(MB_PRODUCT_ARGUMENTS) {
+__global__ void __launch_bounds__(kQmmSm80Threads, 2) qmm_sm80(MB_PRODUCT_ARGUMENTS) {
   using namespace device;
   __shared__ Place80 rows;
   const ProductBuffers b = MB_PRODUCT_BUFFERS;

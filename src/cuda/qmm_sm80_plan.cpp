@@ -15,9 +15,9 @@ using dispatch::Reason;
 constexpr simt::TileSize kTile = {kQmmSm80Rows, kQmmSm80Cols, kQmmSm80Threads};
 
 // In the order of formats::AllFormats.
-constexpr const char* kPackedNames[] = {
-    "qmm_sm80_affine2", "qmm_sm80_affine3", "qmm_sm80_affine4", "qmm_sm80_affine5", "qmm_sm80_affine6",
-    "qmm_sm80_affine8", "qmm_sm80_mxfp4",   "qmm_sm80_mxfp8",   "qmm_sm80_nvfp4"};
+constexpr const char* kPackedNames[] = {"qmm_sm80_affine2", "qmm_sm80_affine3", "qmm_sm80_affine4",
+                                        "qmm_sm80_affine5", "qmm_sm80_affine6", "qmm_sm80_affine8",
+                                        "qmm_sm80_mxfp4",   "qmm_sm80_mxfp8",   "qmm_sm80_nvfp4"};
 
 bool is_dense(const MatmulProblem& p) { return p.w.form == Form::dense; }
 
@@ -38,7 +38,8 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
     }
     const auto& factor = p.w.tensor_scale;
     if (p.w.spec->mode != Mode::nvfp4 && (factor.data != nullptr || factor.host != 1.0f)) {
-      return Reason::of("a tensor_scale, which the scales of this format may need to stay in range");
+      return Reason::of(
+          "a tensor_scale, which the scales of this format may need to stay in range");
     }
     if (p.transpose && simt::row_alignment(p.w.values) < 4) {
       return Reason::of("rows of codes begin at addresses that 4 does not divide");

@@ -1,7 +1,8 @@
 // The tile of qmm_sm80 in shared memory, and how it gets there.
 //
 // Rows of x and of w lie as they are multiplied: 64 k of 16 bits, 128 bytes, whose eight chunks of
-// 16 bytes stand at their number xor the row's, so that neither fragments nor copies meet in a bank.
+// 16 bytes stand at their number xor the row's, so that neither fragments nor copies meet in a
+// bank.
 #pragma once
 
 #include "cuda/device/cluster.cuh"
@@ -50,17 +51,17 @@ __device__ __forceinline__ void store_u16(uint32_t to, uint16_t v) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v) : "memory");
 }
 
-// Rows of 16-bit values, neighbours along K. Row r begins at element row_at(r).
+// A quarter of kRows rows of 16-bit values, neighbours along K. Row r begins at row_at(r).
 template <uint32_t kRows, class RowAt>
-__device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t* from, uint32_t rows,
-                                          const Step80& s, RowAt&& row_at) {
+__device__ __forceinline__ void copy_rows(uint32_t to, uint32_t rows, const Step80& s,
+                                          uint32_t quarter, RowAt&& row_at) {
   const uint32_t chunk = threadIdx.x % 8;
   const int64_t k = s.k + chunk * 8;
 #pragma unroll
-  for (uint32_t i = 0; i < kRows; i += kQmmSm80Threads / 8) {
-    const uint32_t row = i + threadIdx.x / 8;
+  for (uint32_t i = 0; i < kRows / 4; i += kQmmSm80Threads / 8) {
+    const uint32_t row = quarter * (kRows / 4) + i + threadIdx.x / 8;
     const bool exists = row < rows && k < s.k_end;
-    copy_async<16>(to + chunk_at(row, chunk), exists ? from + row_at(row) + k : from, exists);
+    copy_async<16>(to + chunk_at(row, chunk), row_at(row) + k, exists);
   }
 }
 
@@ -139,9 +140,10 @@ struct ColumnCodes {
     }
   }
 
-  __device__ __forceinline__ void store(uint32_t to) const {
+  // A quarter of them, decoded.
+  __device__ __forceinline__ void store(uint32_t to, int quarter) const {
 #pragma unroll
-    for (int octet = 0; octet < 8; ++octet) {
+    for (int octet = quarter * 2; octet < quarter * 2 + 2; ++octet) {
       uint4 two = make_uint4(0, 0, 0, 0);
       if (octet * 8 < left) {
         float v[8];
