@@ -2,13 +2,13 @@
 // (mma.m16n8k16). quantized_matmul, gather_qmm and grouped_qmm with w in any format, packed along K
 // or N, and with dense w gather_mm and grouped_mm; where no kernel of one architecture takes it.
 //
-// A block of 128 threads makes 128 rows x 128 columns, and a multiprocessor has two of them. Its
+// A block of 256 threads makes 128 rows x 128 columns, and a multiprocessor has two of them. Its
 // rows are consecutive in the order by matrix (simt/pairs.metal), so all of them need one matrix of
-// w; each warp has 64 x 64. A step is 64 of K, 16 bits a value in shared memory:
+// w; each warp has 64 x 32. A step is 64 of K, 16 bits a value in shared memory:
 //
 //   x   gathered by asynchronous copies, two steps ahead
-//   w   a column per thread: its codes and scales are loaded two steps ahead, decoded to bfloat16
-//       and stored one step ahead; dense w is copied as x is
+//   w   half a column per thread: its codes and scales are loaded two steps ahead, decoded to
+//       bfloat16 and stored one step ahead; dense w is copied as x is
 //
 // with one __syncthreads a step. Copies and decoding stand in quarters between the products of
 // sixteen k, so that a warp's share of them fills the other's waits.
@@ -29,33 +29,6 @@ struct Place80 {
   int64_t x[kQmmSm80Rows], out[kQmmSm80Rows], c[kQmmSm80Rows];
 };
 
-// A quarter of a step of x; where rows are not copied in chunks, all of it with the first.
-__device__ __forceinline__ void stage_x80(const ProductParams& p, const ProductBuffers& b,
-                                          const Place80& rows, const Step80& s, uint32_t to,
-                                          uint32_t quarter) {
-  const auto* x = reinterpret_cast<const uint16_t*>(b.x);
-  if (p.x.align >= 16 && p.k % 8 == 0) {
-    copy_rows<kQmmSm80Rows>(to, s.rows, s, quarter, [&](uint32_t row) { return x + rows.x[row]; });
-  } else if (quarter == 0) {
-    store_rows<kQmmSm80Rows>(to, x, s.rows, p.x.col_stride, s,
-                             [&](uint32_t row) { return rows.x[row]; });
-  }
-}
-
-// The same of dense w, whose matrix begins at `from`.
-__device__ __forceinline__ void stage_w80(const ProductParams& p, const uint16_t* from,
-                                          const Step80& s, uint32_t to, uint32_t quarter) {
-  const auto row_at = [&](uint32_t row) { return (s.n + row) * p.w.n_stride; };
-  if (p.w.align >= 16 && p.w.k_stride == 1 && p.k % 8 == 0) {
-    copy_rows<kQmmSm80Cols>(to, s.cols, s, quarter,
-                            [&](uint32_t row) { return from + row_at(row); });
-  } else if (quarter == 0 && p.w.align >= 16 && p.w.n_stride == 1) {
-    store_columns(to, from, p.w.k_stride, s);
-  } else if (quarter == 0) {
-    store_rows<kQmmSm80Cols>(to, from, s.cols, p.w.k_stride, s, row_at);
-  }
-}
-
 template <class T>
 __device__ __forceinline__ void multiply_halves(float (&sums)[4], uint4 a, uint2 b) {
   if constexpr (int(simt::TypeOf<T>::value) == int(simt::kF16)) {
@@ -65,26 +38,27 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[4], uint4 a, uint2
   }
 }
 
-// This warp's 64 x 64 of one step, if it has `some`; between(quarter) after each sixteen k.
+// This warp's 64 x 32 of one step, if it has `some`; between(quarter) after each sixteen k.
 template <class T, class Between>
-__device__ __forceinline__ void multiply_step(float (&sums)[4][8][4], uint32_t x, uint32_t w,
+__device__ __forceinline__ void multiply_step(float (&sums)[4][4][4], uint32_t x, uint32_t w,
                                               uint32_t lane, bool some, Between&& between) {
   const uint32_t matrix = lane / 8, row = lane % 8;
 #pragma unroll
   for (uint32_t k = 0; k < kStepK / 16; ++k) {
     if (some) {
-      uint4 a[4], b[4];
+      uint4 b[2];
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        a[i] = load_matrices(x + chunk_at(i * 16 + matrix % 2 * 8 + row, k * 2 + matrix / 2));
-        b[i] = load_matrices(w + chunk_at(i * 16 + matrix / 2 * 8 + row, k * 2 + matrix % 2));
+      for (uint32_t j = 0; j < 2; ++j) {
+        b[j] = load_matrices(w + chunk_at(j * 16 + matrix / 2 * 8 + row, k * 2 + matrix % 2));
       }
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
+        const uint4 a =
+            load_matrices(x + chunk_at(i * 16 + matrix % 2 * 8 + row, k * 2 + matrix / 2));
 #pragma unroll
-        for (uint32_t j = 0; j < 4; ++j) {
-          multiply_halves<T>(sums[i][2 * j], a[i], make_uint2(b[j].x, b[j].y));
-          multiply_halves<T>(sums[i][2 * j + 1], a[i], make_uint2(b[j].z, b[j].w));
+        for (uint32_t j = 0; j < 2; ++j) {
+          multiply_halves<T>(sums[i][2 * j], a, make_uint2(b[j].x, b[j].y));
+          multiply_halves<T>(sums[i][2 * j + 1], a, make_uint2(b[j].z, b[j].w));
         }
       }
     }
@@ -113,78 +87,93 @@ __device__ __forceinline__ void store_two(const ProductParams& p, const ProductB
 
 template <class Format, class T>
 __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuffers& b,
-                                       const simt::Tile& tile, const Place80& rows, Step80 s,
-                                       uint32_t memory) {
+                                       const simt::Tile& tile, const Place80& rows,
+                                       const Part80& part, uint32_t memory) {
   using Has = Slots<Format>;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t first_row = warp / 2 * 64, first_col = warp % 2 * 64;
-  const bool some = first_row < s.rows && first_col < s.cols;
+  const uint32_t first_row = warp / 4 * 64, first_col = warp % 4 * 32;
+  const bool some = first_row < part.rows && first_col < part.cols;
   const simt::MatrixPlace matrix = simt::matrix_at(p.w, tile.w);
   const uint32_t w_memory = memory + Has::kX * kXSlotBytes;
   const uint8_t* w = b.w + (Has::kDense ? matrix.values * 2 : matrix.values);
-  const auto steps = static_cast<uint32_t>((s.k_end - tile.k_begin + kStepK - 1) / kStepK);
-  const auto at = [&](uint32_t step) {
-    Step80 there = s;
-    there.k = tile.k_begin + int64_t{step} * kStepK;
-    return there;
+  const auto k = static_cast<int32_t>(tile.w < 0 ? 0 : p.k);
+  const auto left = [&](int32_t step) { return k - step * static_cast<int32_t>(kStepK); };
+  const auto x_slot = [&](int32_t step) { return memory + uint32_t(step) % Has::kX * kXSlotBytes; };
+  const auto w_slot = [&](int32_t step) {
+    return w_memory + uint32_t(step) % Has::kW * kWSlotBytes;
   };
-  // A quarter of a step's copies; with the last, their group, even where there are none.
-  const auto copy = [&](uint32_t step, uint32_t quarter) {
-    if (step < steps) {
-      stage_x80(p, b, rows, at(step), memory + step % Has::kX * kXSlotBytes, quarter);
-      if constexpr (Has::kDense) {
-        stage_w80(p, reinterpret_cast<const uint16_t*>(w), at(step),
-                  w_memory + step % Has::kW * kWSlotBytes, quarter);
-      }
-    }
-    if (quarter == 3) copies_end_group();
-  };
-  const auto copy_all = [&](uint32_t step) {
+  RowCopies x(part.rows,
+              [&](uint32_t row) { return reinterpret_cast<const uint16_t*>(b.x) + rows.x[row]; });
+  float sums[4][4][4] = {};
+  // All steps: bring(step, quarter) two ahead, decode(step) just before the products of a step and
+  // decode_next(step, quarter) one ahead. Beyond the last step they bring zeros to slots that are
+  // free.
+  const auto for_each_step = [&](auto&& bring, auto&& decode, auto&& decode_next) {
+    for (int32_t step = 0; step < 2; ++step) {
 #pragma unroll
-    for (uint32_t quarter = 0; quarter < 4; ++quarter) copy(step, quarter);
-  };
-  float sums[4][8][4] = {};
-  const auto multiply = [&](uint32_t step, auto&& between) {
-    multiply_step<T>(sums, memory + step % Has::kX * kXSlotBytes + first_row * kRowBytes,
-                     w_memory + step % Has::kW * kWSlotBytes + first_col * kRowBytes, lane, some,
-                     between);
-  };
-  copy_all(0);
-  copy_all(1);
-  if constexpr (Has::kDense) {
-    for (uint32_t step = 0; step < steps; ++step) {
+      for (uint32_t quarter = 0; quarter < 4; ++quarter) bring(step, quarter);
+      copies_end_group();
+    }
+    for (int32_t step = 0; left(step) > 0; ++step) {
+      decode(step);
       copies_wait<1>();
       __syncthreads();
-      multiply(step, [&](uint32_t quarter) { copy(step + 2, quarter); });
+      const uint32_t x_here = x_slot(step), w_here = w_slot(step);
+      multiply_step<T>(sums, x_here + first_row * kRowBytes, w_here + first_col * kRowBytes, lane,
+                       some, [&](uint32_t quarter) {
+                         bring(step + 2, quarter);
+                         decode_next(step + 1, quarter);
+                       });
+      copies_end_group();
+    }
+    copies_wait<0>();
+  };
+  const auto bring_x = [&](int32_t step, uint32_t quarter) {
+    x.copy(x_slot(step), quarter, left(step));
+  };
+  const auto nothing = [](int32_t, uint32_t = 0) {};
+  if constexpr (Has::kDense) {
+    const auto* values = reinterpret_cast<const uint16_t*>(w);
+    if (p.w.k_stride == 1) {
+      RowCopies columns(part.cols,
+                        [&](uint32_t row) { return values + (part.n + row) * p.w.n_stride; });
+      for_each_step(
+          [&](int32_t step, uint32_t quarter) {
+            bring_x(step, quarter);
+            columns.copy(w_slot(step), quarter, left(step));
+          },
+          nothing, nothing);
+    } else {
+      for_each_step(
+          bring_x,
+          [&](int32_t step) {
+            store_columns(w_slot(step), values + int64_t{step} * kStepK * p.w.k_stride,
+                          p.w.k_stride, part, left(step));
+          },
+          nothing);
     }
   } else {
     const simt::ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases, 1.0f};
     if (p.w.transpose != 0) {
-      ColumnCodes<Format> codes;
-      if (steps > 0) {
-        codes.load(p, w, scales, at(0));
+      ColumnCodes<Format> codes(p, w, scales, part);
+      codes.load(0, k);
+      codes.convert();
 #pragma unroll
-        for (int quarter = 0; quarter < 4; ++quarter) codes.store(w_memory, quarter);
-      }
-      if (steps > 1) codes.load(p, w, scales, at(1));
-      for (uint32_t step = 0; step < steps; ++step) {
-        copies_wait<1>();
-        __syncthreads();
-        multiply(step, [&](uint32_t quarter) {
-          copy(step + 2, quarter);
-          if (step + 1 < steps) {
-            codes.store(w_memory + (step + 1) % Has::kW * kWSlotBytes, static_cast<int>(quarter));
-          }
-          if (quarter == 3 && step + 2 < steps) codes.load(p, w, scales, at(step + 2));
-        });
-      }
+      for (int quarter = 0; quarter < 4; ++quarter) codes.store(w_slot(0), quarter);
+      codes.load(kStepK, left(1));
+      for_each_step(bring_x, nothing, [&](int32_t step, uint32_t quarter) {
+        if (quarter == 0) codes.convert();
+        codes.store(w_slot(step), static_cast<int>(quarter));
+        if (quarter == 3) codes.load(static_cast<uint32_t>(step + 1) * kStepK, left(step + 1));
+      });
     } else {
-      for (uint32_t step = 0; step < steps; ++step) {
-        decode_columns<Format>(w_memory + step % Has::kW * kWSlotBytes, p, w, scales, at(step));
-        copies_wait<1>();
-        __syncthreads();
-        multiply(step, [&](uint32_t quarter) { copy(step + 2, quarter); });
-      }
+      for_each_step(
+          bring_x,
+          [&](int32_t step) {
+            decode_columns<Format>(w_slot(step), p, w, scales, part, int64_t{step} * kStepK,
+                                   left(step));
+          },
+          nothing);
     }
   }
   __syncthreads();  // the next tile's first steps take the place of the last
@@ -196,14 +185,14 @@ __device__ __forceinline__ void tile80(const ProductParams& p, const ProductBuff
 #pragma unroll
   for (uint32_t i = 0; i < 8; ++i) {
     const uint32_t row = first_row + i / 2 * 16 + i % 2 * 8 + lane / 4;
-    if (row >= s.rows) continue;
+    if (row >= part.rows) continue;
     const simt::StorePlace to = {rows.out[row], rows.c[row], matrix.added, plain};
 #pragma unroll
-    for (uint32_t j = 0; j < 8; ++j) {
+    for (uint32_t j = 0; j < 4; ++j) {
       const uint32_t col = first_col + j * 8 + lane % 4 * 2;
-      if (col >= s.cols) continue;
+      if (col >= part.cols) continue;
       const float low = sums[i / 2][j][i % 2 * 2], high = sums[i / 2][j][i % 2 * 2 + 1];
-      store_two<T>(p, b, to, s.n + col, col + 1 < s.cols, paired, formats::mul(low, factor),
+      store_two<T>(p, b, to, part.n + col, col + 1 < part.cols, paired, formats::mul(low, factor),
                    formats::mul(high, factor));
     }
   }
@@ -233,7 +222,7 @@ __global__ void __launch_bounds__(kQmmSm80Threads, 2) qmm_sm80(MB_PRODUCT_ARGUME
     for (uint32_t col = blockIdx.y; col < col_tiles; col += gridDim.y) {
       const int64_t n = int64_t{col} * kQmmSm80Cols;
       const auto cols = static_cast<uint32_t>(min(p.n - n, int64_t{kQmmSm80Cols}));
-      tile80<Format, T>(p, b, tile, rows, {0, tile.k_end, n, tile.rows, cols}, memory);
+      tile80<Format, T>(p, b, tile, rows, {n, tile.rows, cols}, memory);
     }
   }
 }

@@ -12,6 +12,8 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
+constexpr int64_t kLongest = int64_t{1} << 30;
+
 constexpr simt::TileSize kTile = {kQmmSm80Rows, kQmmSm80Cols, kQmmSm80Threads};
 
 // In the order of formats::AllFormats.
@@ -41,10 +43,20 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
       return Reason::of(
           "a tensor_scale, which the scales of this format may need to stay in range");
     }
-    if (p.transpose && simt::row_alignment(p.w.values) < 4) {
-      return Reason::of("rows of codes begin at addresses that 4 does not divide");
+    const int unit = p.w.spec->bits % 4 == 0 ? 16 : 4;
+    if (p.transpose && simt::row_alignment(p.w.values) < unit) {
+      return Reason::of("rows of codes begin at addresses that %d does not divide", unit);
     }
+    if (p.transpose && p.k % 32 != 0) {
+      return Reason::of("K = %lld is not a multiple of 32", static_cast<long long>(p.k));
+    }
+  } else if (simt::neighbour_alignment(p.w.values) < 16) {
+    return Reason::of("rows of w begin at addresses that 16 does not divide, or have gaps");
   }
+  if (p.x.values.col_stride != 1 || simt::row_alignment(p.x.values) < 16 || p.k % 8 != 0) {
+    return Reason::of("rows of x begin at addresses that 16 does not divide, or have gaps");
+  }
+  if (p.k > kLongest) return Reason::of("K = %lld, more than 2^30", static_cast<long long>(p.k));
   return simt::PairPlan(p, kQmmSm80Rows).why_not();
 }
 

@@ -6,7 +6,7 @@
 namespace moeblas::cuda {
 
 // What a block makes, and with what.
-inline constexpr uint32_t kQmmSm80Rows = 128, kQmmSm80Cols = 128, kQmmSm80Threads = 128;
+inline constexpr uint32_t kQmmSm80Rows = 128, kQmmSm80Cols = 128, kQmmSm80Threads = 256;
 // Of shared memory, with packed and with dense w.
 inline constexpr uint32_t kQmmSm80PackedBytes = 80 << 10, kQmmSm80DenseBytes = 96 << 10;
 

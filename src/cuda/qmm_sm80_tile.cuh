@@ -40,61 +40,62 @@ __device__ __forceinline__ uint32_t value_at(uint32_t row, uint32_t k) {
   return chunk_at(row, k / 8) + k % 8 * 2;
 }
 
-// Which part of the problem a step is.
-struct Step80 {
-  int64_t k, k_end;
-  int64_t n;            // the tile's first column
-  uint32_t rows, cols;  // of the tile that exist
+// What a block makes: the tile's columns from n on, and the rows and columns that exist.
+struct Part80 {
+  int64_t n;
+  uint32_t rows, cols;
 };
 
 __device__ __forceinline__ void store_u16(uint32_t to, uint16_t v) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v) : "memory");
 }
 
-// A quarter of kRows rows of 16-bit values, neighbours along K. Row r begins at row_at(r).
-template <uint32_t kRows, class RowAt>
-__device__ __forceinline__ void copy_rows(uint32_t to, uint32_t rows, const Step80& s,
-                                          uint32_t quarter, RowAt&& row_at) {
-  const uint32_t chunk = threadIdx.x % 8;
-  const int64_t k = s.k + chunk * 8;
+// 128 rows of 16-bit values, neighbours along K, on their way step by step: a thread has a chunk of
+// every 32nd row.
+class RowCopies {
+ public:
+  // Row r begins at row_at(r).
+  template <class RowAt>
+  __device__ __forceinline__ RowCopies(uint32_t rows, RowAt&& row_at) {
 #pragma unroll
-  for (uint32_t i = 0; i < kRows / 4; i += kQmmSm80Threads / 8) {
-    const uint32_t row = quarter * (kRows / 4) + i + threadIdx.x / 8;
-    const bool exists = row < rows && k < s.k_end;
-    copy_async<16>(to + chunk_at(row, chunk), row_at(row) + k, exists);
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t row = i * 32 + threadIdx.x / 8;
+      exists_ |= static_cast<uint32_t>(row < rows) << i;
+      from_[i] = row_at(row < rows ? row : 0) + threadIdx.x % 8 * 8;
+    }
   }
-}
+  // A quarter of the next step, of which `k_left` values exist.
+  __device__ __forceinline__ void copy(uint32_t to, uint32_t quarter, int32_t k_left) {
+    const bool exists = (exists_ >> quarter & 1) != 0 && int(threadIdx.x % 8 * 8) < k_left;
+    copy_async<16>(to + quarter * 32 * kRowBytes + chunk_at(threadIdx.x / 8, threadIdx.x % 8),
+                   from_[quarter], exists);
+    from_[quarter] += kStepK;
+  }
 
-// The same of values that lie anywhere: a thread's neighbours are neighbours along K.
-template <uint32_t kRows, class RowAt>
-__device__ __forceinline__ void store_rows(uint32_t to, const uint16_t* from, uint32_t rows,
-                                           int64_t k_stride, const Step80& s, RowAt&& row_at) {
-  const uint32_t k = threadIdx.x % kStepK;
-  const bool in_k = s.k + k < s.k_end;
-#pragma unroll 4
-  for (uint32_t row = threadIdx.x / kStepK; row < kRows; row += kQmmSm80Threads / kStepK) {
-    const uint16_t v = in_k && row < rows ? from[row_at(row) + (s.k + k) * k_stride] : 0;
-    store_u16(to + value_at(row, k), v);
-  }
-}
+ private:
+  const uint16_t* from_[4];
+  uint32_t exists_ = 0;
+};
+static_assert(kQmmSm80Rows == 128 && kQmmSm80Cols == 128 && kQmmSm80Threads == 256,
+              "four chunks of each operand a thread");
 
 // Values that are neighbours along N, eight columns of one k at a time.
 __device__ __forceinline__ void store_columns(uint32_t to, const uint16_t* from, int64_t k_stride,
-                                              const Step80& s) {
+                                              const Part80& part, int32_t k_left) {
   const uint32_t k = threadIdx.x % 32;
   for (uint32_t i = threadIdx.x / 32; i < kQmmSm80Cols / 8 * 2; i += kQmmSm80Threads / 32) {
     const uint32_t octet = i / 2, row = k + i % 2 * 32;
     uint16_t v[8] = {};
-    if (s.k + row < s.k_end && octet * 8 < s.cols) {
-      const uint16_t* eight = from + (s.k + row) * k_stride + s.n + octet * 8;
-      if (octet * 8 + 8 <= s.cols) {
+    if (int(row) < k_left && octet * 8 < part.cols) {
+      const uint16_t* eight = from + row * k_stride + part.n + octet * 8;
+      if (octet * 8 + 8 <= part.cols) {
         const uint4 words = *reinterpret_cast<const uint4*>(eight);
         const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
         for (uint32_t j = 0; j < 8; ++j) v[j] = static_cast<uint16_t>(word[j / 2] >> j % 2 * 16);
       } else {
 #pragma unroll
-        for (uint32_t j = 0; j < 8; ++j) v[j] = octet * 8 + j < s.cols ? eight[j] : 0;
+        for (uint32_t j = 0; j < 8; ++j) v[j] = octet * 8 + j < part.cols ? eight[j] : 0;
       }
     }
 #pragma unroll
@@ -108,87 +109,126 @@ __device__ __forceinline__ uint32_t two_bfloats(float low, float high) {
   return two;
 }
 
-// A column's codes of one step on their way through the registers of a thread, with their scales.
+// The values of eight codes, two in a word.
 template <class F>
-struct ColumnCodes {
-  static constexpr bool kAffine = simt::IsAffine<F>::value;
-  using Scale = simt::GroupScale<F, kAffine>;
-
-  uint32_t words[2][F::kBits];  // 32 codes each
-  Scale scale[2][2];            // of either sixteen of them
-  int left;                     // values of the step that exist
-
-  __device__ __forceinline__ void load(const ProductParams& p, const uint8_t* w,
-                                       simt::ScaleBuffers scales, const Step80& s) {
-    left = threadIdx.x < s.cols ? static_cast<int>(min(s.k_end - s.k, int64_t{kStepK})) : 0;
-    const int64_t row = s.n + threadIdx.x;
-    const uint8_t* codes = w + row * p.w.n_stride;
-    const uint32_t group_bits = ctz(simt::group_size<F>(p.w.group));
+__device__ __forceinline__ uint4 decode_octet(simt::GroupScale<F, simt::IsAffine<F>::value> scale,
+                                              formats::uint64 octet) {
+  float v[8];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t k = s.k + half * 32;
-      if (left <= half * 32) break;
-      simt::LaneCodes<F::kBits> lane;
-      lane.load(codes + k / 8 * F::kBits, p.w.align >= 16, left >= half * 32 + 32);
+  for (int quad = 0; quad < 2; ++quad) {
+    const simt::Quad codes = simt::CodeValues<F>::four(octet, quad);
 #pragma unroll
-      for (int i = 0; i < F::kBits; ++i) words[half][i] = lane.words[i];
-      load_scale_of(p, scales, row, k >> group_bits, scale[half][0]);
-      scale[half][1] = scale[half][0];
-      if (group_bits == 4 && left > half * 32 + 16) {
-        load_scale_of(p, scales, row, (k >> group_bits) + 1, scale[half][1]);
+    for (int i = 0; i < 4; ++i) {
+      float& value = v[simt::CodeValues<F>::code_at(quad * 4 + i)];
+      if constexpr (simt::IsAffine<F>::value) {
+        value = __fmaf_rn(codes[i], scale.factor(), scale.offset());
+      } else {
+        value = codes[i] * scale.factor();
       }
     }
   }
+  return make_uint4(two_bfloats(v[0], v[1]), two_bfloats(v[2], v[3]), two_bfloats(v[4], v[5]),
+                    two_bfloats(v[6], v[7]));
+}
 
-  // A quarter of them, decoded.
-  __device__ __forceinline__ void store(uint32_t to, int quarter) const {
-#pragma unroll
-    for (int octet = quarter * 2; octet < quarter * 2 + 2; ++octet) {
-      uint4 two = make_uint4(0, 0, 0, 0);
-      if (octet * 8 < left) {
-        float v[8];
-        simt::octet_values<F>(scale[octet / 4][octet % 4 / 2],
-                              simt::octet_of<F::kBits>(words[octet / 4], octet % 4), v);
-        two = make_uint4(two_bfloats(v[0], v[1]), two_bfloats(v[2], v[3]), two_bfloats(v[4], v[5]),
-                         two_bfloats(v[6], v[7]));
-      }
-      store_shared_4(to + chunk_at(threadIdx.x, octet), two);
+// Half a column of w on its way step by step: codes and scales wait in registers as they are stored
+// until they are decoded. The two threads of a column are neighbours, so that a warp touches as few
+// lines of memory as can be.
+template <class F>
+class ColumnCodes {
+ public:
+  __device__ __forceinline__ ColumnCodes(const ProductParams& p, const uint8_t* w,
+                                         const simt::ScaleBuffers& scales, const Part80& part)
+      : type_(p.w.scale.type), group_bits_(__ffs(simt::group_size<F>(p.w.group)) - 1) {
+    const int64_t row = part.n + column();
+    exists_ = column() < part.cols;
+    codes_ = w + row * p.w.n_stride + first() / 8 * F::kBits;
+    const uint32_t size = kAffine ? (type_ == simt::kF32 ? 4 : 2) : 1;
+    scales_ = scales.scales + (scales.scale_at + row * p.w.scale.row_stride) * size;
+    if (kAffine) biases_ = scales.biases + (scales.bias_at + row * p.w.bias_row_stride) * size;
+  }
+
+  // The step that begins at k, of which `k_left` values exist.
+  __device__ __forceinline__ void load(uint32_t k, int32_t k_left) {
+    here_ = exists_ && int(first()) < k_left;
+    if (here_) {
+      codes_now_.load(codes_, F::kBits % 4 == 0, true);
+      load_scales((k + first()) >> group_bits_, 0);
+      if (kMayHaveSixteens && group_bits_ == 4) load_scales((k + first() + 16) >> 4, 1);
     }
+    codes_ += kStepK / 8 * F::kBits;
+  }
+  // What the last load brought is ready to be decoded.
+  __device__ __forceinline__ void convert() {
+#pragma unroll
+    for (int i = 0; i < kScales; ++i) {
+      if constexpr (kAffine) {
+        stored_[i].floats(type_, &scale_[i].params.scale);
+        stored_biases_[i].floats(type_, &scale_[i].params.bias);
+      } else {
+        scale_[i].scale = F::decode_scale(stored_[i].bits[0]);
+      }
+    }
+    if (kMayHaveSixteens && group_bits_ != 4) scale_[1] = scale_[0];
+  }
+  // A quarter of them.
+  __device__ __forceinline__ void store(uint32_t to, int quarter) const {
+    const uint4 eight = decode_octet<F>(scale_[kMayHaveSixteens ? quarter / 2 : 0],
+                                        simt::octet_of<F::kBits>(codes_now_.words, quarter));
+    store_shared_4(to + chunk_at(column(), first() / 8 + static_cast<uint32_t>(quarter)),
+                   here_ ? eight : make_uint4(0, 0, 0, 0));
   }
 
  private:
-  static __device__ __forceinline__ uint32_t ctz(uint32_t v) { return __ffs(v) - 1; }
-  static __device__ __forceinline__ void load_scale_of(const ProductParams& p,
-                                                       simt::ScaleBuffers scales, int64_t row,
-                                                       int64_t group, Scale& scale) {
-    simt::load_scale<F>(p.w.scale, scales, row * p.w.scale.row_stride + group,
-                        row * p.w.bias_row_stride + group, scale);
+  static constexpr bool kAffine = simt::IsAffine<F>::value;
+  static constexpr bool kMayHaveSixteens = kAffine || int(F::kMode) == MOEBLAS_NVFP4;
+  static constexpr int kScales = kMayHaveSixteens ? 2 : 1;
+
+  static __device__ __forceinline__ uint32_t column() { return threadIdx.x / 2; }
+  static __device__ __forceinline__ uint32_t first() { return threadIdx.x % 2 * 32; }
+
+  __device__ __forceinline__ void load_scales(uint32_t group, int i) {
+    if constexpr (kAffine) {
+      const uint32_t at = group << (type_ == simt::kF32 ? 2 : 1);
+      stored_[i].load(scales_ + at, 0, type_);
+      stored_biases_[i].load(biases_ + at, 0, type_);
+    } else {
+      stored_[i].bits[0] = scales_[group];
+    }
   }
+
+  int type_;
+  uint32_t group_bits_;
+  bool exists_, here_ = false;
+  const uint8_t *codes_, *scales_, *biases_ = nullptr;
+  simt::LaneCodes<F::kBits> codes_now_;
+  simt::StoredScales<1> stored_[kScales], stored_biases_[kScales];
+  simt::GroupScale<F, kAffine> scale_[2];
 };
 
 // Codes packed along N: eight columns of one k at a time, as store_columns.
 template <class F>
 __device__ __forceinline__ void decode_columns(uint32_t to, const ProductParams& p,
                                                const uint8_t* w, simt::ScaleBuffers scales,
-                                               const Step80& s) {
+                                               const Part80& part, int64_t k, int32_t k_left) {
   const uint32_t group_bits = __ffs(simt::group_size<F>(p.w.group)) - 1;
   for (uint32_t i = threadIdx.x / 32; i < kQmmSm80Cols / 8 * 2; i += kQmmSm80Threads / 32) {
-    const uint32_t octet = i / 2, k = threadIdx.x % 32 + i % 2 * 32;
-    const int64_t row = s.k + k, first = s.n + octet * 8;
-    float v[8] = {};
-    if (row < s.k_end && octet * 8 < s.cols) {
+    const uint32_t octet = i / 2, high = threadIdx.x % 32 + i % 2 * 32;
+    const int64_t row = k + high, first = part.n + octet * 8;
+    uint4 eight = make_uint4(0, 0, 0, 0);
+    if (int(high) < k_left && octet * 8 < part.cols) {
       const int64_t group = first >> group_bits;
       simt::GroupScale<F, simt::IsAffine<F>::value> scale;
       simt::load_scale<F>(p.w.scale, scales, row * p.w.scale.row_stride + group,
                           row * p.w.bias_row_stride + group, scale);
-      simt::octet_values<F>(
-          scale, simt::load_octet<F::kBits>(w + row * p.w.n_stride, first / 8, p.w.align), v);
+      eight = decode_octet<F>(
+          scale, simt::load_octet<F::kBits>(w + row * p.w.n_stride, first / 8, p.w.align));
     }
+    const uint32_t two[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-    for (uint32_t j = 0; j < 8; j += 2) {
-      const uint32_t two = two_bfloats(v[j], v[j + 1]);
-      store_u16(to + value_at(octet * 8 + j, k), static_cast<uint16_t>(two));
-      store_u16(to + value_at(octet * 8 + j + 1, k), static_cast<uint16_t>(two >> 16));
+    for (uint32_t j = 0; j < 8; ++j) {
+      store_u16(to + value_at(octet * 8 + j, high),
+                static_cast<uint16_t>(two[j / 2] >> j % 2 * 16));
     }
   }
 }

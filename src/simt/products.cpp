@@ -107,12 +107,7 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  dispatch::Matrices rows = m;
-  if (rows.col_stride != 1) {
-    std::swap(rows.rows, rows.cols);
-    std::swap(rows.row_stride, rows.col_stride);
-  }
-  w.align = rows.col_stride == 1 ? row_alignment(rows) : 1;
+  w.align = neighbour_alignment(m);
   w.transpose = p.transpose;
   return w;
 }
@@ -172,6 +167,15 @@ int32_t row_alignment(const dispatch::Matrices& m) {
   step(m.rows, m.row_stride);
   for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
   return static_cast<int32_t>(bits & (~bits + 1));
+}
+
+int32_t neighbour_alignment(const dispatch::Matrices& m) {
+  dispatch::Matrices rows = m;
+  if (rows.col_stride != 1) {
+    std::swap(rows.rows, rows.cols);
+    std::swap(rows.row_stride, rows.col_stride);
+  }
+  return rows.col_stride == 1 ? row_alignment(rows) : 1;
 }
 
 Step product_step(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,

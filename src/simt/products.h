@@ -44,6 +44,8 @@ Step product_step(const dispatch::MatmulProblem& p, dispatch::Workspace workspac
 size_t weight_format(const dispatch::MatmulProblem& p);
 // The largest power of two up to 16 that divides where every row begins, in bytes.
 int32_t row_alignment(const dispatch::Matrices& m);
+// The same along the axis whose neighbours lie next to each other; 1 if there is none.
+int32_t neighbour_alignment(const dispatch::Matrices& m);
 
 // For options.check_ids, before the product: the step that writes a BadId to device memory at
 // `result`, aligned to 8 bytes; none where no index can be out of range. Its reader hands the BadId
