@@ -224,6 +224,7 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
   if (row_alignment(p.w.values) < 4) {
     return Reason::of("rows of codes begin at addresses that 4 does not divide");
   }
+  if (const Reason why = dispatch::why_not_deterministic(p)) return why;
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows > kQmvRowsPerMatrix) {
