@@ -76,7 +76,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_simt");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm80");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
@@ -84,6 +84,8 @@ TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
     EXPECT_EQ(winner(product_nowhere(kLayers[0], false, kAffine4, kBf16, kBf16, 1), capability),
               "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, kBf16, kBf16), capability),
+              "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, DType::f16, kBf16), capability),
               "qmm_simt");
   }
 }
