@@ -148,7 +148,8 @@ void Queue::run(const simt::Step& step) {
     arguments[count] = step.params.data();
     sizes[count++] = step.param_bytes;
   }
-  launch({step.kernel, step.groups, step.threads, 0, count, arguments.data(), sizes.data(), false});
+  launch({step.kernel, step.groups, step.threads, step.shared_bytes, count, arguments.data(),
+          sizes.data(), false});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

@@ -39,8 +39,9 @@ TEST_F(CudaTable, DecodingOfLayers) {
         for (bool down : {false, true}) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
           // Sixteen rows of each matrix: more than shared memory holds.
-          const bool many = tokens * l.top_k >= 16 * l.experts &&
-                            (spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4));
+          const bool many =
+              tokens * l.top_k >= 16 * l.experts &&
+              (spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4));
           EXPECT_EQ(winner(product_nowhere(l, down, spec, kBf16, kBf16, tokens)),
                     many ? "qmm_sm90" : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
@@ -75,7 +76,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_simt");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm80");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
@@ -83,6 +84,8 @@ TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
     EXPECT_EQ(winner(product_nowhere(kLayers[0], false, kAffine4, kBf16, kBf16, 1), capability),
               "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, kBf16, kBf16), capability),
+              "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, DType::f16, kBf16), capability),
               "qmm_simt");
   }
 }
