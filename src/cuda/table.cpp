@@ -52,7 +52,7 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
-  qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
+  qmm_sm80_reject, qmm_sm80_workspace, launch<MatmulProblem, qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
 // clang-format on
 
