@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def _is_of(array, library):
+
+def _is_of(array: Any, library: str) -> bool:
     return any(c.__module__.partition(".")[0] == library for c in type(array).__mro__)
 
 
-def is_mutable(array):
+def is_mutable(array: Any) -> bool:
     """Whether memory of this array, exported without saying so, may be written."""
     return not any(_is_of(array, library) for library in ("jax", "jaxlib", "mlx"))
 
 
-def empty(like, shape, dtype, device_type, device_id):
+def empty(like: Any, shape: tuple[int, ...], dtype: str, device_id: int) -> Any:
     """A new array of the library of `like` on its device; None where only the library writes one."""
     if _is_of(like, "torch"):
         torch = sys.modules["torch"]
@@ -30,7 +34,7 @@ def empty(like, shape, dtype, device_type, device_id):
     return None
 
 
-def adopt(like, memory):
+def adopt(like: Any, memory: Any) -> Any:
     """An array of the library of `like` in memory that is handed over through DLPack."""
     if _is_of(like, "jaxlib") or _is_of(like, "jax"):
         return sys.modules["jax"].dlpack.from_dlpack(memory)
@@ -39,7 +43,7 @@ def adopt(like, memory):
     return like.__array_namespace__().from_dlpack(memory)
 
 
-def current_stream(array, device_id):
+def current_stream(array: Any, device_id: int) -> int:
     """The address of the stream that the array's library works on: 0 is the legacy default."""
     if _is_of(array, "torch"):
         return sys.modules["torch"].cuda.current_stream(device_id).cuda_stream
@@ -50,7 +54,7 @@ def current_stream(array, device_id):
     return 0
 
 
-def stream_pointer(op, stream):
+def stream_pointer(op: str, stream: Any) -> int:
     """The address of a stream given by a user: a number, or a stream of torch, cupy or CUDA's."""
     if isinstance(stream, int):
         return stream
@@ -65,7 +69,7 @@ def stream_pointer(op, stream):
     )
 
 
-def dtype_name(dtype):
+def dtype_name(dtype: Any) -> str:
     """The name of a dtype of any library: "bfloat16", numpy.float16, torch.float32, mlx.core.bfloat16."""
     if isinstance(dtype, str):
         return dtype

@@ -176,8 +176,8 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
   }
   nb::list sizes;
   for (int i = 0; i < spec.ndim; ++i) sizes.append(spec.shape[i]);
-  object_ = libraries("empty")(call.model(), nb::tuple(sizes), dtype_name(spec.dtype),
-                               call.device().type, call.device().id);
+  object_ =
+      libraries("empty")(call.model(), nb::tuple(sizes), dtype_name(spec.dtype), call.device().id);
   if (!object_.is_none()) {
     array_.bind(call, name, object_, Access::write);
     return;
