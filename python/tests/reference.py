@@ -29,16 +29,15 @@ def gamma(n, u=2.0**-24):
 def unpack(codes, bits):
     """Integers (..., K) from packed rows: element i is bits [i*bits, (i+1)*bits), lowest first."""
     rows = np.ascontiguousarray(codes)
-    bytes_ = rows.view(np.uint8).reshape(rows.shape[:-1] + (-1,))
-    stream = np.unpackbits(bytes_, axis=-1, bitorder="little")
-    digits = stream.reshape(rows.shape[:-1] + (-1, bits)).astype(np.int64)
+    stream = np.unpackbits(rows.view(np.uint8), axis=-1, bitorder="little")
+    digits = stream.reshape(rows.shape[:-1] + (stream.shape[-1] // bits, bits)).astype(np.int64)
     return digits @ (1 << np.arange(bits))
 
 
 def pack(values, bits):
     """The inverse of unpack, as uint32."""
     digits = (values[..., None] >> np.arange(bits)) & 1
-    stream = digits.reshape(values.shape[:-1] + (-1,)).astype(np.uint8)
+    stream = digits.reshape(values.shape[:-1] + (values.shape[-1] * bits,)).astype(np.uint8)
     return np.packbits(stream, axis=-1, bitorder="little").view(np.uint32)
 
 
@@ -56,7 +55,7 @@ def e8m0(codes):
 
 
 def per_group(values, group_size):
-    return values.reshape(values.shape[:-1] + (-1, group_size))
+    return values.reshape(values.shape[:-1] + (values.shape[-1] // group_size, group_size))
 
 
 @dataclass
@@ -84,7 +83,7 @@ def decode(w_q, scales, biases, group_size, bits, mode, tensor_scale=None):
         rounded = code * s
         values = rounded.astype(np.float64)
         spread = np.abs(values)
-    flat = w_q.shape[:-1] + (-1,)
+    flat = w_q.shape[:-1] + (q.shape[-2] * group_size,)
     return Decoded(values.reshape(flat), rounded.reshape(flat), spread.reshape(flat))
 
 
