@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import moeblas as mb
 import numpy as np
 import pytest
@@ -204,6 +205,7 @@ def test_ffn(seed):
             # costs a few roundings, its result one to x's dtype.
             off = 1.13 * g.slack * (np.abs(up_factor) + u.slack) + np.abs(g.exact) * u.slack
             off = off + (unit(dtype) + 16 * u32) * (np.abs(g.exact * up_factor) + off)
+            off = off + float(ml_dtypes.finfo(dtype).smallest_subnormal)
             d = product(a, down_values[e], down_spread[e], dtype, down_quantized)
             d.slack = d.slack + (1 + gamma(inner)) * np.matmul(off, np.abs(down_spread[e]))
             if bias:
