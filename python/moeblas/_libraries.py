@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_CPU = 1  # DLPack's number
+
 
 def _is_of(array: Any, library: str) -> bool:
     return any(c.__module__.partition(".")[0] == library for c in type(array).__mro__)
@@ -22,8 +24,10 @@ def is_mutable(array: Any) -> bool:
     return not any(_is_of(array, library) for library in ("jax", "jaxlib", "mlx"))
 
 
-def empty(like: Any, shape: tuple[int, ...], dtype: str, device_id: int) -> Any:
-    """A new array of the library of `like` on its device; None where only the library writes one."""
+def empty(
+    op: str, like: Any, shape: tuple[int, ...], dtype: str, device_type: int, device_id: int
+) -> Any:
+    """A new array of the library of `like` on its device; None where `adopt` is to make it."""
     if _is_of(like, "torch"):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
@@ -31,16 +35,29 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str, device_id: int) -> Any:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device_id):
             return cupy.empty(shape, dtype)
+    if _adopter(like) is None or device_type != _CPU:
+        where = "" if device_type == _CPU else " on a device"
+        raise TypeError(
+            f"[{op}] no way is known to make a {type(like).__name__}{where}, expected out= to write"
+        )
     return None
 
 
 def adopt(like: Any, memory: Any) -> Any:
-    """An array of the library of `like` in memory that is handed over through DLPack."""
+    """An array of the library of `like` from memory that DLPack hands over."""
+    adopter = _adopter(like)
+    assert adopter is not None
+    return adopter(memory)
+
+
+def _adopter(like: Any) -> Any:
     if _is_of(like, "jaxlib") or _is_of(like, "jax"):
-        return sys.modules["jax"].dlpack.from_dlpack(memory)
+        return sys.modules["jax"].dlpack.from_dlpack
     if _is_of(like, "mlx"):
-        return sys.modules["mlx.core"].from_dlpack(memory)
-    return like.__array_namespace__().from_dlpack(memory)
+        return sys.modules["mlx.core"].from_dlpack
+    if hasattr(like, "__array_namespace__"):
+        return like.__array_namespace__().from_dlpack
+    return None
 
 
 def current_stream(array: Any, device_id: int) -> int:

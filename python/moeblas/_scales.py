@@ -18,4 +18,10 @@ def multiplier(op: str, tensor_scale: Any, global_scale: Any, suffix: str = "") 
         raise ValueError(
             f"[{op}] tensor_scale{suffix} and global_scale{suffix} are given, expected one of them"
         )
-    return global_scale / _NVFP4_MAX
+    try:
+        return global_scale / _NVFP4_MAX
+    except TypeError:
+        kind = type(global_scale).__name__
+        raise TypeError(
+            f"[{op}] global_scale{suffix} is a {kind}, expected a number or an array"
+        ) from None
