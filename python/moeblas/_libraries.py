@@ -73,17 +73,18 @@ def current_stream(array: Any, device_id: int) -> int:
 
 def stream_pointer(op: str, stream: Any) -> int:
     """The address of a stream given by a user: a number, or a stream of torch, cupy or CUDA's."""
-    if isinstance(stream, int):
-        return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return (protocol() if callable(protocol) else protocol)[1]
-    for attribute in ("cuda_stream", "ptr"):
-        if hasattr(stream, attribute):
-            return getattr(stream, attribute)
-    raise TypeError(
-        f"[{op}] stream is a {type(stream).__name__}, expected an address or a CUDA stream"
-    )
+        address = (protocol() if callable(protocol) else protocol)[1]
+    else:
+        address = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+    if not isinstance(address, int):
+        raise TypeError(
+            f"[{op}] stream is a {type(stream).__name__}, expected an address or a CUDA stream"
+        )
+    if not 0 <= address < 2**64:
+        raise ValueError(f"[{op}] stream is {address}, expected an address or a CUDA stream")
+    return address
 
 
 def dtype_name(dtype: Any) -> str:

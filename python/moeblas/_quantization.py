@@ -141,8 +141,9 @@ def to_fp8(x: A, *, out: A | None = None, **options: Unpack[Options]) -> A:
 def from_fp8(
     x: A, dtype: DType = "bfloat16", *, out: A | None = None, **options: Unpack[Options]
 ) -> A:
-    """The values of E4M3FN codes: float32, float16 or bfloat16 of x's shape; 0x7F and 0xFF are NaN.
+    """The values of E4M3FN codes, of x's shape; 0x7F and 0xFF are NaN.
 
-    x: uint8 or float8_e4m3fn, any shape.
+    x: uint8 or float8_e4m3fn, any shape. dtype: float32, float16 or bfloat16. ``out`` is written
+    instead of a new array.
     """
     return _core.from_fp8(x, dtype, out, options)
