@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$1 build=$2 folder=$2/installed
 rm -rf "$folder"
-# The flags of the rest of the build, and a folder as deep as its own: ccache has the objects then.
-"$python" -m pip install . --no-build-isolation --no-deps --disable-pip-version-check --no-cache-dir -q \
+# Compiler, flags and depth of the folder are the rest of the build's: ccache has the objects then.
+CC=${CC:-cc} CXX=${CXX:-c++} "$python" -m pip install . --no-build-isolation --no-deps --disable-pip-version-check --no-cache-dir -q \
   --target "$folder" -Cbuild-dir="$build" -Ccmake.define.MOEBLAS_CUDA=OFF \
   -Ccmake.define.MOEBLAS_WERROR=ON
 cd "$folder"
