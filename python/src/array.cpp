@@ -109,8 +109,8 @@ void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Ac
 void Array::bind_dlpack(Call& call, const char* name, nb::handle object, Access access) {
   try {
     const nb::object device = object.attr("__dlpack_device__")();
-    const auto type = nb::cast<int32_t>(nb::int_(device[0])),
-               id = nb::cast<int32_t>(nb::int_(device[1]));
+    const int32_t type = integer_of(call.op(), name, nb::int_(device[0])),
+                  id = integer_of(call.op(), name, nb::int_(device[1]));
     nb::object stream = nb::none();
     if (type == MOEBLAS_CUDA) stream = nb::int_(call.stream_for(object, id));
     const nb::object capsule = capsule_of(object, stream);
