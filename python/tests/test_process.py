@@ -42,9 +42,7 @@ def test_threads_get_the_same_results():
 
     def work(first):
         start.wait()
-        return all(
-            np.array_equal(want[i % 8], jobs[i % 8]()) for i in range(first, first + 400)
-        )
+        return all(np.array_equal(want[i % 8], jobs[i % 8]()) for i in range(first, first + 400))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
