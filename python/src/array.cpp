@@ -97,11 +97,10 @@ void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Ac
   for (int i = 0; i < buffer_.ndim && i < MOEBLAS_MAX_NDIM; ++i) {
     strides_[i] = buffer_.strides[i] / buffer_.itemsize;
     if (strides_[i] * buffer_.itemsize != buffer_.strides[i] && buffer_.shape[i] > 1) {
-      fail_value(
-          call.op(), name,
-          ("has a stride of " + std::to_string(buffer_.strides[i]) +
-           " bytes, expected a multiple of its element's " + std::to_string(buffer_.itemsize))
-              .c_str());
+      fail_value(call.op(), name,
+                 "has a stride of " + std::to_string(buffer_.strides[i]) +
+                     " bytes, expected a multiple of its element's " +
+                     std::to_string(buffer_.itemsize));
     }
   }
 }
