@@ -9,6 +9,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
+#include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
 #include "simt/rows.h"
 
@@ -52,6 +53,15 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+
+constexpr Row<QuantizeProblem> kQuantizeCuda{
+  Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
+  quantize_cuda_reject, nullptr, quantize_cuda,
+  Summary{"rows of 32 values and their multiples; a lane per 32, memory by warps, codes by few operations"}};
+constexpr Row<QuantizeProblem> kFp8Cuda{
+  Name{"fp8_cuda"}, Arch{}, Formats::dense(), DTypes::floats(), Portable::kUngrouped, Extras{}, RowRange{},
+  fp8_cuda_reject, nullptr, fp8_cuda,
+  Summary{"to_fp8 and from_fp8 without gaps, by the instruction"}};
 // clang-format on
 
 // What stands behind a row that takes all that it takes runs where it is asked for by name alone:
@@ -60,7 +70,7 @@ constexpr Row<MatmulProblem> kQmmSm90{
 constexpr Row<MatmulProblem> kMatmul[] = {
     Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
 };
-constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
+constexpr Row<QuantizeProblem> kQuantize[] = {kQuantizeCuda, kFp8Cuda, Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
