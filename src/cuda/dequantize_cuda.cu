@@ -37,15 +37,19 @@ struct BlockScales<Format, true> {
     const int64_t group = p.packed.group_size == 16
                               ? at.column * int64_t{2}
                               : at.column / (p.packed.group_size / kLaneValues);
-    const int64_t scale = device::row_offset(p.packed.scales, at.row) + group;
-    const int64_t bias = device::row_offset(p.packed.biases, at.row) + group;
-    const int type = p.packed.scales.type;
-    of[0].params.scale = simt::load_float(p.scales, type, scale);
-    of[0].params.bias = simt::load_float(p.biases, type, bias);
-    of[1] = of[0];
-    if (p.packed.group_size != 16) return;
-    of[1].params.scale = simt::load_float(p.scales, type, scale + 1);
-    of[1].params.bias = simt::load_float(p.biases, type, bias + 1);
+    // All loads before the first conversion: a wait of memory, not one for each.
+    const simt::StridedRows &scales = p.packed.scales, &biases = p.packed.biases;
+    const int64_t scale = device::row_offset(scales, at.row) + group;
+    const int64_t bias = device::row_offset(biases, at.row) + group;
+    const int size = scales.type == simt::kF32 ? 4 : 2, step = p.packed.group_size == 16 ? size : 0;
+    simt::StoredScales<2> stored_scales, stored_biases;
+    stored_scales.load(p.scales + scale * size, step, scales.type);
+    stored_biases.load(p.biases + bias * size, step, scales.type);
+    float s[2], b[2];
+    stored_scales.floats(scales.type, s);
+    stored_biases.floats(scales.type, b);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) of[h].params.scale = s[h], of[h].params.bias = b[h];
   }
 };
 

@@ -149,8 +149,8 @@ __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
 }
 
 template <class Format, class T>
-__device__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& groups,
-                       uint32_t (&words)[Format::kBits]) {
+__device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& groups,
+                                       bool saturates, uint32_t (&words)[Format::kBits]) {
 #pragma unroll
   for (int i = 0; i < int(Format::kBits); ++i) words[i] = 0;
 #pragma unroll
@@ -158,12 +158,23 @@ __device__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& group
     device::put_four<Format::kBits>(
         words, i,
         groups.encoder[i / 4].four(x.value(4 * i), x.value(4 * i + 1), x.value(4 * i + 2),
-                                   x.value(4 * i + 3)));
+                                   x.value(4 * i + 3), saturates));
   }
+}
+template <class Format, class T>
+__device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& groups,
+                                       uint32_t (&words)[Format::kBits]) {
+  if constexpr (std::is_same_v<Format, formats::Nvfp4>) {
+    const bool saturates =
+        groups.encoder[0].saturates(groups.scale[0]) || groups.encoder[1].saturates(groups.scale[1]);
+    // Where all lanes agree, so that none runs both.
+    if (__any_sync(0xffffffffu, saturates)) return encode<Format, T>(x, groups, true, words);
+  }
+  encode<Format, T>(x, groups, false, words);
 }
 
 // Zeros where swizzled matrices have no scale: rows below the last, then columns beside it.
-__device__ void clear_padding(const ConversionParams& p) {
+__device__ __noinline__ void clear_padding(const ConversionParams& p) {
   const auto rows = static_cast<uint64_t>(p.packed.rows_per_matrix);
   const auto groups = static_cast<uint64_t>(p.packed.groups);
   const auto padded_rows = static_cast<uint64_t>(p.packed.padded_rows);

@@ -44,13 +44,16 @@ unsigned int defined_code(float value, float multiplier) {
 }
 
 template <class Format>
-void expect_same(const Encoder<Format>& encoder, float value) {
+void expect_same(const Encoder<Format>& encoder, float value, bool may_saturate = false) {
   const unsigned int one = defined_code<Format>(value, encoder.multiplier);
   const unsigned int other = defined_code<Format>(-value, encoder.multiplier);
   constexpr int kBits = Format::kBits;
-  ASSERT_EQ(encoder.four(value, -value, value, value),
-            one | other << kBits | one << 2 * kBits | one << 3 * kBits)
-      << value << " * " << encoder.multiplier;
+  for (bool saturates : {true, false}) {
+    if (!saturates && may_saturate) return;
+    ASSERT_EQ(encoder.four(value, -value, value, value, saturates),
+              one | other << kBits | one << 2 * kBits | one << 3 * kBits)
+        << value << " * " << encoder.multiplier;
+  }
 }
 
 // Every bfloat16, under multipliers that leave it in the range of the codes.
@@ -86,7 +89,7 @@ TYPED_TEST(BlockEncoders, ValuesWhereCodesMeet) {
 TYPED_TEST(BlockEncoders, GroupsUnderTheirOwnScale) {
   Random random(1);
   for (int group = 0; group < 20000; ++group) {
-    const float size = std::ldexp(1.0f, static_cast<int>(random.between(-130, 120)));
+    const float size = std::ldexp(1.0f, static_cast<int>(random.one_in(2) ? random.between(-130, 120) : random.between(-10, 12)));
     const float tensor_scale = random.one_in(2) ? 1.0f : static_cast<float>(random.uniform());
     float values[8], largest = 0;
     for (float& v : values) {
@@ -98,16 +101,16 @@ TYPED_TEST(BlockEncoders, GroupsUnderTheirOwnScale) {
     if (random.one_in(50)) largest = values[1] = std::numeric_limits<float>::quiet_NaN();
     const float enc = 1.0f / tensor_scale;
     Encoder<TypeParam> encoder;
-    encoder.multiplier = TypeParam::encode_multiplier(
-        largest, TypeParam::encode_scale(largest, enc), enc);
-    for (float v : values) expect_same<TypeParam>(encoder, v);
+    const unsigned int scale = TypeParam::encode_scale(largest, enc);
+    encoder.multiplier = TypeParam::encode_multiplier(largest, scale, enc);
+    for (float v : values) expect_same<TypeParam>(encoder, v, encoder.saturates(scale));
   }
 }
 
 TYPED_TEST(BlockEncoders, NoScaleNoCodes) {
   Encoder<TypeParam> encoder;
   encoder.multiplier = formats::quiet_nan();
-  EXPECT_EQ(encoder.four(1, -1, 0, -0.0f), 0u);
+  EXPECT_EQ(encoder.four(1, -1, 0, -0.0f, true), 0u);
 }
 
 template <class Format>
@@ -127,7 +130,8 @@ void expect_same(formats::AffineParams p, const std::vector<float>& values) {
     for (size_t j = 0; j < 4; ++j) {
       expected |= formats::affine_encode(values[i + j], p, kBits) << j * kBits;
     }
-    ASSERT_EQ(encoder.four(values[i], values[i + 1], values[i + 2], values[i + 3]), expected)
+    ASSERT_EQ(encoder.four(values[i], values[i + 1], values[i + 2], values[i + 3], true),
+              expected)
         << values[i] << ", " << values[i + 1] << ", ... with scale " << p.scale << ", bias "
         << p.bias;
   }

@@ -67,16 +67,16 @@ MB_FN unsigned int four_integers(float a, float b, float c, float d) {
 }
 
 // A group as its values are encoded: four(a, b, c, d) are the codes of four values. What makes one
-// is a group's range under the definitions in src/formats.
+// is a group's range under the definitions in src/formats. `saturates`: values may be above the
+// largest code's by more than its rounding; where none of the groups does, the codes are the same
+// without.
 template <class Format>
 struct Encoder;
 
-// `saturates`: values can be above 6 by more than rounding.
-template <bool saturates>
 struct E2m1Encoder {
   float multiplier;  // NaN: all codes are zero, signs too
 
-  MB_FN float code(float value) const {
+  MB_FN float code(float value, bool saturates) const {
     constexpr float kAt = kIntegerAt + 4.0f;
     const float m = formats::mul(formats::magnitude(value), multiplier);
     float code = least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f),
@@ -86,15 +86,21 @@ struct E2m1Encoder {
     const unsigned int sign = formats::float_to_bits(value) & 0x80000000u;
     return formats::add(code, -formats::bits_to_float(sign | 0x40800000u));
   }
-  MB_FN unsigned int four(float a, float b, float c, float d) const {
-    const unsigned int codes = four_integers<4>(code(a), code(b), code(c), code(d));
+  MB_FN unsigned int four(float a, float b, float c, float d, bool saturates) const {
+    const unsigned int codes = four_integers<4>(code(a, saturates), code(b, saturates),
+                                                code(c, saturates), code(d, saturates));
     return formats::is_nan(multiplier) ? 0u : codes;
   }
 };
 template <>
-struct Encoder<formats::Mxfp4> : E2m1Encoder<false> {};
+struct Encoder<formats::Mxfp4> : E2m1Encoder {
+  static MB_FN bool saturates(unsigned int) { return false; }
+};
 template <>
-struct Encoder<formats::Nvfp4> : E2m1Encoder<true> {};
+struct Encoder<formats::Nvfp4> : E2m1Encoder {
+  // A normal scale is off by a sixteenth at most: 6.375 still rounds to 6.
+  static MB_FN bool saturates(unsigned int scale) { return scale - 8u > 0x7du - 8u; }
+};
 
 // Two e4m3 codes, saturating; NaN is 0x7f.
 MB_FN unsigned int two_e4m3(float low, float high) {
@@ -111,13 +117,24 @@ template <>
 struct Encoder<formats::Mxfp8> {
   float multiplier;  // as above
 
-  MB_FN unsigned int four(float a, float b, float c, float d) const {
+  static MB_FN bool saturates(unsigned int) { return false; }
+  MB_FN unsigned int four(float a, float b, float c, float d, bool) const {
     const unsigned int codes =
         two_e4m3(formats::mul(a, multiplier), formats::mul(b, multiplier)) |
         two_e4m3(formats::mul(c, multiplier), formats::mul(d, multiplier)) << 16;
     return formats::is_nan(multiplier) ? 0u : codes;
   }
 };
+
+// By the definition, for the few groups that need it.
+#if defined(__CUDACC__)
+static __noinline__ __host__ __device__
+#else
+inline
+#endif
+unsigned int defined_code(float value, float scale, float bias, int bits) {
+  return formats::affine_encode(value, {scale, bias}, bits);
+}
 
 template <int kBits>
 struct Encoder<formats::Affine<kBits>> {
@@ -137,12 +154,12 @@ struct Encoder<formats::Affine<kBits>> {
     constexpr float kTop = static_cast<float>((1 << kBits) - 1);
     return formats::add(smaller_of(larger_of(quotient, 0.0f), kTop), kIntegerAt);
   }
-  MB_FN unsigned int four(float a, float b, float c, float d) const {
+  MB_FN unsigned int four(float a, float b, float c, float d, bool) const {
     if (reciprocal == 0.0f) {
-      return formats::affine_encode(a, params, kBits) |
-             formats::affine_encode(b, params, kBits) << kBits |
-             formats::affine_encode(c, params, kBits) << 2 * kBits |
-             formats::affine_encode(d, params, kBits) << 3 * kBits;
+      unsigned int codes = defined_code(a, params.scale, params.bias, kBits);
+      codes |= defined_code(b, params.scale, params.bias, kBits) << kBits;
+      codes |= defined_code(c, params.scale, params.bias, kBits) << 2 * kBits;
+      return codes | defined_code(d, params.scale, params.bias, kBits) << 3 * kBits;
     }
     return four_integers<kBits>(code(a), code(b), code(c), code(d));
   }

@@ -38,6 +38,9 @@ static __device__ __noinline__ int64_t swizzled_scale(const simt::PackedParams& 
                                                       uint32_t group) {
   return simt::scale_offset(p, row, group);
 }
+static __device__ __noinline__ float matrix_scale(const ConversionParams& p, uint32_t row) {
+  return simt::load_tensor_scale(p.packed, p.tensor_scale, row);
+}
 __device__ __forceinline__ int64_t row_offset(const simt::StridedRows& rows, uint32_t row) {
   if (row == 0) return 0;
   return rows.ndim == 1 ? row * rows.stride[0] : far_row(rows, row);
@@ -47,8 +50,8 @@ __device__ __forceinline__ int64_t scale_offset(const simt::PackedParams& p, uin
   return p.padded_rows != 0 ? swizzled_scale(p, row, group) : row_offset(p.scales, row) + group;
 }
 __device__ __forceinline__ float tensor_scale(const ConversionParams& p, uint32_t row) {
-  if (p.tensor_scale != nullptr && p.packed.tensor_scale_stride == 0) return __ldg(p.tensor_scale);
-  return simt::load_tensor_scale(p.packed, p.tensor_scale, row);
+  if (p.tensor_scale == nullptr) return p.packed.host_tensor_scale;
+  return p.packed.tensor_scale_stride == 0 ? __ldg(p.tensor_scale) : matrix_scale(p, row);
 }
 
 // Chunks of 16 bytes of a warp's blocks in its shared memory: where chunk `part` of lane `owner`
