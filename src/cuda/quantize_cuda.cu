@@ -243,6 +243,13 @@ __global__ void __launch_bounds__(kConversionThreads)
   out.store(p.out + block * (kLaneValues * 2), at.count, mine);
 }
 
+__global__ void join_scales(const __grid_constant__ JoinScalesParams p) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.count) return;
+  p.out[i] = (p.x.data != nullptr ? *p.x.data : p.x.number) *
+             (p.w.data != nullptr ? p.w.data[i * p.w_stride] : p.w.number);
+}
+
 #define MB_QUANTIZE(name, ...)                                               \
   MB_CUDA_ROW(quantize_cuda_##name##_f32, quantize_cuda<__VA_ARGS__, float>); \
   MB_CUDA_ROW(quantize_cuda_##name##_f16, quantize_cuda<__VA_ARGS__, __half>); \
@@ -252,6 +259,7 @@ __global__ void __launch_bounds__(kConversionThreads)
   MB_CUDA_ROW(requantize_##name##_f16, requantize<__VA_ARGS__, __half>); \
   MB_CUDA_ROW(requantize_##name##_bf16, requantize<__VA_ARGS__, __nv_bfloat16>)
 
+MB_CUDA_ROW(join_scales, join_scales);
 MB_QUANTIZE(affine2, formats::Affine<2>);
 MB_QUANTIZE(affine3, formats::Affine<3>);
 MB_QUANTIZE(affine4, formats::Affine<4>);

@@ -33,6 +33,18 @@ struct RequantizeParams {
   uint8_t* out;
 };
 
+// join_scales: out[i] = x * w[i].
+struct JoinScalesParams {
+  struct Scale {
+    const float* data;  // null: the number
+    float number;
+  };
+  Scale x, w;
+  int64_t w_stride;
+  uint32_t count;
+  float* out;
+};
+
 // Elements without gaps.
 struct Fp8CudaParams {
   uint8_t* values;

@@ -9,6 +9,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
+#include "cuda/qqmm_sm90_plan.h"
 #include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
 #include "simt/rows.h"
@@ -54,6 +55,15 @@ constexpr Row<MatmulProblem> kQmmSm90{
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
 
+// The products that a qqmm is made of.
+constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90};
+constexpr Row<MatmulProblem> kQqmmSm90{
+  Name{"qqmm_sm90"}, kHopper, Formats::block_float(), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras::of(Extra::packed_x) | Extras::of(Extra::quantized_x) | Extras::of(Extra::swizzled_scales), RowRange{},
+  [](const MatmulProblem& p) { return qqmm_sm90_reject(p, kOfQqmm); },
+  [](const MatmulProblem& p) { return qqmm_sm90_workspace(p, kOfQqmm); },
+  [](const MatmulProblem& p, Workspace workspace) { qqmm_sm90(p, workspace, kOfQqmm); },
+  Summary{"x made bfloat16 values of its codes in one pass, then the product of qmv_sm90 or qmm_sm90"}};
+
 constexpr Row<QuantizeProblem> kQuantizeCuda{
   Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
   quantize_cuda_reject, nullptr, quantize_cuda,
@@ -68,7 +78,7 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
+    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90, kQqmmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {kQuantizeCuda, kFp8Cuda, Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
