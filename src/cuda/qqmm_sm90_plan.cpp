@@ -16,14 +16,15 @@ using dispatch::Row;
 
 constexpr int kHopper = 90;
 
-// Both operands' scales are one: both are the host's numbers.
-bool joined_on_host(const MatmulProblem& p) {
+// Whether one launch has to multiply the scales of both tensors: where either may be on the device,
+// which a query without memory does not show.
+bool joins_scales(const MatmulProblem& p) { return p.w.spec->mode == Mode::nvfp4; }
+bool on_host(const MatmulProblem& p) {
   return p.x.tensor_scale.data == nullptr && p.w.tensor_scale.data == nullptr;
 }
-
-// Matrices of w that have a scale of their own.
+// Matrices of w with a scale of their own.
 int64_t scale_count(const MatmulProblem& p) {
-  return p.w.tensor_scale.data == nullptr || p.w.tensor_scale.stride == 0 ? 1 : p.w.values.count();
+  return p.w.tensor_scale.stride == 0 ? 1 : p.w.values.count();
 }
 
 struct Room {
@@ -32,7 +33,7 @@ struct Room {
   explicit Room(const MatmulProblem& p) {
     const auto aligned = [](int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); };
     scales = aligned(p.x.values.count() * p.x.values.rows * p.k * 2);
-    product = scales + (joined_on_host(p) ? 0 : aligned(scale_count(p) * 4));
+    product = scales + (joins_scales(p) ? aligned(scale_count(p) * 4) : 0);
   }
 };
 
@@ -42,7 +43,7 @@ MatmulProblem product_of(const MatmulProblem& p, uint8_t* base) {
   MatmulProblem q = p;
   q.x = Operand{};
   q.x.values = dispatch::in_place_of(p.x.values, base + at.x, DType::bf16, p.k);
-  if (joined_on_host(p)) {
+  if (on_host(p)) {
     q.w.tensor_scale.host = p.x.tensor_scale.host * p.w.tensor_scale.host;
   } else {
     q.w.tensor_scale = {reinterpret_cast<const float*>(base + at.scales),
@@ -103,7 +104,7 @@ void qqmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace, Products p
     } else {
       requantize(x, base + at.x, queue);
     }
-    if (!joined_on_host(p)) {
+    if (!on_host(p)) {
       JoinScalesParams q{};
       q.x = {p.x.tensor_scale.data, p.x.tensor_scale.host};
       q.w = {p.w.tensor_scale.data, p.w.tensor_scale.host};

@@ -20,6 +20,10 @@ using device::BlockPlace;
 using device::kWarps;
 using device::LaneBlock;
 
+// Of a multiprocessor.
+template <class T>
+constexpr int kResident = sizeof(T) == 4 ? 3 : 5;
+
 template <class Format>
 constexpr bool kAffine = simt::IsAffine<Format>::value;
 
@@ -53,19 +57,14 @@ struct LaneGroups {
       return __half2float(__ushort_as_half(static_cast<uint16_t>(most)));
     }
   }
-  static __device__ uint32_t encode_scale(float amax, float enc) {
-    if constexpr (std::is_same_v<Format, formats::Nvfp4>) {
-      return device::two_e4m3(formats::mul(amax / 6.0f, enc), 0.0f) & 0xffu;  // the definition
-    }
-    return Format::encode_scale(amax, enc);
-  }
   __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, const BlockPlace& at) {
     const float enc = 1.0f / device::tensor_scale(p, at.row);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      const float amax = largest(x, h * 16, 32 / kHalves);
-      scale[h] = encode_scale(amax, enc);
-      encoder[h].multiplier = Format::encode_multiplier(amax, scale[h], enc);
+      const device::GroupFit fit =
+          device::fit_group<Format>(largest(x, h * 16, 32 / kHalves), enc);
+      scale[h] = fit.scale;
+      encoder[h].multiplier = fit.multiplier;
     }
     if (kHalves == 1) encoder[1] = encoder[0], scale[1] = scale[0];
   }
@@ -127,18 +126,28 @@ struct LaneGroups<formats::Affine<kBits>, T> {
     if (p.packed.group_size != 16) encoder[1] = encoder[0];
   }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
+    // Groups are powers of two.
     const bool halves = p.packed.group_size == 16;
-    const uint32_t lanes = halves ? 1 : p.packed.group_size / kLaneValues;  // that share a group
-    if (at.column % lanes != 0) return;
-    const int64_t group = halves ? at.column * int64_t{2} : at.column / lanes;
+    const uint32_t shift = halves ? 0 : 26 - __clz(static_cast<int>(p.packed.group_size));
+    if ((at.column & ((1u << shift) - 1)) != 0) return;
+    const int64_t group = halves ? at.column * int64_t{2} : at.column >> shift;
     const int64_t scale = device::row_offset(p.packed.scales, at.row) + group;
     const int64_t bias = device::row_offset(p.packed.biases, at.row) + group;
-    const int type = p.packed.scales.type;
-    simt::store_float(p.scales, type, scale, encoder[0].params.scale);
-    simt::store_float(p.biases, type, bias, encoder[0].params.bias);
-    if (!halves) return;
-    simt::store_float(p.scales, type, scale + 1, encoder[1].params.scale);
-    simt::store_float(p.biases, type, bias + 1, encoder[1].params.bias);
+    for (int h = 0; h < (halves ? 2 : 1); ++h) {
+      put(p.scales, p.packed.scales.type, scale + h, encoder[h].params.scale);
+      put(p.biases, p.packed.scales.type, bias + h, encoder[h].params.bias);
+    }
+  }
+
+ private:
+  static __device__ void put(uint8_t* to, int type, int64_t i, float v) {
+    if (type == simt::kF32) {
+      reinterpret_cast<float*>(to)[i] = v;
+    } else if (type == simt::kBf16) {
+      reinterpret_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16_rn(v);
+    } else {
+      reinterpret_cast<__half*>(to)[i] = __float2half_rn(v);
+    }
   }
 };
 
@@ -161,14 +170,47 @@ __device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<F
                                    x.value(4 * i + 3), saturates));
   }
 }
+// By the definition, from shared memory, in which a loop may look for its values.
+template <class Format, class T>
+__device__ void encode_defined(const uint4* shared, const LaneGroups<Format, T>& groups,
+                               uint32_t (&words)[Format::kBits]) {
+  formats::uint64 octet = 0;
+  const uint32_t lane = threadIdx.x % 32;
+  constexpr int kChunks = LaneBlock<T>::kChunks, kOfChunk = kLaneValues / kChunks;
+  uint32_t bits = 0, word = 0;
+#pragma unroll 1
+  for (uint32_t i = 0; i < kLaneValues; ++i) {
+    const auto* values = reinterpret_cast<const T*>(
+        &shared[device::chunk_place<kChunks>(lane, i / kOfChunk)]);
+    const float value = static_cast<float>(values[i % kOfChunk]);
+    const formats::AffineParams& params = groups.encoder[i < 16 ? 0 : 1].params;
+    octet |= formats::uint64{formats::affine_encode(value, params, Format::kBits)} << bits;
+    bits += Format::kBits;
+    if (bits < 32) continue;
+#pragma unroll
+    for (uint32_t w = 0; w < uint32_t{Format::kBits}; ++w) {
+      if (w == word) words[w] = static_cast<uint32_t>(octet);
+    }
+    octet >>= 32;
+    bits -= 32;
+    ++word;
+  }
+}
+
+// Lanes that need the longer way take all others with them, so that none waits for both.
 template <class Format, class T>
 __device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& groups,
-                                       uint32_t (&words)[Format::kBits]) {
-  if constexpr (std::is_same_v<Format, formats::Nvfp4>) {
-    const bool saturates =
-        groups.encoder[0].saturates(groups.scale[0]) || groups.encoder[1].saturates(groups.scale[1]);
-    // Where all lanes agree, so that none runs both.
-    if (__any_sync(0xffffffffu, saturates)) return encode<Format, T>(x, groups, true, words);
+                                       const uint4* shared, uint32_t (&words)[Format::kBits]) {
+  const auto any = [](bool lane) { return __any_sync(0xffffffffu, lane) != 0; };
+  if constexpr (kAffine<Format>) {
+    if (any(groups.encoder[0].reciprocal == 0.0f || groups.encoder[1].reciprocal == 0.0f)) {
+      return encode_defined<Format, T>(shared, groups, words);
+    }
+  } else if constexpr (std::is_same_v<Format, formats::Nvfp4>) {
+    if (any(groups.encoder[0].saturates(groups.scale[0]) ||
+            groups.encoder[1].saturates(groups.scale[1]))) {
+      return encode<Format, T>(x, groups, true, words);
+    }
   }
   encode<Format, T>(x, groups, false, words);
 }
@@ -195,7 +237,7 @@ __device__ __noinline__ void clear_padding(const ConversionParams& p) {
 }
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads)
+__global__ void __launch_bounds__(kConversionThreads, kResident<T>)
     quantize_cuda(const __grid_constant__ ConversionParams p) {
   __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
@@ -206,7 +248,7 @@ __global__ void __launch_bounds__(kConversionThreads)
     LaneGroups<Format, T> groups;
     groups.fit(x, p, at);
     uint32_t words[Format::kBits];
-    encode<Format, T>(x, groups, words);
+    encode<Format, T>(x, groups, shared[threadIdx.x / 32], words);
     if (at.valid) {
       groups.store(p, at);
       device::store_words<Format::kBits>(words,
@@ -219,7 +261,7 @@ __global__ void __launch_bounds__(kConversionThreads)
 }
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads)
+__global__ void __launch_bounds__(kConversionThreads, kResident<T>)
     requantize(const __grid_constant__ RequantizeParams p) {
   __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
   uint4* mine = shared[threadIdx.x / 32];
@@ -231,7 +273,7 @@ __global__ void __launch_bounds__(kConversionThreads)
   LaneGroups<Format, T> groups;
   groups.fit(x, p.from, at);
   uint32_t words[Format::kBits];
-  encode<Format, T>(x, groups, words);
+  encode<Format, T>(x, groups, mine, words);
   const simt::GroupScale<Format, false> scale[2] = {{Format::decode_scale(groups.scale[0])},
                                                     {Format::decode_scale(groups.scale[1])}};
   float v[kLaneValues];

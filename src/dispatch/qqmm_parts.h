@@ -8,9 +8,7 @@ namespace moeblas::dispatch {
 
 // Whether x in blocks is the same for all matrices of w: its tensor_scale is one number.
 inline bool x_is_one(const MatmulProblem& p) {
-  return p.x.form != Form::dense &&
-         (p.x.tensor_scale.data == nullptr || p.x.tensor_scale.stride == 0 ||
-          p.w.values.count() == 1);
+  return p.x.form != Form::dense && (p.x.tensor_scale.stride == 0 || p.w.values.count() == 1);
 }
 
 // Rows of matrices.

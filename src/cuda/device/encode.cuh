@@ -7,11 +7,17 @@
 //                lines is one fused multiply-add onto 2^23, and the least of the rounded is the
 //                rounded least
 //   e4m3         has an instruction from sm_89 on
-//   affine       the quotient by the scale's reciprocal and two corrections, which make it the one
-//                that a division rounds to (P. Markstein, Computation of elementary functions on the
-//                IBM RISC System/6000 processor, 1990, theorem 7)
+//   affine       the quotient by the scale's reciprocal in two pieces, off by less than a unit in the
+//                last place, and a correction, which makes it the one that a division rounds to
+//                (P. Markstein, Computation of elementary functions on the IBM RISC System/6000
+//                processor, 1990)
 #pragma once
 
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
+
+#include "cuda/device/decode.cuh"
 #include "formats/affine.h"
 #include "formats/mxfp4.h"
 #include "formats/mxfp8.h"
@@ -66,6 +72,54 @@ MB_FN unsigned int four_integers(float a, float b, float c, float d) {
   return sum - kAll;
 }
 
+// a / kDivisor as a division rounds it, for 2^-100 <= a < infinity (and, in encode_test.cpp, for
+// every significand). The reciprocal is nearer than half a unit in its last place, so that the
+// first quotient is off by less than one.
+template <int kDivisor>
+MB_FN float divided_by(float a) {
+  constexpr float kBy = static_cast<float>(kDivisor), kReciprocal = 1.0f / kBy;
+  const float first = formats::mul(a, kReciprocal);
+  return fused(fused(-first, kBy, a), kReciprocal, first);
+}
+template <int kDivisor>
+MB_FN float quotient(float a) {
+  const unsigned int least = 0x0d800000u;  // 2^-100
+  const bool usual = formats::float_to_bits(a) - least < 0x7f800000u - least;
+  return usual ? divided_by<kDivisor>(a) : a / static_cast<float>(kDivisor);
+}
+
+// The scale of a block format's group and what its values are multiplied by, from its largest
+// magnitude, as encode_scale and encode_multiplier of the format have them.
+struct GroupFit {
+  unsigned int scale;
+  float multiplier;
+};
+template <int kTop>
+MB_FN GroupFit fit_e8m0(float largest) {
+  if (!formats::is_finite(largest)) return {255u, formats::quiet_nan()};
+  const unsigned int scale = formats::e8m0_encode_up(quotient<kTop>(largest));
+  const float multiplier = formats::bits_to_float(scale == 254u ? 0x00400000u : 254u - scale << 23);
+  return {scale, largest == 0.0f ? 0.0f : multiplier};
+}
+MB_FN unsigned int two_e4m3(float low, float high);
+MB_FN float e4m3_value(unsigned int code);
+template <class Format>
+MB_FN GroupFit fit_group(float largest, float enc);
+template <>
+MB_FN GroupFit fit_group<formats::Mxfp4>(float largest, float) {
+  return fit_e8m0<6>(largest);
+}
+template <>
+MB_FN GroupFit fit_group<formats::Mxfp8>(float largest, float) {
+  return fit_e8m0<448>(largest);
+}
+template <>
+MB_FN GroupFit fit_group<formats::Nvfp4>(float largest, float enc) {
+  const unsigned int scale = two_e4m3(formats::mul(quotient<6>(largest), enc), 0.0f) & 0xffu;
+  const bool none = scale == 0u || scale == 0x7fu;
+  return {scale, none ? formats::quiet_nan() : enc / e4m3_value(scale)};
+}
+
 // A group as its values are encoded: four(a, b, c, d) are the codes of four values. What makes one
 // is a group's range under the definitions in src/formats. `saturates`: values may be above the
 // largest code's by more than its rounding; where none of the groups does, the codes are the same
@@ -99,7 +153,7 @@ struct Encoder<formats::Mxfp4> : E2m1Encoder {
 template <>
 struct Encoder<formats::Nvfp4> : E2m1Encoder {
   // A normal scale is off by a sixteenth at most: 6.375 still rounds to 6.
-  static MB_FN bool saturates(unsigned int scale) { return scale - 8u > 0x7du - 8u; }
+  static MB_FN bool saturates(unsigned int scale) { return scale - 1u < 7u || scale == 0x7eu; }
 };
 
 // Two e4m3 codes, saturating; NaN is 0x7f.
@@ -110,6 +164,15 @@ MB_FN unsigned int two_e4m3(float low, float high) {
   return two;
 #else
   return formats::e4m3_encode(low) | formats::e4m3_encode(high) << 8;
+#endif
+}
+
+// Of no NaN.
+MB_FN float e4m3_value(unsigned int code) {
+#if defined(__CUDA_ARCH__)
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(e4m3_pair(code))));
+#else
+  return formats::e4m3_decode(code);
 #endif
 }
 
@@ -126,41 +189,26 @@ struct Encoder<formats::Mxfp8> {
   }
 };
 
-// By the definition, for the few groups that need it.
-#if defined(__CUDACC__)
-static __noinline__ __host__ __device__
-#else
-inline
-#endif
-unsigned int defined_code(float value, float scale, float bias, int bits) {
-  return formats::affine_encode(value, {scale, bias}, bits);
-}
-
 template <int kBits>
 struct Encoder<formats::Affine<kBits>> {
   formats::AffineParams params;
-  float reciprocal;  // of the scale; 0: nothing is taken for granted
+  float reciprocal;  // of the scale; 0: codes are the definition's to make, not four's
+  float rest;        // of the reciprocal, beyond float32
 
   MB_FN void start(formats::AffineParams p) {
     params = p;
     const unsigned int exponent = formats::float_to_bits(p.scale) >> 23 & 0xffu;
     reciprocal = exponent - 67u <= 120u ? 1.0f / p.scale : 0.0f;  // 2^-60 to 2^60
+    rest = formats::mul(fused(-reciprocal, p.scale, 1.0f), reciprocal);
   }
   MB_FN float code(float value) const {
     const float d = formats::add(value, -params.bias);
-    const float first = formats::mul(d, reciprocal);
-    const float second = fused(fused(-first, params.scale, d), reciprocal, first);
-    const float quotient = fused(fused(-second, params.scale, d), reciprocal, second);
+    const float near = fused(d, reciprocal, formats::mul(d, rest));
+    const float quotient = fused(fused(-near, params.scale, d), reciprocal, near);
     constexpr float kTop = static_cast<float>((1 << kBits) - 1);
     return formats::add(smaller_of(larger_of(quotient, 0.0f), kTop), kIntegerAt);
   }
   MB_FN unsigned int four(float a, float b, float c, float d, bool) const {
-    if (reciprocal == 0.0f) {
-      unsigned int codes = defined_code(a, params.scale, params.bias, kBits);
-      codes |= defined_code(b, params.scale, params.bias, kBits) << kBits;
-      codes |= defined_code(c, params.scale, params.bias, kBits) << 2 * kBits;
-      return codes | defined_code(d, params.scale, params.bias, kBits) << 3 * kBits;
-    }
     return four_integers<kBits>(code(a), code(b), code(c), code(d));
   }
 };
