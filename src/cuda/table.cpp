@@ -51,9 +51,9 @@ constexpr Row<MatmulProblem> kQmvSm90{
   qmv_sm90_reject, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmmSm90{
-  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  Name{"qmm_sm90"}, kHopper, Formats::dense() | Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+  Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
 
 // The products that a qqmm is made of.
 constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90};

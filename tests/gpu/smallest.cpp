@@ -113,15 +113,40 @@ void run_smallest(Report& report, const std::string& only) {
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) run_rows(test::decode_case(seed));
   // The rows that every width of tiles is for.
-  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
+  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale) {
+    const auto with_scales = [&](test::Case c) {
+      if (c.biases.present) c.scales.dtype = c.biases.dtype = scale;
+      return c;
+    };
     for (int64_t m : {30, 64, 130, 300}) {
-      run_rows(product_case(Op::grouped_qmm, format, DType::bf16, true, m, 264, 320,
-                            test::Ids::mixed, 1));
+      run_rows(with_scales(
+          product_case(Op::grouped_qmm, format, dtype, true, m, 264, 320, test::Ids::mixed, 1)));
     }
     test::Case layer =
-        product_case(Op::gather_qmm, format, DType::bf16, true, 1, 264, 320, test::Ids::mixed, 3);
+        product_case(Op::gather_qmm, format, dtype, true, 1, 264, 320, test::Ids::mixed, 3);
     as_expert_layer(layer, 70, 3);
-    run_rows(layer);
+    run_rows(with_scales(layer));
+  };
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (int bits : {4, 8}) run_widths({Mode::affine, bits, 64}, dtype, dtype);
+    for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) run_widths({mode}, dtype, dtype);
+  }
+  for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (bool rows_of_k : {false, true}) {
+      const auto run_dense = [&](test::Case c) {
+        if (rows_of_k) along_k(c.w);
+        run_rows(c);
+      };
+      for (int64_t m : {30, 64, 130, 300}) {
+        run_dense(product_case(Op::grouped_mm, std::nullopt, dtype, false, m, 264, 320,
+                               test::Ids::mixed, 1));
+      }
+      test::Case layer =
+          product_case(Op::gather_mm, std::nullopt, dtype, false, 1, 264, 320, test::Ids::mixed, 3);
+      as_expert_layer(layer, 70, 3);
+      run_dense(layer);
+    }
   }
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Job job = qqmm_job(seed);
