@@ -36,6 +36,7 @@ struct LaneGroups {
 
   device::Encoder<Format> encoder[2];
   uint32_t scale[2];
+  float tensor_scale;
 
   static __device__ float largest(const LaneBlock<T>& x, int first, int count) {
     uint32_t most = 0;
@@ -57,8 +58,12 @@ struct LaneGroups {
       return __half2float(__ushort_as_half(static_cast<uint16_t>(most)));
     }
   }
-  __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, const BlockPlace& at) {
-    const float enc = 1.0f / device::tensor_scale(p, at.row);
+  // What fit needs of memory, to be asked for with the values and not after them.
+  __device__ void start(const ConversionParams& p, const BlockPlace& at) {
+    tensor_scale = std::is_same_v<Format, formats::Nvfp4> ? device::tensor_scale(p, at.row) : 1.0f;
+  }
+  __device__ void fit(const LaneBlock<T>& x, const ConversionParams&) {
+    const float enc = 1.0f / tensor_scale;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       const device::GroupFit fit =
@@ -108,7 +113,8 @@ struct LaneGroups<formats::Affine<kBits>, T> {
       high = fmaxf(static_cast<float>(highs.x), static_cast<float>(highs.y));
     }
   }
-  __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, const BlockPlace&) {
+  __device__ void start(const ConversionParams&, const BlockPlace&) {}
+  __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p) {
     float low, high, low16, high16;
     range(x, 0, low, high);
     range(x, 16, low16, high16);
@@ -133,10 +139,12 @@ struct LaneGroups<formats::Affine<kBits>, T> {
     const int64_t group = halves ? at.column * int64_t{2} : at.column >> shift;
     const int64_t scale = device::row_offset(p.packed.scales, at.row) + group;
     const int64_t bias = device::row_offset(p.packed.biases, at.row) + group;
-    for (int h = 0; h < (halves ? 2 : 1); ++h) {
-      put(p.scales, p.packed.scales.type, scale + h, encoder[h].params.scale);
-      put(p.biases, p.packed.scales.type, bias + h, encoder[h].params.bias);
-    }
+    const int type = p.packed.scales.type;
+    put(p.scales, type, scale, encoder[0].params.scale);
+    put(p.biases, type, bias, encoder[0].params.bias);
+    if (!halves) return;
+    put(p.scales, type, scale + 1, encoder[1].params.scale);
+    put(p.biases, type, bias + 1, encoder[1].params.bias);
   }
 
  private:
@@ -177,13 +185,15 @@ __device__ void encode_defined(const uint4* shared, const LaneGroups<Format, T>&
   formats::uint64 octet = 0;
   const uint32_t lane = threadIdx.x % 32;
   constexpr int kChunks = LaneBlock<T>::kChunks, kOfChunk = kLaneValues / kChunks;
+  const formats::AffineParams first = groups.encoder[0].params, second = groups.encoder[1].params;
   uint32_t bits = 0, word = 0;
 #pragma unroll 1
   for (uint32_t i = 0; i < kLaneValues; ++i) {
     const auto* values = reinterpret_cast<const T*>(
         &shared[device::chunk_place<kChunks>(lane, i / kOfChunk)]);
     const float value = static_cast<float>(values[i % kOfChunk]);
-    const formats::AffineParams& params = groups.encoder[i < 16 ? 0 : 1].params;
+    const formats::AffineParams params{i < 16 ? first.scale : second.scale,
+                                       i < 16 ? first.bias : second.bias};
     octet |= formats::uint64{formats::affine_encode(value, params, Format::kBits)} << bits;
     bits += Format::kBits;
     if (bits < 32) continue;
@@ -243,10 +253,11 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<T>)
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
   if (warp * 32 < p.blocks) {
     const BlockPlace at(p, warp);
+    LaneGroups<Format, T> groups;
+    groups.start(p, at);
     LaneBlock<T> x;
     x.load(values_at<T>(p, at), shared[threadIdx.x / 32]);
-    LaneGroups<Format, T> groups;
-    groups.fit(x, p, at);
+    groups.fit(x, p);
     uint32_t words[Format::kBits];
     encode<Format, T>(x, groups, shared[threadIdx.x / 32], words);
     if (at.valid) {
@@ -268,10 +279,11 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<T>)
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
   if (warp * 32 >= p.from.blocks) return;
   const BlockPlace at(p.from, warp);
+  LaneGroups<Format, T> groups;
+  groups.start(p.from, at);
   LaneBlock<T> x;
   x.load(values_at<T>(p.from, at), mine);
-  LaneGroups<Format, T> groups;
-  groups.fit(x, p.from, at);
+  groups.fit(x, p.from);
   uint32_t words[Format::kBits];
   encode<Format, T>(x, groups, mine, words);
   const simt::GroupScale<Format, false> scale[2] = {{Format::decode_scale(groups.scale[0])},

@@ -78,9 +78,11 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90, kQqmmSm90,
+    kQqmmSm90, Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
 };
-constexpr Row<QuantizeProblem> kQuantize[] = {kQuantizeCuda, kFp8Cuda, Portable::kQuantize, Portable::kFp8};
+constexpr Row<QuantizeProblem> kQuantize[] = {
+    kQuantizeCuda, kFp8Cuda, Portable::kQuantize, Portable::kFp8,
+};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {

@@ -174,15 +174,15 @@ Job qqmm_job(uint64_t seed) {
                         : kind == 1 ? Shape{pairs, std::min<int64_t>(rows, 5), k}
                                     : Shape{rows, k};
   const Shape w_shape = kind == 0 ? Shape{n, k} : Shape{experts, n, k};
-  const DType dtype = kFloats[seed / 3 % 3];
+  const DType dtype = m.random.one_in(2) ? DType::bf16 : kFloats[seed / 3 % 3];
   // Packed, or floats that are quantized on the fly.
-  const auto operand = [&](const Shape& shape) {
-    if (!m.random.one_in(2)) return m.packed(spec, shape, dtype, 1.0);
+  const auto operand = [&](const Shape& shape, int floats) {
+    if (!m.random.one_in(floats)) return m.packed(spec, shape, dtype, 1.0);
     PackedAt at{spec, m.floats(dtype, shape), -1, -1, {}};
     if (spec.mode == Mode::nvfp4) at.tensor_scale = 0.004f;
     return at;
   };
-  PackedAt x = operand(x_shape), w = operand(w_shape);
+  PackedAt x = operand(x_shape, 2), w = operand(w_shape, 4);
   // On the device: one for all, or of a packed w one for each matrix.
   const auto moved = [&](PackedAt& at, bool each) {
     if (!at.tensor_scale || m.random.one_in(2)) return;

@@ -56,7 +56,7 @@ Outcome run_exact(const Job& job, const char* kernel) {
     const std::vector<uint8_t> got = block.results(bytes), cpu = run_on_cpu(job);
     outcome.same_as_cpu = got == cpu;
     if (job.judge) outcome.judgement = job.judge(plan.kernel, got, cpu);
-    outcome.failure = outcome.judgement.failure;
+    outcome.failure = job.judge ? outcome.judgement.failure : difference(job, got, cpu);
   } catch (const std::exception& e) {
     outcome.failure = std::string("unexpected error: ") + e.what();
   }

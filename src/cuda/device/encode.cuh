@@ -41,19 +41,34 @@ MB_FN float least_of(float a, float b, float c) {
   return ab < c ? ab : c;
 #endif
 }
-// The number where one of the two is NaN.
-MB_FN float larger_of(float a, float b) {
+// min(-a, top), 0 where a is above 0 or NaN: a's sign turned, all else is negative as an integer.
+MB_FN float turned_within(float a, float top) {
 #if defined(__CUDA_ARCH__)
-  return fmaxf(a, b);
+  return __int_as_float(
+      __viaddmin_s32_relu(__float_as_int(a), static_cast<int>(0x80000000u), __float_as_int(top)));
 #else
-  return __builtin_fmaxf(a, b);
+  return a <= 0.0f ? (-a < top ? -a : top) : 0.0f;
 #endif
 }
-MB_FN float smaller_of(float a, float b) {
+// 4, with a's sign. The number is best in a register: the instruction has room for one.
+MB_FN float signed_four(float a) {
 #if defined(__CUDA_ARCH__)
-  return fminf(a, b);
+  unsigned int four, result;
+  asm("mov.b32 %0, 0x40800000;" : "=r"(four));
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;"  // (a & b) | c
+      : "=r"(result)
+      : "r"(__float_as_uint(a)), "n"(0x80000000), "r"(four));
+  return __uint_as_float(result);
 #else
-  return __builtin_fminf(a, b);
+  return formats::bits_to_float((formats::float_to_bits(a) & 0x80000000u) | 0x40800000u);
+#endif
+}
+// As an operand's modifier where there is one.
+MB_FN float without_sign(float a) {
+#if defined(__CUDA_ARCH__)
+  return fabsf(a);
+#else
+  return formats::magnitude(a);
 #endif
 }
 
@@ -132,13 +147,11 @@ struct E2m1Encoder {
 
   MB_FN float code(float value, bool saturates) const {
     constexpr float kAt = kIntegerAt + 4.0f;
-    const float m = formats::mul(formats::magnitude(value), multiplier);
+    const float m = formats::mul(without_sign(value), multiplier);
     float code = least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f),
                           fused(m, 0.5f, kAt + 4.0f));
     if (saturates) code = least_of(code, kAt + 7.0f, kAt + 7.0f);
-    // Less 4, or more by 4 for the sign.
-    const unsigned int sign = formats::float_to_bits(value) & 0x80000000u;
-    return formats::add(code, -formats::bits_to_float(sign | 0x40800000u));
+    return formats::add(code, -signed_four(value));  // more by 8 for a negative value
   }
   MB_FN unsigned int four(float a, float b, float c, float d, bool saturates) const {
     const unsigned int codes = four_integers<4>(code(a, saturates), code(b, saturates),
@@ -203,10 +216,10 @@ struct Encoder<formats::Affine<kBits>> {
   }
   MB_FN float code(float value) const {
     const float d = formats::add(value, -params.bias);
-    const float near = fused(d, reciprocal, formats::mul(d, rest));
-    const float quotient = fused(fused(-near, params.scale, d), reciprocal, near);
+    const float near = fused(d, -reciprocal, formats::mul(d, -rest));
+    const float turned = fused(fused(near, params.scale, d), -reciprocal, near);
     constexpr float kTop = static_cast<float>((1 << kBits) - 1);
-    return formats::add(smaller_of(larger_of(quotient, 0.0f), kTop), kIntegerAt);
+    return formats::add(turned_within(turned, kTop), kIntegerAt);
   }
   MB_FN unsigned int four(float a, float b, float c, float d, bool) const {
     return four_integers<kBits>(code(a), code(b), code(c), code(d));
