@@ -105,8 +105,8 @@ constexpr Row<MatmulProblem> kQqmmSm90{
 // qmm_sm80 was three to seven times as fast as qmm_simt. mm_sm90 waits behind them: of 500 checks
 // on a GPU, one gave two results.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQqmmSm90, kQmvSm90,       kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,  Portable::kQmm, kMmSm90,
+    kQmvSm90, kQmmSm90,       kQqmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80, Portable::kQmm, kMmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,
