@@ -14,7 +14,6 @@ using dispatch::Matrices;
 using dispatch::Reason;
 
 using Size = long long;
-
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 2;
@@ -283,8 +282,8 @@ Reason place_scales(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q)
     return {};
   }();
   if (!no_boxes) return {};
-  const uint32_t bytes = row_bytes(p.w.scales);
   // Rows of gates and ups that take turns are one run.
+  const uint32_t bytes = row_bytes(p.w.scales);
   const auto all_runs = [&](uint64_t pitch) {
     for (const dispatch::Operand* w : {&p.w, layer.up}) {
       if (w == nullptr || (w == layer.up && pitch > bytes)) continue;
@@ -410,25 +409,20 @@ QmvWeights weights(const dispatch::Operand& w, const Matrices& added) {
 Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   q.w[0] = q.w[1] = weights(p.w, p.epilogue.bias);
   q.paired = layer.up != nullptr;
-  if (layer.up != nullptr) {
-    q.w[1] = weights(*layer.up, layer.up_bias);
-    // One number for both operands.
-    if ((*single_stride(layer.up->values) != 0) != (q.matrix_step != 0)) {
-      return Reason::of("gate and up are broadcast differently");
-    }
-  }
-  if (layer.up != nullptr || p.epilogue.bias.data != nullptr) {
-    if (q.matrix_step == 0 && q.pairs.matrices > 1) {
-      return Reason::of("one matrix of w stands for all experts");
-    }
+  if (layer.up != nullptr) q.w[1] = weights(*layer.up, layer.up_bias);
+  // One number says for all of these whether there are as many matrices as experts.
+  const bool one = q.matrix_step == 0;
+  if ((layer.up != nullptr && (*single_stride(layer.up->values) == 0) != one) ||
+      (one && q.pairs.matrices > 1 && (layer.up != nullptr || q.w[0].added != nullptr))) {
+    return Reason::of("one matrix of w stands for all experts");
   }
   q.glu = layer.glu;
   q.combine = layer.combine;
   q.combined = layer.combine.rows != nullptr;
   // What nobody has written, of rows without a matrix, is not to be read either.
   if (q.combined) q.one_x = 0;
-  q.added = (q.w[0].added != nullptr ? 1 : 0) |
-            (layer.up != nullptr && q.w[1].added != nullptr ? 2 : 0);
+  q.added =
+      (q.w[0].added != nullptr ? 1 : 0) | (layer.up != nullptr && q.w[1].added != nullptr ? 2 : 0);
   q.cleared = layer.cleared;
   q.cleared_count = layer.cleared_count;
   if (layer.expert_map.present) {

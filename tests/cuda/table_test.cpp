@@ -127,13 +127,12 @@ TEST_F(CudaTable, LayersOfFewTokens) {
         f.glu_layout = layout;
         f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
         for (int64_t tokens : {1, 8, 16, 64}) {
-          const auto problem =
-              ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
-                           nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
-                           nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
-                           output_nowhere(kBf16, {tokens, l.hidden}), {});
-          EXPECT_STREQ(
-              dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text, "ffn_sm90")
+          const auto problem = ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
+                                            nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
+                                            nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
+                                            output_nowhere(kBf16, {tokens, l.hidden}), {});
+          EXPECT_STREQ(dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text,
+                       "ffn_sm90")
               << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
         }
       }
