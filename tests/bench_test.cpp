@@ -497,7 +497,7 @@ TEST(BenchCheck, UnwrittenOutputsAreFound) {
 
 const char* const kTiny[] = {
     "moe tiny experts=6 top_k=2 hidden=64 intermediate=64 biases=yes",
-    "dense tiny n=24 k=128",
+    "dense tiny n=64 k=128",
     "segmented tiny m=5 n=7 k=40 segments=3",
 };
 

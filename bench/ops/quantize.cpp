@@ -119,8 +119,8 @@ class QuantizeDual final : public Quantize {
     Quantized columns = quantized(set);  // without tensor_scale: that of rows serves both
     columns.tensor_scale = {};
     const auto turned = [&](TensorView& view, const Slab& slab, const Shape& shape) {
-      view = prepared() ? slab.view(set)
-                        : TensorView(nullptr, view.dtype, shape, device().handle());
+      view =
+          prepared() ? slab.view(set) : TensorView(nullptr, view.dtype, shape, device().handle());
     };
     const Shape scales{k_, n_ / spec().format.group_size};
     turned(columns.codes, other_codes_, {k_, n_ / 32 * spec().format.bits});

@@ -61,18 +61,18 @@ __global__ void __launch_bounds__(kConversionThreads)
   if (warp * 32 >= p.blocks) return;
   const BlockPlace at(p, warp);
   uint32_t words[Format::kBits];
-  device::load_words<Format::kBits>(words,
-                                    p.codes + device::row_offset(p.packed.codes, at.row) +
-                                        at.column * int64_t{4 * Format::kBits},
-                                    p.code_alignment);
+  device::load_words<Format::kBits>(
+      words,
+      p.codes + device::row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits},
+      p.code_alignment);
   const BlockScales<Format, simt::IsAffine<Format>::value> scales(p, at);
   float v[kLaneValues];
   device::decode_block<Format>(words, scales.of, v);
   LaneBlock<T> out;
   out.set(v);
-  uint8_t* to = p.values + (device::row_offset(p.packed.values, at.row) +
-                            at.column * int64_t{kLaneValues}) *
-                               int64_t{sizeof(T)};
+  uint8_t* to =
+      p.values + (device::row_offset(p.packed.values, at.row) + at.column * int64_t{kLaneValues}) *
+                     int64_t{sizeof(T)};
   out.store(to, at.count, shared[threadIdx.x / 32]);
 }
 

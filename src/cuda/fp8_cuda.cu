@@ -1,6 +1,6 @@
-// to_fp8_cuda_<dtype> and from_fp8_cuda_<dtype>: values to E4M3FN codes and back, where neither side
-// has gaps. A thread takes eight neighbours a few times, 16 bytes of half-precision values against
-// 8 of codes; the last few of all go one by one. The time is that of memory.
+// to_fp8_cuda_<dtype> and from_fp8_cuda_<dtype>: values to E4M3FN codes and back, where neither
+// side has gaps. A thread takes eight neighbours a few times, 16 bytes of half-precision values
+// against 8 of codes; the last few of all go one by one. The time is that of memory.
 #include "cuda/device/decode_block.cuh"
 #include "cuda/device/encode.cuh"
 #include "cuda/device/lane_blocks.cuh"
@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kConversionThreads)
     uint4 chunks[kChunks];
     memcpy(chunks, out, sizeof out);
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) reinterpret_cast<uint4*>(p.values)[at * kChunks + c] = chunks[c];
+    for (int c = 0; c < kChunks; ++c)
+      reinterpret_cast<uint4*>(p.values)[at * kChunks + c] = chunks[c];
   }
   if (blockIdx.x == 0 && threadIdx.x < p.count % 8) {
     const uint64_t at = eights * 8 + threadIdx.x;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kConversionThreads)
   }
 }
 
-#define MB_FP8(dtype, T)                                \
+#define MB_FP8(dtype, T)                            \
   MB_CUDA_ROW(to_fp8_cuda_##dtype, to_fp8_cuda<T>); \
   MB_CUDA_ROW(from_fp8_cuda_##dtype, from_fp8_cuda<T>)
 

@@ -35,7 +35,9 @@ struct Room {
   size_t x = 0, scales = 0, product = 0;  // in bytes
 
   explicit Room(const MatmulProblem& p) {
-    const auto aligned = [](int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); };
+    const auto aligned = [](int64_t bytes) {
+      return static_cast<size_t>((bytes + 255) / 256 * 256);
+    };
     scales = aligned(p.x.values.count() * p.x.values.rows * p.k * 2);
     product = scales + (joins_scales(p) ? aligned(scale_count(p) * 4) : 0);
   }

@@ -1,7 +1,7 @@
-// qqmm_cuda: products of two block-quantized operands, as two parts. One pass over x
-// writes the values that its codes stand for, in bfloat16, which is exact but for the smallest
-// numbers of mxfp8 (scale bytes below 3); a product with packed weights does the rest. The scales of
-// both tensors are one factor of its sums.
+// qqmm_cuda: products of two block-quantized operands, as two parts. One pass over x writes the
+// values that its codes stand for, in bfloat16, which is exact but for the smallest numbers of
+// mxfp8 (scale bytes below 3); a product with packed weights does the rest. The scales of both
+// tensors are one factor of its sums.
 #pragma once
 
 #include <span>

@@ -32,19 +32,17 @@ struct Names {
   {family "_" format "_f32", family "_" format "_f16", family "_" format "_bf16"}
 #define MB_BLOCK_NAMES(family) \
   {MB_NAMES_OF(family, "mxfp4"), MB_NAMES_OF(family, "mxfp8"), MB_NAMES_OF(family, "nvfp4")}
-#define MB_NAMES(family)                                                          \
-  {                                                                               \
-    {{},                                                                          \
-     {},                                                                          \
-     MB_NAMES_OF(family, "affine2"),                                              \
-     MB_NAMES_OF(family, "affine3"),                                              \
-     MB_NAMES_OF(family, "affine4"),                                              \
-     MB_NAMES_OF(family, "affine5"),                                              \
-     MB_NAMES_OF(family, "affine6"),                                              \
-     {},                                                                          \
-     MB_NAMES_OF(family, "affine8")},                                             \
-        MB_BLOCK_NAMES(family)                                                    \
-  }
+#define MB_NAMES(family)             \
+  {{{},                              \
+    {},                              \
+    MB_NAMES_OF(family, "affine2"),  \
+    MB_NAMES_OF(family, "affine3"),  \
+    MB_NAMES_OF(family, "affine4"),  \
+    MB_NAMES_OF(family, "affine5"),  \
+    MB_NAMES_OF(family, "affine6"),  \
+    {},                              \
+    MB_NAMES_OF(family, "affine8")}, \
+   MB_BLOCK_NAMES(family)}
 constexpr Names kQuantizeNames = MB_NAMES("quantize_cuda");
 constexpr Names kDequantizeNames = MB_NAMES("dequantize_cuda");
 constexpr Names kDualNames = MB_NAMES("quantize_dual_cuda");

@@ -1,10 +1,13 @@
 // quantize_dual_cuda_<format>_<dtype>: a matrix to packed codes along both of its axes, from one
 // read, for quantize_dual.
 //
-//        128 columns            A block brings a tile of 128 x 128 values to shared memory. Its lanes
-//      +---+---+---+---+        then take blocks of 32 values of a row, and after those blocks of 32
-//  128 | 0 | 1 | 2 | 3 | row 0  of a column, four lanes side by side in either case, so that a group
-//  rows|   |   |   |   | ...    of up to 128 values is theirs alone and their codes are neighbours.
+//        128 columns            A block brings a tile of 128 x 128 values to shared memory. Its
+//        lanes
+//      +---+---+---+---+        then take blocks of 32 values of a row, and after those blocks of
+//      32
+//  128 | 0 | 1 | 2 | 3 | row 0  of a column, four lanes side by side in either case, so that a
+//  group rows|   |   |   |   | ...    of up to 128 values is theirs alone and their codes are
+//  neighbours.
 //      +---+---+---+---+
 //
 // Lanes that read rows and lanes that read columns meet different banks: a row's chunks of 16 bytes
@@ -79,10 +82,10 @@ __global__ void __launch_bounds__(kConversionThreads)
     const uint32_t column = first_column + chunk * Tile<T>::kOfChunk;
     uint4 v{};
     if (first_row + row < p.rows && column < p.columns) {
-      const int64_t offset = device::row_offset(p.by_rows.packed.values,
-                                                matrix * p.rows + first_row + row);
-      v = __ldcs(reinterpret_cast<const uint4*>(p.by_rows.values + (offset + column) *
-                                                                       int64_t{sizeof(T)}));
+      const int64_t offset =
+          device::row_offset(p.by_rows.packed.values, matrix * p.rows + first_row + row);
+      v = __ldcs(reinterpret_cast<const uint4*>(p.by_rows.values +
+                                                (offset + column) * int64_t{sizeof(T)}));
     }
     tile.chunks[Tile<T>::place(row, chunk)] = v;
   }
@@ -97,8 +100,7 @@ __global__ void __launch_bounds__(kConversionThreads)
     for (uint32_t i = 0; i < LaneBlock<T>::kChunks; ++i) {
       x.chunk[i] = tile.chunks[Tile<T>::place(row, lane_block * LaneBlock<T>::kChunks + i)];
     }
-    const BlockPlace at(matrix * p.rows + first_row + row,
-                        first_column / kLaneValues + lane_block,
+    const BlockPlace at(matrix * p.rows + first_row + row, first_column / kLaneValues + lane_block,
                         first_row + row < p.rows && first_column + column < p.columns);
     quantize_block<Format, T>(p.by_rows, at, x, [=](uint32_t i) {
       return static_cast<float>(*tile.value(row, column + i));
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(kConversionThreads)
   if (p.by_columns.padding > 0) device::clear_padding(p.by_columns);
 }
 
-#define MB_QUANTIZE_DUAL(name, ...)                                                       \
+#define MB_QUANTIZE_DUAL(name, ...)                                                      \
   MB_CUDA_ROW(quantize_dual_cuda_##name##_f32, quantize_dual_cuda<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(quantize_dual_cuda_##name##_f16, quantize_dual_cuda<__VA_ARGS__, __half>); \
   MB_CUDA_ROW(quantize_dual_cuda_##name##_bf16, quantize_dual_cuda<__VA_ARGS__, __nv_bfloat16>)

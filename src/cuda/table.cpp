@@ -100,10 +100,14 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 // qmm_sm80 was three to seven times as fast as qmm_simt.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQqmmCuda, kQmvSm90, kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm80, Portable::kQmm,
+    kQqmmCuda, kQmvSm90,       kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80,  Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
-    kQuantizeCuda, kFp8Cuda, Portable::kQuantize, Portable::kFp8,
+    kQuantizeCuda,
+    kFp8Cuda,
+    Portable::kQuantize,
+    Portable::kFp8,
 };
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};

@@ -55,8 +55,8 @@ inline Operand packed_x(const MatmulProblem& p, void* room) {
   return x;
 }
 
-// What makes `to` of x: floats to codes where x is quantized on the fly, codes to floats where it is
-// packed.
+// What makes `to` of x: floats to codes where x is quantized on the fly, codes to floats where it
+// is packed.
 inline QuantizeProblem conversion_of_x(const MatmulProblem& p, const Operand& to) {
   const bool encodes = p.x.form == Form::on_the_fly;
   const Operand& packed = encodes ? to : p.x;

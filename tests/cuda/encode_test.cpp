@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "formats/formats.h"
 #include "formats/float16.h"
+#include "formats/formats.h"
 #include "support/random.h"
 
 namespace moeblas::test {
@@ -89,7 +89,9 @@ TYPED_TEST(BlockEncoders, ValuesWhereCodesMeet) {
 TYPED_TEST(BlockEncoders, GroupsUnderTheirOwnScale) {
   Random random(1);
   for (int group = 0; group < 20000; ++group) {
-    const float size = std::ldexp(1.0f, static_cast<int>(random.one_in(2) ? random.between(-130, 120) : random.between(-10, 12)));
+    const float size = std::ldexp(
+        1.0f,
+        static_cast<int>(random.one_in(2) ? random.between(-130, 120) : random.between(-10, 12)));
     const float tensor_scale = random.one_in(2) ? 1.0f : static_cast<float>(random.uniform());
     float values[8], largest = 0;
     for (float& v : values) {
@@ -155,9 +157,8 @@ TYPED_TEST(BlockEncoders, NoScaleNoCodes) {
 
 template <class Format>
 class AffineEncoders : public testing::Test {};
-using AffineFormats =
-    testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>, formats::Affine<5>,
-                   formats::Affine<6>, formats::Affine<8>>;
+using AffineFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>,
+                                     formats::Affine<5>, formats::Affine<6>, formats::Affine<8>>;
 TYPED_TEST_SUITE(AffineEncoders, AffineFormats);
 
 template <class Format>
@@ -171,8 +172,7 @@ void expect_same(formats::AffineParams p, const std::vector<float>& values) {
     for (size_t j = 0; j < 4; ++j) {
       expected |= formats::affine_encode(values[i + j], p, kBits) << j * kBits;
     }
-    ASSERT_EQ(encoder.four(values[i], values[i + 1], values[i + 2], values[i + 3], true),
-              expected)
+    ASSERT_EQ(encoder.four(values[i], values[i + 1], values[i + 2], values[i + 3], true), expected)
         << values[i] << ", " << values[i + 1] << ", ... with scale " << p.scale << ", bias "
         << p.bias;
   }

@@ -3,11 +3,13 @@
 // scale. Proved in tests/cuda/encode_test.cpp.
 //
 //   an integer   is rounded by adding 2^23, as whose last bits it then stands
-//   e2m1         of magnitude m is round(min(2m, m + 2, m / 2 + 4)), ties to even: each of the three
+//   e2m1         of magnitude m is round(min(2m, m + 2, m / 2 + 4)), ties to even: each of the
+//   three
 //                lines is one fused multiply-add onto 2^23, and the least of the rounded is the
 //                rounded least
 //   e4m3         has an instruction from sm_89 on
-//   affine       the quotient by the scale's reciprocal in two pieces, off by less than a unit in the
+//   affine       the quotient by the scale's reciprocal in two pieces, off by less than a unit in
+//   the
 //                last place, and a correction, which makes it the one that a division rounds to
 //                (P. Markstein, Computation of elementary functions on the IBM RISC System/6000
 //                processor, 1990)
@@ -113,7 +115,8 @@ template <int kTop>
 MB_FN GroupFit fit_e8m0(float largest) {
   if (!formats::is_finite(largest)) return {255u, formats::quiet_nan()};
   const unsigned int scale = formats::e8m0_encode_up(quotient<kTop>(largest));
-  const float multiplier = formats::bits_to_float(scale == 254u ? 0x00400000u : (254u - scale) << 23);
+  const float multiplier =
+      formats::bits_to_float(scale == 254u ? 0x00400000u : (254u - scale) << 23);
   return {scale, largest == 0.0f ? 0.0f : multiplier};
 }
 MB_FN unsigned int two_e4m3(float low, float high);
@@ -148,8 +151,8 @@ struct E2m1Encoder {
   MB_FN float code(float value, bool saturates) const {
     constexpr float kAt = kIntegerAt + 4.0f;
     const float m = formats::mul(without_sign(value), multiplier);
-    float code = least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f),
-                          fused(m, 0.5f, kAt + 4.0f));
+    float code =
+        least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f), fused(m, 0.5f, kAt + 4.0f));
     if (saturates) code = least_of(code, kAt + 7.0f, kAt + 7.0f);
     return formats::add(code, -signed_four(value));  // more by 8 for a negative value
   }
@@ -195,9 +198,9 @@ struct Encoder<formats::Mxfp8> {
 
   static MB_FN bool saturates(unsigned int) { return false; }
   MB_FN unsigned int four(float a, float b, float c, float d, bool) const {
-    const unsigned int codes =
-        two_e4m3(formats::mul(a, multiplier), formats::mul(b, multiplier)) |
-        two_e4m3(formats::mul(c, multiplier), formats::mul(d, multiplier)) << 16;
+    const unsigned int codes = two_e4m3(formats::mul(a, multiplier), formats::mul(b, multiplier)) |
+                               two_e4m3(formats::mul(c, multiplier), formats::mul(d, multiplier))
+                                   << 16;
     return formats::is_nan(multiplier) ? 0u : codes;
   }
 };

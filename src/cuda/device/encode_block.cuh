@@ -50,8 +50,7 @@ struct LaneGroups {
     const float enc = 1.0f / whole_scale;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      const GroupFit fit =
-          fit_group<Format>(largest(x, h * 16, 32 / kHalves), enc);
+      const GroupFit fit = fit_group<Format>(largest(x, h * 16, 32 / kHalves), enc);
       scale[h] = fit.scale;
       encoder[h].multiplier = fit.multiplier;
     }

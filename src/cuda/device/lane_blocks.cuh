@@ -31,8 +31,8 @@ struct BlockPlace {
   }
 };
 
-// Where rows of several leading dimensions, and swizzled scales, begin: divisions that most calls do
-// without.
+// Where rows of several leading dimensions, and swizzled scales, begin: divisions that most calls
+// do without.
 static __device__ __noinline__ int64_t far_row(const simt::StridedRows& rows, uint32_t row) {
   return simt::row_offset(rows, row);
 }
