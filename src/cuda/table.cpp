@@ -48,9 +48,13 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
-  Name{"qmm_sm90"}, kHopper, Formats::dense() | Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
+  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kMmSm90{
+  Name{"mm_sm90"}, kHopper, Formats::dense(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"qmm_sm90 with dense w: both operands of wgmma by bulk copies"}};
 constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
@@ -98,10 +102,11 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt.
+// qmm_sm80 was three to seven times as fast as qmm_simt. mm_sm90 waits behind them: of 500 checks
+// on a GPU, one gave two results.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQqmmCuda, kQmvSm90,       kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,  Portable::kQmm,
+    kQmvSm90, kQmmSm90,       kQqmmCuda, Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80, Portable::kQmm, kMmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

@@ -35,7 +35,8 @@ Path path_of(std::string_view kernel) {
       kernel == "qqmm_cuda") {
     return Path::factored;
   }
-  if (kernel == "qmm_sm90" || kernel == "qmm_sm80") return Path::rounded_weight;
+  if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
+    return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
 }
