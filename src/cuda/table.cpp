@@ -5,6 +5,7 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
@@ -35,6 +36,11 @@ using Portable = simt::Rows<Device>;
 // A kernel that launches itself.
 template <void (*run)(const MatmulProblem&, Workspace)>
 void launch(const MatmulProblem& p, Workspace workspace) {
+  check_ids(p);
+  run(p, workspace);
+}
+template <void (*run)(const FfnProblem&, Workspace)>
+void launch(const FfnProblem& p, Workspace workspace) {
   check_ids(p);
   run(p, workspace);
 }
@@ -74,11 +80,18 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+constexpr Formats kQmvFormats =
+    Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
+
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
-  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<FfnProblem> kFfnSm90{
+  Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
+  ffn_sm90_reject, ffn_sm90_workspace, launch<ffn_sm90>,
+  Summary{"moe_ffn of few tokens in two launches: gates, ups and activations; down and weighted sums"}};
 
 // The products that a qqmm is made of.
 constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90, &kQmmSm80};
@@ -117,6 +130,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnSm90,
     Portable::kFfn<simt::FirstOf<simt::kQmv, simt::kQmm>::kRunner>,
 };
 
