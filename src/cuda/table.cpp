@@ -10,6 +10,7 @@
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
+#include "cuda/segmented_sm90_plan.h"
 #include "simt/rows.h"
 
 namespace moeblas::cuda {
@@ -52,13 +53,17 @@ constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kSegmentedSm90{
+  Name{"segmented_sm90"}, kHopper, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm90_reject, nullptr, launch<segmented_sm90>,
+  Summary{"ranges of K; both operands by bulk copies, 16-bit floats on wgmma, float32 by multiply-adds"}};
 // clang-format on
 
 // What stands behind a row that takes all that it takes runs where it is asked for by name alone:
 // gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
+    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90, kSegmentedSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

@@ -8,6 +8,10 @@
 //          them columns 2t, 2t + 1 (words 0, 1) and 2t + 8, 2t + 9 (words 2, 3)
 //   sums   sums[4j + i] of the same thread: row 16w + g + 8 * (i / 2), column 8j + 2t + i % 2
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
+//
+// WgmmaShared takes A from shared memory too, and either operand along K, as B above, or turned:
+// rows of 64 rows of A or columns of B (128 bytes) per k, in the same swizzle, chunks of 64 a
+// fixed distance apart.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +43,12 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   uint64_t descriptor;
   asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(0x40000040u));
   return descriptor;
+}
+
+// The same of a turned operand whose chunks of 64 lie `chunk_bytes` apart.
+__device__ __forceinline__ constexpr uint32_t wgmma_turned_at(uint32_t address,
+                                                              uint32_t chunk_bytes) {
+  return address >> 4 | chunk_bytes >> 4 << 16;
 }
 
 // The elements of A and B.
@@ -94,6 +104,29 @@ struct Wgmma;
 MB_WGMMA_OF(Bfloat16, "bf16");
 MB_WGMMA_OF(Float16, "f16");
 
+template <class T, int kCols>
+struct WgmmaShared;
+
+#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, turn_a, turn_b)                             \
+  template <>                                                                                     \
+  struct WgmmaShared<T, cols> {                                                                   \
+    template <bool kTurnedA, bool kTurnedB>                                                       \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows,       \
+                                                    uint64_t columns) {                           \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type             \
+                   " {" MB_N##sums_of "}, %" #a ", %" #b ", 1, 1, 1, %" #turn_a ", %" #turn_b ";" \
+                   : MB_S##sums_of(0)                                                             \
+                   : "l"(rows), "l"(columns), "n"(kTurnedA), "n"(kTurnedB));                      \
+    }                                                                                             \
+  }
+#define MB_WGMMA_SHARED_OF(T, type)                      \
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35);      \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67);     \
+  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131)
+
+MB_WGMMA_SHARED_OF(Bfloat16, "bf16");
+MB_WGMMA_SHARED_OF(Float16, "f16");
+
 #undef MB_N8
 #undef MB_N16
 #undef MB_N32
@@ -107,5 +140,7 @@ MB_WGMMA_OF(Float16, "f16");
 #undef MB_S128
 #undef MB_WGMMA
 #undef MB_WGMMA_OF
+#undef MB_WGMMA_SHARED
+#undef MB_WGMMA_SHARED_OF
 
 }  // namespace moeblas::cuda::device

@@ -1,0 +1,176 @@
+// The consumers of segmented_sm90 for float32 by IEEE fused multiply-adds, one per product, in
+// ascending k. 16 threads share the rows of a tile, kAcross its columns; a thread takes four k of
+// its rows, then its columns of each k, by 16-byte loads where an operand lies so.
+//
+// 128 multiply-adds follow six loads where tiles are wide: the multiply-adds are the limit.
+#pragma once
+
+#include "cuda/segmented_sm90.cuh"
+
+namespace moeblas::cuda {
+
+template <class TileOf, Along kAlongA, Along kAlongB>
+class FmaConsumer {
+ public:
+  using Tile = TileOf;
+  static constexpr Along kA = kAlongA, kB = kAlongB;
+  // An operand that lies along its lines comes as one box: rows of all lines per k.
+  static constexpr uint32_t kStepK = kStepBytes / 4, kChunk = 256;
+
+  __device__ FmaConsumer(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring, uint32_t)
+      : p_(p), ring_(ring) {
+    // A warp is 4 threads down and 8 across.
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    x_ = warp % (kAcross / 8) * 8 + lane % 8;
+    y_ = warp / (kAcross / 8) * 4 + lane / 8;
+  }
+
+  __device__ void consume() {
+    SegmentTiles<Tile> tiles(p_);
+    for (SegmentTile tile; tiles.next(tile);) {
+      float sums[kRowsEach][kColsEach];
+#pragma unroll
+      for (uint32_t i = 0; i < kRowsEach; ++i) {
+#pragma unroll
+        for (uint32_t j = 0; j < kColsEach; ++j) sums[i][j] = 0.0f;
+      }
+      multiply(sums, tile.end - tile.begin);
+      store(sums, tile);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kDown = 16, kAcross = Tile::kConsumers / kDown;
+  static constexpr uint32_t kRowsEach = Tile::kRows / kDown, kColsEach = Tile::kCols / kAcross;
+  static constexpr uint32_t kFour = 4;  // k that are loaded of a at once
+
+  // Which row and column a thread's i-th and j-th are: neighbours where they are loaded as such.
+  __device__ uint32_t row(uint32_t i) const {
+    return kA == Along::k ? y_ + kDown * i : i / 4 * (4 * kDown) + y_ * 4 + i % 4;
+  }
+  __device__ uint32_t col(uint32_t j) const {
+    return kB == Along::k ? x_ + kAcross * j : j / 4 * (4 * kAcross) + x_ * 4 + j % 4;
+  }
+
+  __device__ void multiply(float (&sums)[kRowsEach][kColsEach], uint32_t length) {
+    for (uint32_t left = length; left > 0; ++step_) {
+      const uint32_t here = min(left, kStepK);
+      left -= here;
+      ring_.wait_full(step_);
+      const uint32_t a = ring_.a(step_), b = ring_.b(step_);
+      uint32_t k = 0;
+#pragma unroll 1
+      for (; k + kFour <= here; k += kFour) {
+        float x[kRowsEach][kFour];
+        load_a(x, a, k);
+#pragma unroll
+        for (uint32_t i = 0; i < kFour; ++i) {
+          float y[kColsEach];
+          load_b(y, b, k + i);
+          add_products(sums, x, i, y);
+        }
+      }
+#pragma unroll 1
+      for (; k < here; ++k) {
+        float x[kRowsEach][kFour], y[kColsEach];
+#pragma unroll
+        for (uint32_t i = 0; i < kRowsEach; ++i) x[i][0] = load_one<kA, Tile::kRows>(a, row(i), k);
+        load_b(y, b, k);
+        add_products(sums, x, 0, y);
+      }
+      __syncwarp();
+      ring_.release(step_);
+    }
+  }
+
+  __device__ static void add_products(float (&sums)[kRowsEach][kColsEach],
+                                      const float (&x)[kRowsEach][kFour], uint32_t k,
+                                      const float (&y)[kColsEach]) {
+#pragma unroll
+    for (uint32_t i = 0; i < kRowsEach; ++i) {
+#pragma unroll
+      for (uint32_t j = 0; j < kColsEach; ++j) {
+        sums[i][j] = __fmaf_rn(x[i][k], y[j], sums[i][j]);
+      }
+    }
+  }
+
+  __device__ static float4 load_four(uint32_t from) {
+    const uint4 v = device::load_shared_4(from);
+    return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
+  }
+  // Along K, the 16 bytes of a line's four k stand in the 128-byte swizzle.
+  __device__ static uint32_t at_four(uint32_t operand, uint32_t line, uint32_t k) {
+    return operand + line * kStepBytes + ((k / 4 ^ line % 8) << 4);
+  }
+  template <Along kAlong, uint32_t kLines>
+  __device__ static float load_one(uint32_t operand, uint32_t line, uint32_t k) {
+    return device::load_shared_float(kAlong == Along::k ? at_four(operand, line, k) + k % 4 * 4
+                                                        : operand + (k * kLines + line) * 4);
+  }
+
+  __device__ void load_a(float (&x)[kRowsEach][kFour], uint32_t a, uint32_t k) const {
+    if constexpr (kA == Along::k) {
+#pragma unroll
+      for (uint32_t i = 0; i < kRowsEach; ++i) {
+        const float4 v = load_four(at_four(a, row(0), k) + i * kDown * kStepBytes);
+        x[i][0] = v.x, x[i][1] = v.y, x[i][2] = v.z, x[i][3] = v.w;
+      }
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < kRowsEach; i += 4) {
+#pragma unroll
+        for (uint32_t j = 0; j < kFour; ++j) {
+          const float4 v = load_four(a + ((k + j) * Tile::kRows + row(i)) * 4);
+          x[i][j] = v.x, x[i + 1][j] = v.y, x[i + 2][j] = v.z, x[i + 3][j] = v.w;
+        }
+      }
+    }
+  }
+  __device__ void load_b(float (&y)[kColsEach], uint32_t b, uint32_t k) const {
+    if constexpr (kB == Along::k) {
+      const uint32_t first = at_four(b, col(0), k) + k % 4 * 4;
+#pragma unroll
+      for (uint32_t j = 0; j < kColsEach; ++j) {
+        y[j] = device::load_shared_float(first + j * kAcross * kStepBytes);
+      }
+    } else {
+#pragma unroll
+      for (uint32_t j = 0; j < kColsEach; j += 4) {
+        const float4 v = load_four(b + (k * Tile::kCols + col(j)) * 4);
+        y[j] = v.x, y[j + 1] = v.y, y[j + 2] = v.z, y[j + 3] = v.w;
+      }
+    }
+  }
+
+  // Written once, read by none of these kernels: the L2 cache gives it up first.
+  __device__ void store(const float (&sums)[kRowsEach][kColsEach], const SegmentTile& tile) const {
+    auto* out = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step;
+#pragma unroll
+    for (uint32_t i = 0; i < kRowsEach; ++i) {
+      const uint32_t r = tile.row + row(i);
+      if (r >= p_.m) continue;
+      float* to = out + r * p_.out_row_stride;
+#pragma unroll
+      for (uint32_t j = 0; j < kColsEach; j += 4) {
+        const uint32_t c = tile.col + col(j);
+        if (kB == Along::lines && p_.wide_out != 0 && c + 4 <= p_.n) {
+          __stcs(reinterpret_cast<float4*>(to + c),
+                 float4{sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]});
+          continue;
+        }
+#pragma unroll
+        for (uint32_t e = 0; e < 4; ++e) {
+          if (tile.col + col(j + e) < p_.n) __stcs(to + tile.col + col(j + e), sums[i][j + e]);
+        }
+      }
+    }
+  }
+
+  const SegmentedSm90Params& p_;
+  const SegmentedRing<Tile> ring_;
+  uint32_t x_, y_;
+  uint32_t step_ = 0;  // of the ring
+};
+
+}  // namespace moeblas::cuda

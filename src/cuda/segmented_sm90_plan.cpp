@@ -1,0 +1,204 @@
+#include "cuda/segmented_sm90_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "cuda/device.h"
+#include "cuda/queue.h"
+#include "cuda/segmented_sm90_params.h"
+#include "cuda/tensor_map.h"
+#include "simt/pairs_plan.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Reason;
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr uint64_t kUnit = 16;  // of addresses that bulk copies take
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+uint64_t padded(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
+
+// ---- Tiles
+
+struct Tile {
+  const char* name;
+  uint32_t blocks, rows, cols;  // rows of a block
+  uint32_t threads, shared_bytes, per_processor;
+  double cost;  // of an element of out, relative to the largest tile's
+};
+template <class T>
+constexpr Tile tile(const char* name, double cost) {
+  using Shape = SegmentedShape<T>;
+  return {name,           T::kBlocks,    T::kRows,         T::kCols,
+          Shape::kThreads, Shape::kBytes, T::kPerProcessor, cost};
+}
+// Smaller tiles read more of shared memory for each product.
+constexpr Tile kTiles16Bit[] = {tile<Tile256x256>("256", 1.0), tile<Tile128x128>("128", 1.15),
+                                tile<Tile64x64>("64", 1.6)};
+constexpr Tile kTilesFma[] = {tile<Tile128x256>("128", 1.0), tile<Tile64x64>("64", 1.5)};
+
+int64_t units(const MatmulProblem& p, const Tile& t) {
+  return p.batch.numel() * ceil_div(p.m, int64_t{t.rows} * t.blocks) * ceil_div(p.n, t.cols);
+}
+
+// The tiles that keep the busiest multiprocessor busy for the least time. How long segments are
+// only the device knows; it is the same for all tiles.
+const Tile& tile_of(const MatmulProblem& p) {
+  const auto best = [&](const auto& tiles) -> const Tile& {
+    const int64_t processors = multiprocessors(p.device.id);
+    const auto time = [&](const Tile& t) {
+      return static_cast<double>(ceil_div(units(p, t) * t.blocks, processors)) * t.rows * t.cols *
+             t.cost;
+    };
+    return *std::min_element(std::begin(tiles), std::end(tiles), [&](const Tile& a, const Tile& b) {
+      return time(a) < time(b);
+    });
+  };
+  return p.dtype() == DType::f32 ? best(kTilesFma) : best(kTiles16Bit);
+}
+
+// ---- Operands
+
+// a by its rows or b by its columns: lines that run through K.
+struct Lines {
+  const Matrices& values;
+  int64_t count, k, stride, k_stride;  // in elements
+
+  bool along_k() const { return k_stride == 1 || k == 1; }
+  int64_t outer_stride() const { return along_k() ? stride : k_stride; }
+  int64_t outer_count() const { return along_k() ? count : k; }
+  int64_t inner_count() const { return along_k() ? k : count; }
+};
+Lines lines_of_a(const MatmulProblem& p) {
+  const Matrices& a = p.x.values;
+  return {a, p.m, p.k, a.row_stride, a.col_stride};
+}
+Lines lines_of_b(const MatmulProblem& p) {
+  const Matrices& b = p.w.values;
+  return {b, p.n, p.k, b.col_stride, b.row_stride};
+}
+
+// One copy brings kStepBytes of K of `lines` lines; of 16-bit floats that do not lie along K, of 64
+// lines.
+TensorMapShape map_of(const Lines& l, uint32_t lines) {
+  const bool word = size_of(l.values.dtype) == 4;
+  const auto size = static_cast<uint64_t>(size_of(l.values.dtype));
+  const auto step = static_cast<uint32_t>(kStepBytes / size);
+  const uint32_t inner = l.along_k() ? step : word ? lines : 64;
+  TensorMapShape s;
+  s.type = word ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  s.data = l.values.data;
+  s.swizzle = l.along_k() || !word ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
+  const auto inner_count = static_cast<uint64_t>(l.inner_count());
+  const auto outer_count = static_cast<uint64_t>(l.outer_count());
+  s.add(inner_count, size, inner);
+  s.add(outer_count,
+        outer_count == 1 ? padded(inner_count * size)
+                         : static_cast<uint64_t>(l.outer_stride()) * size,
+        l.along_k() ? lines : step);
+  return s;
+}
+
+Reason why_no_map(const Lines& l, const char* what) {
+  if (!l.along_k() && l.stride != 1 && l.count != 1) {
+    return Reason::of("%s has unit stride in neither dimension", what);
+  }
+  if (l.outer_count() > 1 && l.outer_stride() < l.inner_count()) {
+    return Reason::of("rows of %s lie %lld elements apart and have %lld", what,
+                      static_cast<long long>(l.outer_stride()),
+                      static_cast<long long>(l.inner_count()));
+  }
+  return why_no_tensor_map(map_of(l, 1), what);
+}
+
+// ---- Out
+
+TensorMapShape map_of_out(const MatmulProblem& p, int64_t step) {
+  const auto size = static_cast<uint64_t>(size_of(p.out.dtype));
+  const auto row = static_cast<uint64_t>(p.m == 1 ? p.n : p.out.row_stride) * size;
+  const int64_t count = p.batch.numel();
+  TensorMapShape s;
+  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  s.data = p.out.data;
+  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  s.add(static_cast<uint64_t>(p.n), size, 64);
+  s.add(static_cast<uint64_t>(p.m), p.m == 1 ? padded(row) : row, 64);
+  s.add(static_cast<uint64_t>(count),
+        count == 1 ? padded(row * static_cast<uint64_t>(p.m)) : static_cast<uint64_t>(step) * size,
+        1);
+  return s;
+}
+
+// Matrices one behind the other, rows likewise, each where bulk copies can write.
+bool takes_bulk_copies(const MatmulProblem& p, int64_t step) {
+  return p.dtype() != DType::f32 && (p.m == 1 || p.out.row_stride >= p.n) &&
+         (p.batch.numel() == 1 || step >= p.m * p.out.row_stride) &&
+         !why_no_tensor_map(map_of_out(p, step), "out");
+}
+
+bool takes_wide_stores(const MatmulProblem& p, int64_t step) {
+  const auto strides = static_cast<uint64_t>(p.out.row_stride | step) * size_of(p.out.dtype);
+  return (strides | reinterpret_cast<uintptr_t>(p.out.data)) % kUnit == 0;
+}
+
+}  // namespace
+
+Reason segmented_sm90_reject(const MatmulProblem& p) {
+  if (p.k == 0) return Reason::of("K is 0");
+  if (std::max({p.m, p.n, p.k, p.batch.numel()}) > kMost) {
+    return Reason::of("more than 2^31 - 1 rows, columns or segments, or K beyond it");
+  }
+  if (const Reason no_map = why_no_map(lines_of_a(p), "a")) return no_map;
+  if (const Reason no_map = why_no_map(lines_of_b(p), "b")) return no_map;
+  if (p.empty()) return {};
+  if (simt::PairPlan(p, 1).params().ndim > 1) {
+    return Reason::of("the segments, or their results, do not lie one stride apart");
+  }
+  if (const int64_t tiles = units(p, tile<Tile64x64>("", 0)); tiles > kMost) {
+    return Reason::of("%lld tiles, more than 2^31 - 1", static_cast<long long>(tiles));
+  }
+  return {};
+}
+
+void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
+  if (p.empty()) return;
+  const simt::PairPlan plan(p, 1);
+  const simt::PairParams pairs = plan.params();
+  const Tile& tile = tile_of(p);
+  const Lines a = lines_of_a(p), b = lines_of_b(p);
+  SegmentedSm90Params q{};
+  q.segments = static_cast<const uint8_t*>(plan.w_index());
+  q.segment_step = pairs.w_step[0];
+  q.end_step = pairs.end_step;
+  q.segments_type = pairs.w_index_type;
+  q.m = static_cast<uint32_t>(p.m);
+  q.n = static_cast<uint32_t>(p.n);
+  q.k = static_cast<uint32_t>(p.k);
+  q.units = static_cast<uint32_t>(units(p, tile));
+  q.out_data = static_cast<uint8_t*>(p.out.data);
+  q.out_step = pairs.out_step[0];
+  q.out_row_stride = p.out.row_stride;
+  q.bulk_out = takes_bulk_copies(p, q.out_step);
+  q.wide_out = takes_wide_stores(p, q.out_step);
+
+  Queue queue(p.op, p.device.id, p.options.stream);
+  q.a = tensor_map(map_of(a, tile.rows), p.op);
+  q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
+  if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
+  const char* values = p.dtype() == DType::f32    ? "fma"
+                       : p.dtype() == DType::bf16 ? "bf16"
+                                                  : "f16";
+  const std::string name = std::string("segmented_sm90_") + values + "_" + tile.name + "_" +
+                           (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
+  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
+  const uint32_t at_once = processors * tile.per_processor / tile.blocks;
+  queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads,
+            tile.shared_bytes, q);
+}
+
+}  // namespace moeblas::cuda
