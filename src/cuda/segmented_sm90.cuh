@@ -8,8 +8,8 @@
 //   +--+------+-------+    e |-----------|       a cluster of two, each block has rows of its own
 //                            +-----------+       and brings half of the columns to both.
 //
-// Boxes of a bulk copy begin at any element, so a segment's first step begins where the segment
-// does. Its last step reaches beyond its end: the consumers clear what is not the segment's in both
+// Boxes of a bulk copy begin at multiples of 16 bytes, so a segment's first step may begin before
+// it, as its last may reach beyond its end: the consumers clear what is not the segment's in both
 // operands, since whatever stands there, NaN included, must not meet anything. Sums run in
 // ascending k from the start of the segment: they depend on the segment alone, not on the tile.
 //
@@ -28,13 +28,15 @@ namespace moeblas::cuda {
 // How an operand lies in memory: neighbours along K, or along its rows (a) or columns (b).
 enum class Along { k, lines };
 
-// A tile of one block: its place in out, and the range of K that counts.
+// A tile of one block: its place in out, and the range of K that its steps cover, of which the
+// first `head` do not count.
 struct SegmentTile {
-  uint32_t segment, row, col, begin, end;
+  uint32_t segment, row, col, begin, head, end;
 };
 
 // The tiles of a block, one after the other. The range of the next is on its way while one is made.
-template <class Tile>
+// Steps begin at multiples of kAlign.
+template <class Tile, uint32_t kAlign>
 class SegmentTiles {
  public:
   // So many neighbouring stripes of rows at a time meet all columns, so that both stay in the L2
@@ -60,8 +62,10 @@ class SegmentTiles {
     tile.segment = segment_;
     tile.row = row * kUnitRows + blockIdx.x % Tile::kBlocks * Tile::kRows;
     tile.col = col * Tile::kCols;
-    tile.begin = clamped(begin_);
-    tile.end = max(tile.begin, clamped(end_));
+    const uint32_t begin = clamped(begin_);
+    tile.end = max(begin, clamped(end_));
+    tile.head = tile.end > begin ? begin % kAlign : 0;
+    tile.begin = begin - tile.head;
     unit_ += gridDim.x / Tile::kBlocks;
     fetch();
     return true;
@@ -118,15 +122,16 @@ class SegmentedRing {
   __device__ void wait_empty(uint32_t step) const {
     device::barrier_wait(empty(step), (step / Tile::kSlots % 2) ^ 1);
   }
-  // By whole warps of consumers: of the slot, this warp needs nothing any more.
-  __device__ void release(uint32_t step) const {
+  // By whole warps of consumers: of the slot, this warp needs nothing any more. `nothing`: 0, which
+  // follows from what was loaded there.
+  __device__ void release(uint32_t step, uint32_t nothing = 0) const {
     const uint32_t lane = threadIdx.x % 32;
     if (Tile::kBlocks > 1) {
       if (lane < Tile::kBlocks) {
-        device::cluster_barrier_arrive(device::cluster_address(empty(step), lane));
+        device::cluster_barrier_arrive(device::cluster_address(empty(step), lane) + nothing);
       }
     } else if (lane == 0) {
-      device::barrier_arrive(empty(step));
+      device::barrier_arrive(empty(step) + nothing);
     }
   }
 
@@ -134,19 +139,24 @@ class SegmentedRing {
   uint32_t base_;
 };
 
-// The producer's whole life, one thread's. kStepK: elements in kStepBytes. kChunk: lines that one
-// copy brings of an operand that lies along its lines.
-template <class Tile, Along kA, Along kB, uint32_t kStepK, uint32_t kChunk>
-__device__ __forceinline__ void send_steps(const SegmentedSm90Params& p,
-                                           const SegmentedRing<Tile>& ring) {
+// What k the steps of segments begin at multiples of, of elements of so many bytes: only where an
+// operand lies along K does a box begin at one.
+template <Along kA, Along kB, uint32_t kBytes>
+inline constexpr uint32_t kStepAlign = kA == Along::k || kB == Along::k ? 16 / kBytes : 1;
+
+// The producer's whole life, one thread's.
+template <class Consumer>
+__device__ __forceinline__ void send_steps(
+    const SegmentedSm90Params& p, const SegmentedRing<typename Consumer::Tile>& ring) {
+  using Tile = typename Consumer::Tile;
   constexpr bool kShared = Tile::kBlocks > 1;
   constexpr uint32_t kMyCols = Tile::kCols / Tile::kBlocks;
   const uint32_t first_col = kShared ? device::cluster_rank() * kMyCols : 0;
   const uint64_t policy = device::evict_normal_policy();
-  SegmentTiles<Tile> tiles(p);
+  typename Consumer::Tiles tiles(p);
   uint32_t step = 0;
   for (SegmentTile tile; tiles.next(tile);) {
-    for (uint32_t k = tile.begin; k < tile.end; k += kStepK, ++step) {
+    for (uint32_t k = tile.begin; k < tile.end; k += Consumer::kStepK, ++step) {
       const uint32_t full = ring.full(step);
       ring.wait_empty(step);
       device::barrier_expect(full, SegmentedShape<Tile>::kSlotBytes);
@@ -163,20 +173,21 @@ __device__ __forceinline__ void send_steps(const SegmentedSm90Params& p,
         if constexpr (decltype(along)::value == Along::k) {
           copy(shared, to, map, k, line);
         } else {
-          for (uint32_t i = 0; i < lines; i += kChunk) {
+          for (uint32_t i = 0; i < lines; i += Consumer::kChunk) {
             copy(shared, to + i * kStepBytes, map, line + i, k);
           }
         }
       };
-      send(std::false_type{}, std::integral_constant<Along, kA>{}, ring.a(step), &p.a, tile.row,
+      send(std::false_type{}, std::integral_constant<Along, Consumer::kA>{}, ring.a(step), &p.a, tile.row,
            Tile::kRows);
-      send(std::bool_constant<kShared>{}, std::integral_constant<Along, kB>{},
+      send(std::bool_constant<kShared>{}, std::integral_constant<Along, Consumer::kB>{},
            ring.b(step) + first_col * kStepBytes, &p.b, tile.col + first_col, kMyCols);
     }
   }
 }
 
-// A block: `Consumer` has kStepK, kChunk and consume().
+// A block. A Consumer's kStepK is the elements in kStepBytes, kChunk the lines that one copy brings
+// of an operand that lies along its lines.
 template <class Consumer>
 __device__ __forceinline__ void segmented_block(const SegmentedSm90Params& p) {
   using Tile = typename Consumer::Tile;
@@ -195,7 +206,7 @@ __device__ __forceinline__ void segmented_block(const SegmentedSm90Params& p) {
       device::leave_registers<Tile::kProducerRegisters>();
     }
     if (threadIdx.x == Tile::kConsumers) {
-      send_steps<Tile, Consumer::kA, Consumer::kB, Consumer::kStepK, Consumer::kChunk>(p, ring);
+      send_steps<Consumer>(p, ring);
     }
   } else {
     if constexpr (Tile::kConsumerRegisters > 0) {

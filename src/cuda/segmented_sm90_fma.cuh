@@ -16,6 +16,7 @@ class FmaConsumer {
   static constexpr Along kA = kAlongA, kB = kAlongB;
   // An operand that lies along its lines comes as one box: rows of all lines per k.
   static constexpr uint32_t kStepK = kStepBytes / 4, kChunk = 256;
+  using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 4>>;
 
   __device__ FmaConsumer(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring, uint32_t)
       : p_(p), ring_(ring) {
@@ -26,7 +27,7 @@ class FmaConsumer {
   }
 
   __device__ void consume() {
-    SegmentTiles<Tile> tiles(p_);
+    Tiles tiles(p_);
     for (SegmentTile tile; tiles.next(tile);) {
       float sums[kRowsEach][kColsEach];
 #pragma unroll
@@ -34,7 +35,7 @@ class FmaConsumer {
 #pragma unroll
         for (uint32_t j = 0; j < kColsEach; ++j) sums[i][j] = 0.0f;
       }
-      multiply(sums, tile.end - tile.begin);
+      multiply(sums, tile.head, tile.end - tile.begin);
       store(sums, tile);
     }
   }
@@ -52,35 +53,49 @@ class FmaConsumer {
     return kB == Along::k ? x_ + kAcross * j : j / 4 * (4 * kAcross) + x_ * 4 + j % 4;
   }
 
-  __device__ void multiply(float (&sums)[kRowsEach][kColsEach], uint32_t length) {
-    for (uint32_t left = length; left > 0; ++step_) {
-      const uint32_t here = min(left, kStepK);
-      left -= here;
+  // `length` k from the ring's next step on, of which the first `k` do not count.
+  __device__ void multiply(float (&sums)[kRowsEach][kColsEach], uint32_t k, uint32_t length) {
+    for (uint32_t left = length; left > 0; ++step_, k = 0) {
+      const uint32_t end = min(left, kStepK);
+      left -= end;
       ring_.wait_full(step_);
       const uint32_t a = ring_.a(step_), b = ring_.b(step_);
-      uint32_t k = 0;
-#pragma unroll 1
-      for (; k + kFour <= here; k += kFour) {
+      while (k < end) {
         float x[kRowsEach][kFour];
-        load_a(x, a, k);
+        if (k % kFour == 0 && k + kFour <= end) {
+          load_a(x, a, k);
 #pragma unroll
-        for (uint32_t i = 0; i < kFour; ++i) {
+          for (uint32_t i = 0; i < kFour; ++i) {
+            float y[kColsEach];
+            load_b(y, b, k + i);
+            add_products(sums, x, i, y);
+          }
+          k += kFour;
+        } else {
           float y[kColsEach];
-          load_b(y, b, k + i);
-          add_products(sums, x, i, y);
+#pragma unroll
+          for (uint32_t i = 0; i < kRowsEach; ++i) {
+            x[i][0] = load_one<kA, Tile::kRows>(a, row(i), k);
+          }
+          load_b(y, b, k);
+          add_products(sums, x, 0, y);
+          ++k;
         }
       }
-#pragma unroll 1
-      for (; k < here; ++k) {
-        float x[kRowsEach][kFour], y[kColsEach];
-#pragma unroll
-        for (uint32_t i = 0; i < kRowsEach; ++i) x[i][0] = load_one<kA, Tile::kRows>(a, row(i), k);
-        load_b(y, b, k);
-        add_products(sums, x, 0, y);
-      }
+      const uint32_t nothing = nothing_of(sums);
       __syncwarp();
-      ring_.release(step_);
+      ring_.release(step_, nothing);
     }
+  }
+
+  // 0, but not before everything that these sums are made of is loaded.
+  __device__ static uint32_t nothing_of(const float (&sums)[kRowsEach][kColsEach]) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kRowsEach || i < kColsEach; ++i) {
+      bits |= __float_as_uint(sums[i % kRowsEach][i % kColsEach]);
+    }
+    return device::nothing_of(bits);
   }
 
   __device__ static void add_products(float (&sums)[kRowsEach][kColsEach],

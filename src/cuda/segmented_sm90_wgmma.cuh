@@ -27,6 +27,7 @@ class WgmmaConsumer {
   using Shape = SegmentedShape<Tile>;
   static constexpr Along kA = kAlongA, kB = kAlongB;
   static constexpr uint32_t kStepK = kStepBytes / 2, kChunk = 64;
+  using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 2>>;
 
   __device__ WgmmaConsumer(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
                            uint32_t base)
@@ -43,12 +44,12 @@ class WgmmaConsumer {
   }
 
   __device__ void consume() {
-    SegmentTiles<Tile> tiles(p_);
+    Tiles tiles(p_);
     for (SegmentTile tile; tiles.next(tile);) {
       float sums[Tile::kCols / 2];
 #pragma unroll
       for (uint32_t i = 0; i < Tile::kCols / 2; ++i) sums[i] = 0.0f;
-      multiply(sums, device::uniform(tile.end - tile.begin));
+      multiply(sums, tile.head, device::uniform(tile.end - tile.begin));
       store(sums, tile);
     }
     if (thread_ == 0) device::bulk_store_wait_read<0>();
@@ -57,13 +58,14 @@ class WgmmaConsumer {
  private:
   static constexpr uint32_t kPerProduct = 16;  // k of one wgmma
 
-  // `length` k from the ring's next step on.
-  __device__ void multiply(float (&sums)[Tile::kCols / 2], uint32_t length) {
+  // `length` k from the ring's next step on, of which the first `head` do not count.
+  __device__ void multiply(float (&sums)[Tile::kCols / 2], uint32_t head, uint32_t length) {
     for (uint32_t k = 0; k < length; k += kStepK, ++step_) {
       ring_.wait_full(step_);
-      if (length - k < kStepK) {
-        clear<kA, Tile::kRows>(ring_.a(step_), length - k);
-        clear<kB, Tile::kCols>(ring_.b(step_), length - k);
+      const uint32_t begin = k == 0 ? head : 0, end = min(length - k, kStepK);
+      if (end - begin < kStepK) {
+        clear<kA, Tile::kRows>(ring_.a(step_), begin, end);
+        clear<kB, Tile::kCols>(ring_.b(step_), begin, end);
         device::shared_stores_visible();
         device::named_barrier(kAllConsumers, Tile::kConsumers);
       }
@@ -96,26 +98,28 @@ class WgmmaConsumer {
     }
   }
 
-  // Zeros from k = `length` on, by all consumers.
+  // Zeros before k = `begin` and from `end` on, by all consumers.
   template <Along kAlong, uint32_t kLines>
-  __device__ static void clear(uint32_t operand, uint32_t length) {
+  __device__ static void clear(uint32_t operand, uint32_t begin, uint32_t end) {
     constexpr uint32_t kParts = kStepBytes / 16;  // of eight k, or of eight lines
     if constexpr (kAlong == Along::k) {
       for (uint32_t i = threadIdx.x; i < kLines * kParts; i += Tile::kConsumers) {
-        const uint32_t line = i / kParts, part = i % kParts;
-        if (length >= part * 8 + 8) continue;
+        const uint32_t line = i / kParts, part = i % kParts, first = part * 8;
+        if (first >= begin && first + 8 <= end) continue;
         const uint32_t at = operand + line * kStepBytes + ((part ^ line % 8) << 4);
-        const uint32_t keep = length > part * 8 ? length - part * 8 : 0;
-        const uint4 v = keep > 0 ? device::load_shared_4(at) : uint4{0, 0, 0, 0};
-        const auto kept = [&](uint32_t word, uint32_t index) {
-          return keep >= 2 * index + 2 ? word : keep == 2 * index + 1 ? word & 0xffffu : 0u;
+        const auto kept = [&](uint32_t word, uint32_t k) {
+          const uint32_t low = k >= begin && k < end ? 0xffffu : 0;
+          return word & (k + 1 >= begin && k + 1 < end ? low | 0xffff0000u : low);
         };
-        device::store_shared_4(at, {kept(v.x, 0), kept(v.y, 1), kept(v.z, 2), kept(v.w, 3)});
+        const uint4 v = device::load_shared_4(at);
+        device::store_shared_4(at, {kept(v.x, first), kept(v.y, first + 2), kept(v.z, first + 4),
+                                    kept(v.w, first + 6)});
       }
     } else {
       constexpr uint32_t kPerK = kLines / kChunk * kParts;
-      for (uint32_t i = threadIdx.x; i < (kStepK - length) * kPerK; i += Tile::kConsumers) {
-        const uint32_t k = length + i / kPerK, chunk = i % kPerK / kParts, part = i % kParts;
+      for (uint32_t i = threadIdx.x; i < (begin + kStepK - end) * kPerK; i += Tile::kConsumers) {
+        const uint32_t nth = i / kPerK, k = nth < begin ? nth : nth - begin + end;
+        const uint32_t chunk = i % kPerK / kParts, part = i % kParts;
         device::store_shared_4(
             operand + chunk * (kChunk * kStepBytes) + k * kStepBytes + part * 16, {0, 0, 0, 0});
       }
@@ -131,7 +135,11 @@ class WgmmaConsumer {
     for (uint32_t i = 0; i < Tile::kCols / 64; ++i) {
       if (i > 0 && tile.col + i * 64 >= p_.n) break;
       const uint32_t buffer = out_ + i % Tile::kOutBuffers * Shape::kOutBytes;
-      if (thread_ == 0) device::bulk_store_wait_read<static_cast<int>(Tile::kOutBuffers) - 1>();
+      if (thread_ == 0) {
+        // Of the last tile, which may have had fewer columns, all.
+        i == 0 ? device::bulk_store_wait_read<0>()
+               : device::bulk_store_wait_read<static_cast<int>(Tile::kOutBuffers) - 1>();
+      }
       device::named_barrier(kFirstGroup + group_, 128);
 #pragma unroll
       for (uint32_t j = 0; j < 8; j += 2) {

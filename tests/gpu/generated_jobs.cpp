@@ -189,6 +189,61 @@ Case many_tiles_case(uint64_t seed) {
   return c;
 }
 
+Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed) {
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 11);
+  // Rows and pitches of whole 16-byte words.
+  const int64_t unit = dtype == DType::f32 ? 4 : 8;
+  const auto whole = [&](int64_t length) { return (length + unit - 1) / unit * unit; };
+  int64_t m = 0, n = 0, k = 0, count = 0;
+  switch (size) {
+    case TileSize::small:
+      m = random.pick({1, 40, 64, 65, 100, 130});
+      n = random.pick({1, 40, 64, 65, 100, 130});
+      k = random.pick({8, 64, 72, 200, 520, 1000});
+      count = random.between(1, 6);
+      break;
+    case TileSize::medium:
+      m = n = 256;
+      k = random.pick({40, 72, 136});
+      count = random.between(31, 33);
+      break;
+    case TileSize::large:
+      m = random.pick({200, 250});
+      n = random.pick({200, 256});
+      k = random.pick({40, 72, 136});
+      count = random.between(60, 64);
+      break;
+  }
+  const bool turned_a = (turned & 1) != 0, turned_b = (turned & 2) != 0;
+  // Out need not be aligned where the inputs are.
+  if (turned_a) m = whole(m);
+  if (!turned_b) n = whole(n);
+  if (!turned_a || turned_b) k = whole(k);
+  Case c = product_case(Op::segmented_mm, std::nullopt, dtype, false, m, n, k,
+                        random.pick({test::Ids::uniform, test::Ids::uniform, test::Ids::sorted,
+                                     test::Ids::mixed, test::Ids::mixed}));
+  const auto pitch = [&](int64_t length) {
+    return whole(length) + (random.one_in(3) ? unit * random.between(1, 5) : 0);
+  };
+  c.x.strides = turned_a ? Shape{1, pitch(m)} : Shape{pitch(k), 1};
+  c.w.strides = turned_b ? Shape{1, pitch(k)} : Shape{pitch(n), 1};
+  c.ranges = test::plain(random.pick({DType::i32, DType::i64, DType::u8}), {count, 2});
+  c.out = test::plain(dtype, {count, m, n});
+  c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
+                          test::Values::integers, test::Values::specials});
+  c.seed = seed;
+  return c;
+}
+
+Case segments_case(uint64_t seed) {
+  constexpr DType kDTypes[] = {DType::bf16, DType::f16, DType::f32};
+  // The reference does all products in float64.
+  const TileSize size = seed % 16 == 15  ? TileSize::large
+                        : seed % 16 == 7 ? TileSize::medium
+                                         : TileSize::small;
+  return segments_case(kDTypes[seed / 4 % 3], static_cast<unsigned>(seed / 3 % 4), size, seed);
+}
+
 Job job_of(const Case& c) {
   const bool left = test::Random(c.seed).one_in(2);
   return job_of(c, left ? test::Side::left : test::Side::right);

@@ -123,6 +123,13 @@ void run_smallest(Report& report, const std::string& only) {
     as_expert_layer(layer, 70, 3);
     run_rows(layer);
   }
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (unsigned turned = 0; turned < 4; ++turned) {
+      for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {
+        run_rows(segments_case(dtype, turned, size, turned));
+      }
+    }
+  }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 144; ++seed) {

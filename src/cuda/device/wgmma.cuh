@@ -45,10 +45,11 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   return descriptor;
 }
 
-// The same of a turned operand whose chunks of 64 lie `chunk_bytes` apart.
+// The same of a turned operand whose chunks of 64 lie `chunk_bytes` apart. (In a cluster, a shared
+// address has the block's rank above the 18 bits that count here.)
 __device__ __forceinline__ constexpr uint32_t wgmma_turned_at(uint32_t address,
                                                               uint32_t chunk_bytes) {
-  return address >> 4 | chunk_bytes >> 4 << 16;
+  return (address & 0x3ffffu) >> 4 | chunk_bytes >> 4 << 16;
 }
 
 // The elements of A and B.
