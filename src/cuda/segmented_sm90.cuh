@@ -44,23 +44,20 @@ class SegmentTiles {
   static constexpr uint32_t kPanel = 8;
 
   __device__ explicit SegmentTiles(const SegmentedSm90Params& p)
-      : p_(p),
-        unit_(blockIdx.x / Tile::kBlocks),
-        row_tiles_((p.m + kUnitRows - 1) / kUnitRows),
-        col_tiles_((p.n + Tile::kCols - 1) / Tile::kCols) {
+      : p_(p), unit_(blockIdx.x / Tile::kBlocks) {
     fetch();
   }
 
   // False: there are no more.
   __device__ bool next(SegmentTile& tile) {
     if (unit_ >= p_.units) return false;
-    const uint32_t in_segment = unit_ - segment_ * (row_tiles_ * col_tiles_);
-    const uint32_t panel = in_segment / (kPanel * col_tiles_);
-    const uint32_t within = in_segment - panel * kPanel * col_tiles_;
-    const uint32_t height = min(kPanel, row_tiles_ - panel * kPanel);
+    const uint32_t in_segment = unit_ - segment_ * (p_.row_tiles * p_.col_tiles);
+    const uint32_t panel = in_segment / (kPanel * p_.col_tiles);
+    const uint32_t within = in_segment - panel * kPanel * p_.col_tiles;
+    const uint32_t height = min(kPanel, p_.row_tiles - panel * kPanel);
     const uint32_t col = within / height, row = panel * kPanel + within - col * height;
     tile.segment = segment_;
-    tile.row = row * kUnitRows + blockIdx.x % Tile::kBlocks * Tile::kRows;
+    tile.row = row * (Tile::kRows * Tile::kBlocks) + blockIdx.x % Tile::kBlocks * Tile::kRows;
     tile.col = col * Tile::kCols;
     const uint32_t begin = clamped(begin_);
     tile.end = max(begin, clamped(end_));
@@ -72,21 +69,19 @@ class SegmentTiles {
   }
 
  private:
-  static constexpr uint32_t kUnitRows = Tile::kRows * Tile::kBlocks;
-
   __device__ uint32_t clamped(int64_t k) const {
     return k < 0 ? 0 : k > p_.k ? p_.k : static_cast<uint32_t>(k);
   }
   __device__ void fetch() {
     if (unit_ >= p_.units) return;
-    segment_ = unit_ / (row_tiles_ * col_tiles_);
+    segment_ = unit_ / (p_.row_tiles * p_.col_tiles);
     const int64_t at = segment_ * p_.segment_step;
     begin_ = simt::load_integer(p_.segments, p_.segments_type, at);
     end_ = simt::load_integer(p_.segments, p_.segments_type, at + p_.end_step);
   }
 
   const SegmentedSm90Params& p_;
-  uint32_t unit_, row_tiles_, col_tiles_;
+  uint32_t unit_;
   uint32_t segment_ = 0;
   int64_t begin_ = 0, end_ = 0;
 };
@@ -144,75 +139,91 @@ class SegmentedRing {
 template <Along kA, Along kB, uint32_t kBytes>
 inline constexpr uint32_t kStepAlign = kA == Along::k || kB == Along::k ? 16 / kBytes : 1;
 
-// The producer's whole life, one thread's.
+// Brings step after step of a block's tiles. One thread's. A Consumer's kStepK is the elements in
+// kStepBytes, kChunk the lines that one copy brings of an operand that lies along its lines.
 template <class Consumer>
-__device__ __forceinline__ void send_steps(
-    const SegmentedSm90Params& p, const SegmentedRing<typename Consumer::Tile>& ring) {
+class StepSender {
+ public:
   using Tile = typename Consumer::Tile;
-  constexpr bool kShared = Tile::kBlocks > 1;
-  constexpr uint32_t kMyCols = Tile::kCols / Tile::kBlocks;
-  const uint32_t first_col = kShared ? device::cluster_rank() * kMyCols : 0;
-  const uint64_t policy = device::evict_normal_policy();
-  typename Consumer::Tiles tiles(p);
-  uint32_t step = 0;
-  for (SegmentTile tile; tiles.next(tile);) {
-    for (uint32_t k = tile.begin; k < tile.end; k += Consumer::kStepK, ++step) {
-      const uint32_t full = ring.full(step);
-      ring.wait_empty(step);
-      device::barrier_expect(full, SegmentedShape<Tile>::kSlotBytes);
-      const auto copy = [&](auto shared, uint32_t to, const CUtensorMap* map, uint32_t x,
-                            uint32_t y) {
-        if constexpr (decltype(shared)::value) {
-          device::copy_box_to_both(to, map, static_cast<int32_t>(x), static_cast<int32_t>(y), full);
-        } else {
-          device::copy_box(to, map, static_cast<int32_t>(x), static_cast<int32_t>(y), full, policy);
-        }
-      };
-      const auto send = [&](auto shared, auto along, uint32_t to, const CUtensorMap* map,
-                            uint32_t line, uint32_t lines) {
-        if constexpr (decltype(along)::value == Along::k) {
-          copy(shared, to, map, k, line);
-        } else {
-          for (uint32_t i = 0; i < lines; i += Consumer::kChunk) {
-            copy(shared, to + i * kStepBytes, map, line + i, k);
-          }
-        }
-      };
-      send(std::false_type{}, std::integral_constant<Along, Consumer::kA>{}, ring.a(step), &p.a, tile.row,
-           Tile::kRows);
-      send(std::bool_constant<kShared>{}, std::integral_constant<Along, Consumer::kB>{},
-           ring.b(step) + first_col * kStepBytes, &p.b, tile.col + first_col, kMyCols);
+
+  __device__ StepSender(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring)
+      : p_(p), ring_(ring), tiles_(p) {}
+
+  // Waits for a slot and sends the next step there. False: there are no more.
+  __device__ bool send() {
+    while (k_ >= tile_.end) {
+      if (!tiles_.next(tile_)) return false;
+      k_ = tile_.begin;
+    }
+    ring_.wait_empty(step_);
+    device::barrier_expect(ring_.full(step_), SegmentedShape<Tile>::kSlotBytes);
+    send<Consumer::kA, false>(ring_.a(step_), &p_.a, tile_.row, Tile::kRows);
+    constexpr uint32_t kMyCols = Tile::kCols / Tile::kBlocks;
+    const uint32_t first = Tile::kBlocks > 1 ? device::cluster_rank() * kMyCols : 0;
+    send<Consumer::kB, (Tile::kBlocks > 1)>(ring_.b(step_) + first * kStepBytes, &p_.b,
+                                            tile_.col + first, kMyCols);
+    k_ += Consumer::kStepK;
+    ++step_;
+    return true;
+  }
+
+ private:
+  template <Along kAlong, bool kToAll>
+  __device__ void send(uint32_t to, const CUtensorMap* map, uint32_t line, uint32_t lines) const {
+    if constexpr (kAlong == Along::k) {
+      copy<kToAll>(to, map, k_, line);
+    } else {
+      for (uint32_t i = 0; i < lines; i += Consumer::kChunk) {
+        copy<kToAll>(to + i * kStepBytes, map, line + i, k_);
+      }
     }
   }
-}
+  template <bool kToAll>
+  __device__ void copy(uint32_t to, const CUtensorMap* map, uint32_t x, uint32_t y) const {
+    const uint32_t full = ring_.full(step_);
+    if constexpr (kToAll) {
+      device::copy_box_to_both(to, map, static_cast<int32_t>(x), static_cast<int32_t>(y), full);
+    } else {
+      device::copy_box(to, map, static_cast<int32_t>(x), static_cast<int32_t>(y), full,
+                       device::evict_normal_policy());
+    }
+  }
 
-// A block. A Consumer's kStepK is the elements in kStepBytes, kChunk the lines that one copy brings
-// of an operand that lies along its lines.
-template <class Consumer>
-__device__ __forceinline__ void segmented_block(const SegmentedSm90Params& p) {
-  using Tile = typename Consumer::Tile;
+  const SegmentedSm90Params& p_;
+  const SegmentedRing<Tile> ring_;
+  typename Consumer::Tiles tiles_;
+  SegmentTile tile_{};
+  uint32_t k_ = 0;
+  uint32_t step_ = 0;  // of the ring
+};
+
+// Where a block's shared memory begins, after its barriers are made; of all threads.
+template <class Tile>
+__device__ __forceinline__ uint32_t begin_block(const SegmentedSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t segmented_memory[];
   const uint32_t base = (device::shared_address(segmented_memory) + 1023) & ~1023u;
-  const SegmentedRing<Tile> ring(base);
-  if (threadIdx.x == 0) ring.init_barriers();
-  if (threadIdx.x == Tile::kConsumers) {
+  if (threadIdx.x == 0) {
     device::prefetch_tensor_map(&p.a);
     device::prefetch_tensor_map(&p.b);
+    SegmentedRing<Tile>(base).init_barriers();
   }
+  return base;
+}
+
+// A block whose consumers multiply, and perhaps a warp that sends.
+template <class Consumer>
+__device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
+  using Tile = typename Consumer::Tile;
+  const uint32_t base = begin_block<Tile>(p);
+  const SegmentedRing<Tile> ring(base);
   __syncthreads();
   if (Tile::kBlocks > 1) device::cluster_barrier();
-  if (threadIdx.x >= Tile::kConsumers) {
-    if constexpr (Tile::kConsumerRegisters > 0) {
-      device::leave_registers<Tile::kProducerRegisters>();
-    }
-    if (threadIdx.x == Tile::kConsumers) {
-      send_steps<Consumer>(p, ring);
-    }
-  } else {
-    if constexpr (Tile::kConsumerRegisters > 0) {
-      device::take_registers<Tile::kConsumerRegisters>();
-    }
+  if (threadIdx.x < Tile::kConsumers) {
     Consumer(p, ring, base).consume();
+  } else if (threadIdx.x == Tile::kConsumers) {
+    StepSender<Consumer> sender(p, ring);
+    while (sender.send()) {
+    }
   }
   // The other block may still send columns here, or arrive at a barrier of this one.
   __syncwarp();

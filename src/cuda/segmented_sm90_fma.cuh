@@ -1,8 +1,10 @@
 // The consumers of segmented_sm90 for float32 by IEEE fused multiply-adds, one per product, in
-// ascending k. 16 threads share the rows of a tile, kAcross its columns; a thread takes four k of
-// its rows, then its columns of each k, by 16-byte loads where an operand lies so.
+// ascending k. kDown threads share the rows of a tile, kAcross its columns; a thread loads two k of
+// its rows and one of its columns, up to 16 bytes at a time, while it multiplies what it loaded
+// before. One thread of them also sends the steps.
 //
-// 128 multiply-adds follow six loads where tiles are wide: the multiply-adds are the limit.
+// In wide tiles 128 multiply-adds follow eight loads: the multiply-adds are the limit. Two blocks
+// share a multiprocessor, so that one stores while the other multiplies.
 #pragma once
 
 #include "cuda/segmented_sm90.cuh"
@@ -18,8 +20,11 @@ class FmaConsumer {
   static constexpr uint32_t kStepK = kStepBytes / 4, kChunk = 256;
   using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 4>>;
 
+  static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
+  __device__ static void run(const SegmentedSm90Params& p) { run_segmented<FmaConsumer>(p); }
+
   __device__ FmaConsumer(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring, uint32_t)
-      : p_(p), ring_(ring) {
+      : p_(p), ring_(ring), sender_(p, ring) {
     // A warp is 4 threads down and 8 across.
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     x_ = warp % (kAcross / 8) * 8 + lane % 8;
@@ -27,6 +32,10 @@ class FmaConsumer {
   }
 
   __device__ void consume() {
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+      for (uint32_t i = 0; i + 1 < Tile::kSlots; ++i) sender_.send();
+    }
     Tiles tiles(p_);
     for (SegmentTile tile; tiles.next(tile);) {
       float sums[kRowsEach][kColsEach];
@@ -43,7 +52,7 @@ class FmaConsumer {
  private:
   static constexpr uint32_t kDown = 16, kAcross = Tile::kConsumers / kDown;
   static constexpr uint32_t kRowsEach = Tile::kRows / kDown, kColsEach = Tile::kCols / kAcross;
-  static constexpr uint32_t kFour = 4;  // k that are loaded of a at once
+  static constexpr uint32_t kUnroll = 4;  // k
 
   // Which row and column a thread's i-th and j-th are: neighbours where they are loaded as such.
   __device__ uint32_t row(uint32_t i) const {
@@ -60,32 +69,49 @@ class FmaConsumer {
       left -= end;
       ring_.wait_full(step_);
       const uint32_t a = ring_.a(step_), b = ring_.b(step_);
-      while (k < end) {
-        float x[kRowsEach][kFour];
-        if (k % kFour == 0 && k + kFour <= end) {
-          load_a(x, a, k);
-#pragma unroll
-          for (uint32_t i = 0; i < kFour; ++i) {
-            float y[kColsEach];
-            load_b(y, b, k + i);
-            add_products(sums, x, i, y);
-          }
-          k += kFour;
-        } else {
-          float y[kColsEach];
-#pragma unroll
-          for (uint32_t i = 0; i < kRowsEach; ++i) {
-            x[i][0] = load_one<kA, Tile::kRows>(a, row(i), k);
-          }
-          load_b(y, b, k);
-          add_products(sums, x, 0, y);
-          ++k;
-        }
-      }
+      for (; k < end && k % kUnroll != 0; ++k) multiply_one(sums, a, b, k);
+      if (k + kUnroll <= end) multiply_fours(sums, a, b, k, end);
+      for (; k < end; ++k) multiply_one(sums, a, b, k);
+      // Of the slot before, which by now all warps have left.
+      if (threadIdx.x == 0) sender_.send();
       const uint32_t nothing = nothing_of(sums);
       __syncwarp();
       ring_.release(step_, nothing);
     }
+  }
+
+  __device__ void multiply_fours(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
+                                 uint32_t& k, uint32_t end) const {
+    float x0[kRowsEach][2], x1[kRowsEach][2], y0[kColsEach], y1[kColsEach];
+    load_a(x0, a, k);
+    load_b(y0, b, k);
+#pragma unroll 1
+    for (; k + kUnroll <= end; k += kUnroll) {
+      load_b(y1, b, k + 1);
+      load_a(x1, a, k + 2);
+      add_products(sums, x0, 0, y0);
+      load_b(y0, b, k + 2);
+      add_products(sums, x0, 1, y1);
+      load_b(y1, b, k + 3);
+      // Behind the last, something that is there.
+      const uint32_t next = (k + kUnroll) % kStepK;
+      load_a(x0, a, next);
+      add_products(sums, x1, 0, y0);
+      load_b(y0, b, next);
+      add_products(sums, x1, 1, y1);
+    }
+  }
+  __device__ void multiply_one(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
+                               uint32_t k) const {
+    float x[kRowsEach][2], y[kColsEach];
+#pragma unroll
+    for (uint32_t i = 0; i < kRowsEach; ++i) {
+      x[i][0] = device::load_shared_float(
+          kA == Along::k ? at_k(a, row(0), k) + i * kDown * kStepBytes
+                         : a + (k * Tile::kRows + row(i)) * 4);
+    }
+    load_b(y, b, k);
+    add_products(sums, x, 0, y);
   }
 
   // 0, but not before everything that these sums are made of is loaded.
@@ -99,7 +125,7 @@ class FmaConsumer {
   }
 
   __device__ static void add_products(float (&sums)[kRowsEach][kColsEach],
-                                      const float (&x)[kRowsEach][kFour], uint32_t k,
+                                      const float (&x)[kRowsEach][2], uint32_t k,
                                       const float (&y)[kColsEach]) {
 #pragma unroll
     for (uint32_t i = 0; i < kRowsEach; ++i) {
@@ -115,27 +141,23 @@ class FmaConsumer {
     return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
   }
   // Along K, the 16 bytes of a line's four k stand in the 128-byte swizzle.
-  __device__ static uint32_t at_four(uint32_t operand, uint32_t line, uint32_t k) {
-    return operand + line * kStepBytes + ((k / 4 ^ line % 8) << 4);
-  }
-  template <Along kAlong, uint32_t kLines>
-  __device__ static float load_one(uint32_t operand, uint32_t line, uint32_t k) {
-    return device::load_shared_float(kAlong == Along::k ? at_four(operand, line, k) + k % 4 * 4
-                                                        : operand + (k * kLines + line) * 4);
+  __device__ static uint32_t at_k(uint32_t operand, uint32_t line, uint32_t k) {
+    return operand + line * kStepBytes + ((k / 4 ^ line % 8) << 4) + k % 4 * 4;
   }
 
-  __device__ void load_a(float (&x)[kRowsEach][kFour], uint32_t a, uint32_t k) const {
+  // Two k, the first even.
+  __device__ void load_a(float (&x)[kRowsEach][2], uint32_t a, uint32_t k) const {
     if constexpr (kA == Along::k) {
 #pragma unroll
       for (uint32_t i = 0; i < kRowsEach; ++i) {
-        const float4 v = load_four(at_four(a, row(0), k) + i * kDown * kStepBytes);
-        x[i][0] = v.x, x[i][1] = v.y, x[i][2] = v.z, x[i][3] = v.w;
+        const uint2 v = device::load_shared_2(at_k(a, row(0), k) + i * kDown * kStepBytes);
+        x[i][0] = __uint_as_float(v.x), x[i][1] = __uint_as_float(v.y);
       }
     } else {
 #pragma unroll
       for (uint32_t i = 0; i < kRowsEach; i += 4) {
 #pragma unroll
-        for (uint32_t j = 0; j < kFour; ++j) {
+        for (uint32_t j = 0; j < 2; ++j) {
           const float4 v = load_four(a + ((k + j) * Tile::kRows + row(i)) * 4);
           x[i][j] = v.x, x[i + 1][j] = v.y, x[i + 2][j] = v.z, x[i + 3][j] = v.w;
         }
@@ -144,10 +166,9 @@ class FmaConsumer {
   }
   __device__ void load_b(float (&y)[kColsEach], uint32_t b, uint32_t k) const {
     if constexpr (kB == Along::k) {
-      const uint32_t first = at_four(b, col(0), k) + k % 4 * 4;
 #pragma unroll
       for (uint32_t j = 0; j < kColsEach; ++j) {
-        y[j] = device::load_shared_float(first + j * kAcross * kStepBytes);
+        y[j] = device::load_shared_float(at_k(b, col(0), k) + j * kAcross * kStepBytes);
       }
     } else {
 #pragma unroll
@@ -184,6 +205,7 @@ class FmaConsumer {
 
   const SegmentedSm90Params& p_;
   const SegmentedRing<Tile> ring_;
+  StepSender<FmaConsumer> sender_;
   uint32_t x_, y_;
   uint32_t step_ = 0;  // of the ring
 };

@@ -10,11 +10,10 @@ namespace moeblas::cuda {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Consumer>
 __global__ void __cluster_dims__(Consumer::Tile::kBlocks, 1, 1)
-    __launch_bounds__(SegmentedShape<typename Consumer::Tile>::kThreads,
-                      Consumer::Tile::kPerProcessor)
+    __launch_bounds__(Consumer::kThreads, Consumer::Tile::kPerProcessor)
         segmented_sm90(const __grid_constant__ SegmentedSm90Params p) {
 #if defined(__CUDA_ARCH__)
-  segmented_block<Consumer>(p);
+  Consumer::run(p);
 #endif
 }
 #else

@@ -10,47 +10,60 @@ namespace moeblas::cuda {
 // A step of K is 128 bytes of each row of a or column of b, whatever their type.
 inline constexpr uint32_t kStepBytes = 128;
 
-// The tiles of out that blocks make. A consumer warpgroup of the tensor cores has 64 rows of a
-// tile; a block of kBlocks > 1 in a cluster shares its columns with the others, each of which
-// brings a part of them for all. Where kConsumerRegisters is not 0, the producer is a warpgroup and
-// leaves registers to the consumers.
+// The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with the
+// others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64 rows
+// of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
+// kMore: bytes of shared memory behind the ring.
+inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
   static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256;  // rows of a block
-  static constexpr uint32_t kConsumers = 256, kSlots = 4, kOutBuffers = 2, kPerProcessor = 1;
-  static constexpr uint32_t kProducers = 32;
-  static constexpr int kConsumerRegisters = 0;
-};
-struct Tile128x256 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 256;
-  static constexpr uint32_t kConsumers = 256, kSlots = 4, kOutBuffers = 0, kPerProcessor = 1;
-  static constexpr uint32_t kProducers = 128;
-  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
-  static constexpr uint32_t kConsumers = 256, kSlots = 6, kOutBuffers = 2, kPerProcessor = 1;
-  static constexpr uint32_t kProducers = 32;
-  static constexpr int kConsumerRegisters = 0;
+  static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile64x64 {
   static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
-  static constexpr uint32_t kConsumers = 128, kSlots = 4, kOutBuffers = 1, kPerProcessor = 3;
-  static constexpr uint32_t kProducers = 32;
-  static constexpr int kConsumerRegisters = 0;
+  static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
+};
+struct FmaTile128x128 {
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 3, kPerProcessor = 2;
+  static constexpr uint32_t kMore = 0;
+};
+struct FmaTile64x64 {
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kMore = 0;
+};
+// Float32 as bf16 limbs: consumers of the ring are those who split what is there into planes of one
+// limb each, two steps of K (64 k) side by side; 256 threads before them multiply those.
+struct LimbTile128x128 {
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kMultipliers = 256, kConsumers = 128, kProducers = 128;
+  static constexpr uint32_t kSlots = 3, kPerProcessor = 1;
+  static constexpr uint32_t kMostLimbs = 3, kPlaneBytes = 128 * 128;
+  static constexpr uint32_t kMore = 2 * kMostLimbs * kPlaneBytes + 64;
 };
 
 template <class Tile>
 struct SegmentedShape {
-  static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
   static constexpr uint32_t kSlotBytes = (Tile::kRows + Tile::kCols) * kStepBytes;
-  static constexpr uint32_t kGroups = Tile::kConsumers / 128;
-  static constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
-
   // Offsets in shared memory from a multiple of 1024.
-  static constexpr uint32_t kOut = Tile::kSlots * kSlotBytes;
-  static constexpr uint32_t kBarriers = kOut + kGroups * Tile::kOutBuffers * kOutBytes;
+  static constexpr uint32_t kMore = Tile::kSlots * kSlotBytes;
+  static constexpr uint32_t kBarriers = kMore + Tile::kMore;
   static constexpr uint32_t kBytes = kBarriers + 16 * Tile::kSlots + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
+};
+
+// a or b as they lie, by their rows or columns: strides in elements.
+struct SegmentedLines {
+  const uint8_t* data;
+  int64_t stride, k_stride;
 };
 
 struct SegmentedSm90Params {
@@ -62,9 +75,11 @@ struct SegmentedSm90Params {
   uint32_t bulk_out;               // tiles of out may be stored by bulk copies
   uint32_t wide_out;               // 16 neighbouring bytes of out may be stored as one
   uint32_t m, n, k;
-  uint32_t units;  // tiles of all blocks of a cluster
+  uint32_t row_tiles, col_tiles;  // of a segment, by all blocks of a cluster
+  uint32_t units;                 // of all segments
   uint8_t* out_data;
   int64_t out_step, out_row_stride;  // elements
+  SegmentedLines a_lines, b_lines;
 };
 
 }  // namespace moeblas::cuda

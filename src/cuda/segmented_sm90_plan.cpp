@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "cuda/device.h"
@@ -32,34 +33,60 @@ struct Tile {
   double cost;  // of an element of out, relative to the largest tile's
 };
 template <class T>
-constexpr Tile tile(const char* name, double cost) {
-  using Shape = SegmentedShape<T>;
-  return {name,           T::kBlocks,    T::kRows,         T::kCols,
-          Shape::kThreads, Shape::kBytes, T::kPerProcessor, cost};
+constexpr Tile tile(const char* name, double cost, uint32_t multipliers = 0) {
+  return {name,
+          T::kBlocks,
+          T::kRows,
+          T::kCols,
+          multipliers + T::kConsumers + T::kProducers,
+          SegmentedShape<T>::kBytes,
+          T::kPerProcessor,
+          cost};
 }
-// Smaller tiles read more of shared memory for each product.
-constexpr Tile kTiles16Bit[] = {tile<Tile256x256>("256", 1.0), tile<Tile128x128>("128", 1.15),
-                                tile<Tile64x64>("64", 1.6)};
-constexpr Tile kTilesFma[] = {tile<Tile128x256>("128", 1.0), tile<Tile64x64>("64", 1.5)};
+// Costs: smaller tiles read more of shared memory for each product.
+constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
+                              tile<Tile128x128>("bf16_128", 1.15),
+                              tile<Tile64x64>("bf16_64", 1.6)};
+constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
+                             tile<Tile64x64>("f16_64", 1.6)};
+// Float32's, against a multiply-add.
+constexpr uint32_t kMultipliers = LimbTile128x128::kMultipliers;
+constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
+constexpr Tile kThreeLimbs[] = {tile<LimbTile128x128>("limbs3_128", 0.55, kMultipliers)};
+constexpr Tile kTwoLimbs[] = {tile<LimbTile128x128>("limbs2_128", 0.35, kMultipliers)};
 
+int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
+  return ceil_div(p.m, int64_t{t.rows} * t.blocks);
+}
+int64_t col_tiles(const MatmulProblem& p, const Tile& t) { return ceil_div(p.n, t.cols); }
 int64_t units(const MatmulProblem& p, const Tile& t) {
-  return p.batch.numel() * ceil_div(p.m, int64_t{t.rows} * t.blocks) * ceil_div(p.n, t.cols);
+  return p.batch.numel() * row_tiles(p, t) * col_tiles(p, t);
 }
 
-// The tiles that keep the busiest multiprocessor busy for the least time. How long segments are
-// only the device knows; it is the same for all tiles.
+// What the busiest multiprocessor has to do. How long segments are only the device knows; it is the
+// same for all tiles.
+double time_of(const MatmulProblem& p, const Tile& t) {
+  const int64_t rounds = ceil_div(units(p, t) * t.blocks, multiprocessors(p.device.id));
+  return static_cast<double>(rounds) * t.rows * t.cols * t.cost;
+}
+
+const Tile& best_of(const MatmulProblem& p, std::span<const Tile> tiles) {
+  return *std::min_element(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
+    return time_of(p, a) < time_of(p, b);
+  });
+}
+
 const Tile& tile_of(const MatmulProblem& p) {
-  const auto best = [&](const auto& tiles) -> const Tile& {
-    const int64_t processors = multiprocessors(p.device.id);
-    const auto time = [&](const Tile& t) {
-      return static_cast<double>(ceil_div(units(p, t) * t.blocks, processors)) * t.rows * t.cols *
-             t.cost;
-    };
-    return *std::min_element(std::begin(tiles), std::end(tiles), [&](const Tile& a, const Tile& b) {
-      return time(a) < time(b);
-    });
-  };
-  return p.dtype() == DType::f32 ? best(kTilesFma) : best(kTiles16Bit);
+  if (p.dtype() == DType::bf16) return best_of(p, kBfloat16);
+  if (p.dtype() == DType::f16) return best_of(p, kFloat16);
+  const Tile& fma = best_of(p, kFma);
+  if (p.options.precision == Precision::exact) return fma;
+  const Tile& limbs = best_of(p, p.options.precision == Precision::fast ? kTwoLimbs : kThreeLimbs);
+  // The two differ in their last bits: which it is may then not depend on how many rows there are.
+  if (p.options.deterministic) return limbs;
+  // Short segments are written more than multiplied, and limbs are made again by multiply-adds.
+  constexpr int64_t kShort = 32;
+  return p.k < kShort * p.batch.numel() || time_of(p, fma) < time_of(p, limbs) ? fma : limbs;
 }
 
 // ---- Operands
@@ -179,10 +206,17 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
   q.m = static_cast<uint32_t>(p.m);
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
+  q.row_tiles = static_cast<uint32_t>(row_tiles(p, tile));
+  q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
+  const auto lines = [](const Lines& l) {
+    return SegmentedLines{static_cast<const uint8_t*>(l.values.data), l.stride, l.k_stride};
+  };
+  q.a_lines = lines(a);
+  q.b_lines = lines(b);
   q.bulk_out = takes_bulk_copies(p, q.out_step);
   q.wide_out = takes_wide_stores(p, q.out_step);
 
@@ -190,10 +224,7 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
   q.a = tensor_map(map_of(a, tile.rows), p.op);
   q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
   if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
-  const char* values = p.dtype() == DType::f32    ? "fma"
-                       : p.dtype() == DType::bf16 ? "bf16"
-                                                  : "f16";
-  const std::string name = std::string("segmented_sm90_") + values + "_" + tile.name + "_" +
+  const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
                            (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
   const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
   const uint32_t at_once = processors * tile.per_processor / tile.blocks;

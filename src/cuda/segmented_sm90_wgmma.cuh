@@ -29,6 +29,9 @@ class WgmmaConsumer {
   static constexpr uint32_t kStepK = kStepBytes / 2, kChunk = 64;
   using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 2>>;
 
+  static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
+  __device__ static void run(const SegmentedSm90Params& p) { run_segmented<WgmmaConsumer>(p); }
+
   __device__ WgmmaConsumer(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
                            uint32_t base)
       : p_(p),
@@ -36,7 +39,7 @@ class WgmmaConsumer {
         thread_(threadIdx.x % 128),
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128)),
-        out_(base + Shape::kOut + group_ * Tile::kOutBuffers * Shape::kOutBytes),
+        out_(base + Shape::kMore + group_ * Tile::kOutBuffers * kOutBytes),
         policy_(device::evict_first_policy()) {
     const uint32_t row = thread_ / 32 * 16 + lane_ % 16;
     stored_ = row * 128;
@@ -134,7 +137,7 @@ class WgmmaConsumer {
 #pragma unroll
     for (uint32_t i = 0; i < Tile::kCols / 64; ++i) {
       if (i > 0 && tile.col + i * 64 >= p_.n) break;
-      const uint32_t buffer = out_ + i % Tile::kOutBuffers * Shape::kOutBytes;
+      const uint32_t buffer = out_ + i % Tile::kOutBuffers * kOutBytes;
       if (thread_ == 0) {
         // Of the last tile, which may have had fewer columns, all.
         i == 0 ? device::bulk_store_wait_read<0>()

@@ -231,6 +231,8 @@ Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed) {
   c.out = test::plain(dtype, {count, m, n});
   c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
                           test::Values::integers, test::Values::specials});
+  if (random.one_in(3)) c.precision = Precision::exact;
+  c.deterministic = random.one_in(2);
   c.seed = seed;
   return c;
 }

@@ -105,25 +105,27 @@ struct Wgmma;
 MB_WGMMA_OF(Bfloat16, "bf16");
 MB_WGMMA_OF(Float16, "f16");
 
+// Without kAdd the sums begin anew.
 template <class T, int kCols>
 struct WgmmaShared;
 
-#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, turn_a, turn_b)                             \
+#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, turn_a, turn_b, add)                        \
   template <>                                                                                     \
   struct WgmmaShared<T, cols> {                                                                   \
-    template <bool kTurnedA, bool kTurnedB>                                                       \
+    template <bool kTurnedA, bool kTurnedB, bool kAdd = true>                                     \
     static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows,       \
                                                     uint64_t columns) {                           \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type             \
-                   " {" MB_N##sums_of "}, %" #a ", %" #b ", 1, 1, 1, %" #turn_a ", %" #turn_b ";" \
+                   " {" MB_N##sums_of "}, %" #a ", %" #b ", %" #add ", 1, 1, %" #turn_a           \
+                   ", %" #turn_b ";"                                                              \
                    : MB_S##sums_of(0)                                                             \
-                   : "l"(rows), "l"(columns), "n"(kTurnedA), "n"(kTurnedB));                      \
+                   : "l"(rows), "l"(columns), "n"(kTurnedA), "n"(kTurnedB), "n"(kAdd));           \
     }                                                                                             \
   }
 #define MB_WGMMA_SHARED_OF(T, type)                      \
-  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35);      \
-  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67);     \
-  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131)
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);      \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);     \
+  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131, 132)
 
 MB_WGMMA_SHARED_OF(Bfloat16, "bf16");
 MB_WGMMA_SHARED_OF(Float16, "f16");
