@@ -179,9 +179,19 @@ class FmaConsumer {
     }
   }
 
+  // The same number in another register: where sums themselves are stored four at a time, their
+  // registers lie as the columns' that were loaded four at a time, both in the same bank, and a
+  // multiply-add reads one of a bank per clock.
+  __device__ static float elsewhere(float sum, float one) {
+    float moved;
+    asm volatile("mul.rn.f32 %0, %1, %2;" : "=f"(moved) : "f"(sum), "f"(one));
+    return moved;
+  }
+
   // Written once, read by none of these kernels: the L2 cache gives it up first.
   __device__ void store(const float (&sums)[kRowsEach][kColsEach], const SegmentTile& tile) const {
     auto* out = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step;
+    const float one = __uint_as_float(0x3f800000u | p_.m >> 31);  // m has no such bit
 #pragma unroll
     for (uint32_t i = 0; i < kRowsEach; ++i) {
       const uint32_t r = tile.row + row(i);
@@ -192,7 +202,8 @@ class FmaConsumer {
         const uint32_t c = tile.col + col(j);
         if (kB == Along::lines && p_.wide_out != 0 && c + 4 <= p_.n) {
           __stcs(reinterpret_cast<float4*>(to + c),
-                 float4{sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]});
+                 float4{elsewhere(sums[i][j], one), elsewhere(sums[i][j + 1], one),
+                        elsewhere(sums[i][j + 2], one), elsewhere(sums[i][j + 3], one)});
           continue;
         }
 #pragma unroll
