@@ -17,6 +17,7 @@
 // is multiplied and which the L2 cache gives up first; where they are long, into the products.
 #pragma once
 
+#include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/segmented_sm90_params.h"
@@ -34,6 +35,49 @@ struct SegmentTile {
   uint32_t segment, row, col, begin, head, end;
 };
 
+// Where segment i's range of K begins and ends.
+struct SegmentRange {
+  int64_t begin, end;
+
+  __device__ static SegmentRange load(const SegmentedSm90Params& p, uint32_t segment) {
+    const int64_t at = segment * p.segment_step;
+    return {simt::load_integer(p.segments, p.segments_type, at),
+            simt::load_integer(p.segments, p.segments_type, at + p.end_step)};
+  }
+  __device__ static uint32_t clamped(int64_t k, uint32_t most) {
+    return k < 0 ? 0 : k > most ? most : static_cast<uint32_t>(k);
+  }
+  __device__ uint32_t length(uint32_t most) const {
+    const uint32_t first = clamped(begin, most);
+    return max(first, clamped(end, most)) - first;
+  }
+};
+
+// Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in turn,
+// and those of one turn then take about as long. By all threads.
+template <class Tile>
+__device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
+  const uint32_t order = base + SegmentedShape<Tile>::kOrder;
+  for (uint32_t i = threadIdx.x; i < p.segment_count; i += blockDim.x) {
+    const uint32_t length = SegmentRange::load(p, i).length(p.k);
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(base + i * 4), "r"(length) : "memory");
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < p.segment_count; i += blockDim.x) {
+    const uint32_t mine = __float_as_uint(device::load_shared_float(base + i * 4));
+    uint32_t before = 0;
+#pragma unroll 8
+    for (uint32_t j = 0; j < p.segment_count; ++j) {
+      const uint32_t other = __float_as_uint(device::load_shared_float(base + j * 4));
+      before += other > mine || (other == mine && j < i);
+    }
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(order + before * 2),
+                 "h"(static_cast<uint16_t>(i))
+                 : "memory");
+  }
+  device::shared_stores_visible();
+}
+
 // The tiles of a block, one after the other. The range of the next is on its way while one is made.
 // Steps begin at multiples of kAlign.
 template <class Tile, uint32_t kAlign>
@@ -43,15 +87,15 @@ class SegmentTiles {
   // cache.
   static constexpr uint32_t kPanel = 8;
 
-  __device__ explicit SegmentTiles(const SegmentedSm90Params& p)
-      : p_(p), unit_(blockIdx.x / Tile::kBlocks) {
+  __device__ SegmentTiles(const SegmentedSm90Params& p, uint32_t base)
+      : p_(p), order_(base + SegmentedShape<Tile>::kOrder), unit_(blockIdx.x / Tile::kBlocks) {
     fetch();
   }
 
   // False: there are no more.
   __device__ bool next(SegmentTile& tile) {
     if (unit_ >= p_.units) return false;
-    const uint32_t in_segment = unit_ - segment_ * (p_.row_tiles * p_.col_tiles);
+    const uint32_t in_segment = unit_ - turn_ * (p_.row_tiles * p_.col_tiles);
     const uint32_t panel = in_segment / (kPanel * p_.col_tiles);
     const uint32_t within = in_segment - panel * kPanel * p_.col_tiles;
     const uint32_t height = min(kPanel, p_.row_tiles - panel * kPanel);
@@ -59,8 +103,8 @@ class SegmentTiles {
     tile.segment = segment_;
     tile.row = row * (Tile::kRows * Tile::kBlocks) + blockIdx.x % Tile::kBlocks * Tile::kRows;
     tile.col = col * Tile::kCols;
-    const uint32_t begin = clamped(begin_);
-    tile.end = max(begin, clamped(end_));
+    const uint32_t begin = SegmentRange::clamped(range_.begin, p_.k);
+    tile.end = begin + range_.length(p_.k);
     tile.head = tile.end > begin ? begin % kAlign : 0;
     tile.begin = begin - tile.head;
     unit_ += gridDim.x / Tile::kBlocks;
@@ -69,21 +113,17 @@ class SegmentTiles {
   }
 
  private:
-  __device__ uint32_t clamped(int64_t k) const {
-    return k < 0 ? 0 : k > p_.k ? p_.k : static_cast<uint32_t>(k);
-  }
   __device__ void fetch() {
     if (unit_ >= p_.units) return;
-    segment_ = unit_ / (p_.row_tiles * p_.col_tiles);
-    const int64_t at = segment_ * p_.segment_step;
-    begin_ = simt::load_integer(p_.segments, p_.segments_type, at);
-    end_ = simt::load_integer(p_.segments, p_.segments_type, at + p_.end_step);
+    turn_ = unit_ / (p_.row_tiles * p_.col_tiles);
+    segment_ = p_.ordered != 0 ? device::load_shared_u16(order_ + turn_ * 2) : turn_;
+    range_ = SegmentRange::load(p_, segment_);
   }
 
   const SegmentedSm90Params& p_;
-  uint32_t unit_;
-  uint32_t segment_ = 0;
-  int64_t begin_ = 0, end_ = 0;
+  uint32_t order_, unit_;
+  uint32_t turn_ = 0, segment_ = 0;
+  SegmentRange range_{};
 };
 
 // A ring of slots in shared memory, each a step of the rows of a, then of the columns of b; and the
@@ -94,6 +134,7 @@ class SegmentedRing {
   using Shape = SegmentedShape<Tile>;
 
   __device__ explicit SegmentedRing(uint32_t base) : base_(base) {}
+  __device__ uint32_t base() const { return base_; }
 
   __device__ void init_barriers() const {
     for (uint32_t i = 0; i < Tile::kSlots; ++i) {
@@ -147,7 +188,7 @@ class StepSender {
   using Tile = typename Consumer::Tile;
 
   __device__ StepSender(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring)
-      : p_(p), ring_(ring), tiles_(p) {}
+      : p_(p), ring_(ring), tiles_(p, ring.base()) {}
 
   // Waits for a slot and sends the next step there. False: there are no more.
   __device__ bool send() {
@@ -207,6 +248,7 @@ __device__ __forceinline__ uint32_t begin_block(const SegmentedSm90Params& p) {
     device::prefetch_tensor_map(&p.b);
     SegmentedRing<Tile>(base).init_barriers();
   }
+  if (p.ordered != 0) order_segments<Tile>(p, base);
   return base;
 }
 

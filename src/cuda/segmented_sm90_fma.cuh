@@ -36,7 +36,7 @@ class FmaConsumer {
 #pragma unroll 1
       for (uint32_t i = 0; i + 1 < Tile::kSlots; ++i) sender_.send();
     }
-    Tiles tiles(p_);
+    Tiles tiles(p_, ring_.base());
     for (SegmentTile tile; tiles.next(tile);) {
       float sums[kRowsEach][kColsEach];
 #pragma unroll

@@ -33,12 +33,12 @@ struct Tile {
   double cost;  // of an element of out, relative to the largest tile's
 };
 template <class T>
-constexpr Tile tile(const char* name, double cost, uint32_t multipliers = 0) {
+constexpr Tile tile(const char* name, double cost) {
   return {name,
           T::kBlocks,
           T::kRows,
           T::kCols,
-          multipliers + T::kConsumers + T::kProducers,
+          T::kConsumers + T::kProducers,
           SegmentedShape<T>::kBytes,
           T::kPerProcessor,
           cost};
@@ -50,10 +50,9 @@ constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
 // Float32's, against a multiply-add.
-constexpr uint32_t kMultipliers = LimbTile128x128::kMultipliers;
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
-constexpr Tile kThreeLimbs[] = {tile<LimbTile128x128>("limbs3_128", 0.55, kMultipliers)};
-constexpr Tile kTwoLimbs[] = {tile<LimbTile128x128>("limbs2_128", 0.35, kMultipliers)};
+constexpr Tile kThreeLimbs[] = {tile<LimbTile128x128>("limbs3_128", 0.55)};
+constexpr Tile kTwoLimbs[] = {tile<LimbTile128x128>("limbs2_128", 0.35)};
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -209,6 +208,10 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
   q.row_tiles = static_cast<uint32_t>(row_tiles(p, tile));
   q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
+  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
+  const uint32_t at_once = processors * tile.per_processor / tile.blocks;
+  q.segment_count = pairs.pairs;
+  q.ordered = q.units > at_once && q.segment_count <= kMostOrdered;
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
@@ -226,8 +229,6 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
   if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
   const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
                            (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
-  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
-  const uint32_t at_once = processors * tile.per_processor / tile.blocks;
   queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads,
             tile.shared_bytes, q);
 }

@@ -2,7 +2,6 @@
 // memory. A warpgroup has 64 rows of the block's tile and all of its columns.
 #pragma once
 
-#include "cuda/device/bulk_store.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/segmented_sm90.cuh"
 
@@ -47,7 +46,7 @@ class WgmmaConsumer {
   }
 
   __device__ void consume() {
-    Tiles tiles(p_);
+    Tiles tiles(p_, ring_.base());
     for (SegmentTile tile; tiles.next(tile);) {
       float sums[Tile::kCols / 2];
 #pragma unroll

@@ -63,7 +63,7 @@ constexpr Row<MatmulProblem> kSegmentedSm90{
 // gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90, kSegmentedSm90,
+    Portable::kQmv, Portable::kGatherQmvFast, kSegmentedSm90, Portable::kQmm, kQmvSm90, kQmmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

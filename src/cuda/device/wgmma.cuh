@@ -9,9 +9,9 @@
 //   sums   sums[4j + i] of the same thread: row 16w + g + 8 * (i / 2), column 8j + 2t + i % 2
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
 //
-// WgmmaShared takes A from shared memory too, and either operand along K, as B above, or turned:
-// rows of 64 rows of A or columns of B (128 bytes) per k, in the same swizzle, chunks of 64 a
-// fixed distance apart.
+// Turned, an operand in shared memory is rows of 64 columns of B (128 bytes) per k, in the same
+// swizzle, chunks of 64 columns a fixed distance apart. WgmmaShared takes A from there too, either
+// way. Without kAdd the sums begin anew.
 #pragma once
 
 #include <cstdint>
@@ -83,29 +83,30 @@ struct Wgmma;
 #define MB_S64(i) MB_S32(i), MB_S32(i + 32)
 #define MB_S128(i) MB_S64(i), MB_S64(i + 64)
 
-#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b)                                     \
+#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b, turn, add)                          \
   template <>                                                                                   \
   struct Wgmma<T, cols> {                                                                       \
+    template <bool kTurned = false, bool kAdd = true>                                           \
     static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                    \
                                                     const uint32_t (&a)[4], uint64_t columns) { \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type           \
                    " {" MB_N##sums_of "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b       \
-                                      ", 1, 1, 1, 0;"                                           \
+                                      ", %" #add ", 1, 1, %" #turn ";"                          \
                    : MB_S##sums_of(0)                                                           \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns));                 \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kTurned),    \
+                     "n"(kAdd));                                                                \
     }                                                                                           \
   }
-#define MB_WGMMA_OF(T, type)                      \
-  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12);     \
-  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20);  \
-  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36);  \
-  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68); \
-  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132)
+#define MB_WGMMA_OF(T, type)                               \
+  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);      \
+  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);   \
+  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);   \
+  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);  \
+  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 MB_WGMMA_OF(Bfloat16, "bf16");
 MB_WGMMA_OF(Float16, "f16");
 
-// Without kAdd the sums begin anew.
 template <class T, int kCols>
 struct WgmmaShared;
 
@@ -123,8 +124,8 @@ struct WgmmaShared;
     }                                                                                             \
   }
 #define MB_WGMMA_SHARED_OF(T, type)                      \
-  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);      \
-  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);     \
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);  \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68); \
   MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131, 132)
 
 MB_WGMMA_SHARED_OF(Bfloat16, "bf16");
