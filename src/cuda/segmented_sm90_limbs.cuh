@@ -1,5 +1,6 @@
-// segmented_sm90 for float32 on the tensor cores: a float32 is the sum of three bf16 limbs, exactly,
-// and of the nine products of limbs the six largest are as good as a float32 product.
+// segmented_sm90_limbs: float32 on the tensor cores, in the frame of segmented_sm90. A float32 is the
+// sum of three bf16 limbs, exactly, and of the nine products of limbs the six largest are as good as
+// a float32 product. Used by segmented_mm where sums need not be IEEE multiply-adds.
 //
 //   warps 0 - 7     multiply; they split the rows of a in their registers, 64 a warpgroup
 //   warps 8 - 11    split steps of b into planes
@@ -7,8 +8,8 @@
 //
 // Tensor cores round sums toward zero. So a warpgroup's sums run over one step of 32 k, the smallest
 // products first, and are then added to the tile's in float32: what is cut off stays as small as a
-// float32 sum's own rounding. With two limbs and three products it is faster, of 16 bits, and still
-// better than tf32.
+// float32 sum's own rounding. At precision `fast`, two limbs and three products: 16 bits, where tf32
+// has 11.
 //
 // Limbs hold everything from 2^-110 on. A tile that meets a smaller number, a sum that is not finite
 // (limbs of infinity are none), and a sum of fewer than kFewest products, in which every cut shows,
@@ -219,8 +220,11 @@ class LimbConsumer {
       for (uint32_t k = 0; k < length; k += kStepK, ++step) {
         planes.wait_full(step);
         multiply_step(sums, rows, planes, step);
-        const uint4 flags = device::load_shared_4(planes.small(step));
-        small |= flags.x | flags.y | flags.z | flags.w;
+        // By the lane that then gives the buffer back.
+        if (threadIdx.x % 32 == 0) {
+          const uint4 flags = device::load_shared_4(planes.small(step));
+          small |= flags.x | flags.y | flags.z | flags.w;
+        }
         Rows next;
         const uint32_t left = length - k;
         if (left > kStepK) {
@@ -235,7 +239,7 @@ class LimbConsumer {
 #pragma unroll
         for (uint32_t i = 0; i < kSums; ++i) total[i] += sums[i];
       }
-      const bool too_small = small != 0 || __any_sync(0xffffffffu, smallest < kSmall);
+      const bool too_small = __any_sync(0xffffffffu, small != 0 || smallest < kSmall);
       store(p, total, tile, too_small || (length > 0 && length - tile.head < kFewest));
     }
   }

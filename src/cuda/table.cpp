@@ -56,7 +56,11 @@ constexpr Row<MatmulProblem> kQmmSm90{
 constexpr Row<MatmulProblem> kSegmentedSm90{
   Name{"segmented_sm90"}, kHopper, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm90_reject, nullptr, launch<segmented_sm90>,
-  Summary{"ranges of K; both operands by bulk copies, 16-bit floats on wgmma, float32 by multiply-adds"}};
+  Summary{"ranges of K; a and b by bulk copies as they lie, 16-bit floats on wgmma, float32 by multiply-adds"}};
+constexpr Row<MatmulProblem> kSegmentedSm90Limbs{
+  Name{"segmented_sm90_limbs"}, kHopper, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm90_limbs_reject, nullptr, launch<segmented_sm90_limbs>,
+  Summary{"the same for float32 as three bf16 limbs on wgmma, two where precision is fast"}};
 // clang-format on
 
 // What stands behind a row that takes all that it takes runs where it is asked for by name alone:
@@ -64,6 +68,7 @@ constexpr Row<MatmulProblem> kSegmentedSm90{
 // has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
     Portable::kQmv, Portable::kGatherQmvFast, kSegmentedSm90, Portable::kQmm, kQmvSm90, kQmmSm90,
+    kSegmentedSm90Limbs,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

@@ -29,13 +29,15 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 }  // namespace
 
-// By which two limbs miss a float32.
-constexpr double kTwoLimbs = 0x1p-18;
+// By which two limbs may miss a float32.
+const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
-Path path_of(std::string_view kernel, DType x_dtype, Precision precision) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
-  if (kernel == "segmented_sm90") {
-    return x_dtype == DType::f32 && precision == Precision::fast ? Path::two_limbs : Path::decoded;
+Path path_of(std::string_view kernel, Precision precision) {
+  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90") {
+    return Path::decoded;
+  }
+  if (kernel == "segmented_sm90_limbs") {
+    return precision == Precision::fast ? Path::two_limbs : Path::decoded;
   }
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90") {
     return Path::factored;
