@@ -53,8 +53,8 @@ struct SegmentRange {
   }
 };
 
-// Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in turn,
-// and those of one turn then take about as long. By all threads.
+// Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in
+// turn, and those of one turn then take about as long. By all threads.
 template <class Tile>
 __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
   const uint32_t order = base + SegmentedShape<Tile>::kOrder;
@@ -71,8 +71,7 @@ __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uin
       const uint32_t other = __float_as_uint(device::load_shared_float(base + j * 4));
       before += other > mine || (other == mine && j < i);
     }
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(order + before * 2),
-                 "h"(static_cast<uint16_t>(i))
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(order + before * 2), "h"(static_cast<uint16_t>(i))
                  : "memory");
   }
   device::shared_stores_visible();

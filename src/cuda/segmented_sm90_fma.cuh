@@ -106,9 +106,9 @@ class FmaConsumer {
     float x[kRowsEach][2], y[kColsEach];
 #pragma unroll
     for (uint32_t i = 0; i < kRowsEach; ++i) {
-      x[i][0] = device::load_shared_float(
-          kA == Along::k ? at_k(a, row(0), k) + i * kDown * kStepBytes
-                         : a + (k * Tile::kRows + row(i)) * 4);
+      x[i][0] =
+          device::load_shared_float(kA == Along::k ? at_k(a, row(0), k) + i * kDown * kStepBytes
+                                                   : a + (k * Tile::kRows + row(i)) * 4);
     }
     load_b(y, b, k);
     add_products(sums, x, 0, y);

@@ -22,15 +22,15 @@ __global__ void segmented_sm90(const __grid_constant__ SegmentedSm90Params) {}
 #endif
 
 // By how a and b lie: k along K, t turned, a before b.
-#define MB_SEGMENTED_SM90_ONE(name, lies, Consumer, ...)                 \
-  static const simt::CudaKernel segmented_##name##_##lies {              \
-    "segmented_sm90_" #name "_" #lies,                                   \
+#define MB_SEGMENTED_SM90_ONE(name, lies, Consumer, ...)                      \
+  static const simt::CudaKernel segmented_##name##_##lies {                   \
+    "segmented_sm90_" #name "_" #lies,                                        \
         reinterpret_cast<const void*>(&segmented_sm90<Consumer<__VA_ARGS__>>) \
   }
-#define MB_SEGMENTED_SM90(name, Consumer, ...)                                               \
-  MB_SEGMENTED_SM90_ONE(name, kk, Consumer, __VA_ARGS__, Along::k, Along::k);                \
-  MB_SEGMENTED_SM90_ONE(name, kt, Consumer, __VA_ARGS__, Along::k, Along::lines);            \
-  MB_SEGMENTED_SM90_ONE(name, tk, Consumer, __VA_ARGS__, Along::lines, Along::k);            \
+#define MB_SEGMENTED_SM90(name, Consumer, ...)                                    \
+  MB_SEGMENTED_SM90_ONE(name, kk, Consumer, __VA_ARGS__, Along::k, Along::k);     \
+  MB_SEGMENTED_SM90_ONE(name, kt, Consumer, __VA_ARGS__, Along::k, Along::lines); \
+  MB_SEGMENTED_SM90_ONE(name, tk, Consumer, __VA_ARGS__, Along::lines, Along::k); \
   MB_SEGMENTED_SM90_ONE(name, tt, Consumer, __VA_ARGS__, Along::lines, Along::lines)
 
 }  // namespace moeblas::cuda

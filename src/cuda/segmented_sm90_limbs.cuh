@@ -1,19 +1,19 @@
-// segmented_sm90_limbs: float32 on the tensor cores, in the frame of segmented_sm90. A float32 is the
-// sum of three bf16 limbs, exactly, and of the nine products of limbs the six largest are as good as
-// a float32 product. Used by segmented_mm where sums need not be IEEE multiply-adds.
+// segmented_sm90_limbs: float32 on the tensor cores, in the frame of segmented_sm90. A float32 is
+// the sum of three bf16 limbs, exactly, and of the nine products of limbs the six largest are as
+// good as a float32 product. Used by segmented_mm where sums need not be IEEE multiply-adds.
 //
 //   warps 0 - 7     multiply; they split the rows of a in their registers, 64 a warpgroup
 //   warps 8 - 11    split steps of b into planes
 //   warp 12         sends steps
 //
-// Tensor cores round sums toward zero. So a warpgroup's sums run over one step of 32 k, the smallest
-// products first, and are then added to the tile's in float32: what is cut off stays as small as a
-// float32 sum's own rounding. At precision `fast`, two limbs and three products: 16 bits, where tf32
-// has 11.
+// Tensor cores round sums toward zero. So a warpgroup's sums run over one step of 32 k, the
+// smallest products first, and are then added to the tile's in float32: what is cut off stays as
+// small as a float32 sum's own rounding. At precision `fast`, two limbs and three products: 16
+// bits, where tf32 has 11.
 //
-// Limbs hold everything from 2^-110 on. A tile that meets a smaller number, a sum that is not finite
-// (limbs of infinity are none), and a sum of fewer than kFewest products, in which every cut shows,
-// are made again by multiply-adds from memory.
+// Limbs hold everything from 2^-110 on. A tile that meets a smaller number, a sum that is not
+// finite (limbs of infinity are none), and a sum of fewer than kFewest products, in which every cut
+// shows, are made again by multiply-adds from memory.
 //
 // The limit is the tensor cores, six products for one.
 #pragma once
@@ -278,9 +278,9 @@ class LimbConsumer {
                                        const LimbPlanes& planes, uint32_t step) {
     const uint32_t half = step % LimbPlanes::kBuffers;
     const uint32_t b = planes.plane(0) + half * (kB == Along::k ? kStepK * 2 : kStepK * 128);
-    const uint32_t columns = device::uniform(kB == Along::k
-                                                 ? device::wgmma_columns_at(b)
-                                                 : device::wgmma_turned_at(b, kPlaneChunkBytes));
+    const uint32_t columns =
+        device::uniform(kB == Along::k ? device::wgmma_columns_at(b)
+                                       : device::wgmma_turned_at(b, kPlaneChunkBytes));
     device::wgmma_begin();
     if constexpr (kLimbs == 3) {
       product<1, 1, false>(sums, rows, columns);
@@ -299,8 +299,7 @@ class LimbConsumer {
   template <uint32_t kLimbA, uint32_t kLimbB, bool kAdd = true>
   __device__ static void product(float (&sums)[kSums], const Rows& rows, uint32_t columns) {
     constexpr uint32_t kPlane = device::wgmma_columns_step(Tile::kPlaneBytes);
-    constexpr uint32_t kNext =
-        device::wgmma_columns_step(kB == Along::k ? 16 * 2 : 16 * 128);
+    constexpr uint32_t kNext = device::wgmma_columns_step(kB == Along::k ? 16 * 2 : 16 * 128);
     using Wgmma = device::Wgmma<device::Bfloat16, Tile::kCols>;
     constexpr bool kTurned = kB != Along::k;
 #pragma unroll

@@ -10,9 +10,9 @@ namespace moeblas::cuda {
 // A step of K is 128 bytes of each row of a or column of b, whatever their type.
 inline constexpr uint32_t kStepBytes = 128;
 
-// The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with the
-// others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64 rows
-// of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
+// The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
+// the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
+// rows of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
 // kMore: bytes of shared memory behind the ring.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
@@ -57,7 +57,8 @@ inline constexpr uint32_t kMostOrdered = 480;
 template <class Tile>
 struct SegmentedShape {
   static constexpr uint32_t kSlotBytes = (Tile::kRows + Tile::kCols) * kStepBytes;
-  static_assert(kMostOrdered * 4 <= Tile::kSlots * kSlotBytes, "lengths stand in the ring at first");
+  static_assert(kMostOrdered * 4 <= Tile::kSlots * kSlotBytes,
+                "lengths stand in the ring at first");
   // Offsets in shared memory from a multiple of 1024.
   static constexpr uint32_t kMore = Tile::kSlots * kSlotBytes;
   static constexpr uint32_t kBarriers = kMore + Tile::kMore;

@@ -45,8 +45,7 @@ constexpr Tile tile(const char* name, double cost) {
 }
 // Costs: smaller tiles read more of shared memory for each product.
 constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
-                              tile<Tile128x128>("bf16_128", 1.15),
-                              tile<Tile64x64>("bf16_64", 1.6)};
+                              tile<Tile128x128>("bf16_128", 1.15), tile<Tile64x64>("bf16_64", 1.6)};
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
 // Float32's, against a multiply-add: 36, 63 and 79 TFLOP/s.
@@ -206,8 +205,8 @@ void run(const MatmulProblem& p, const Tile& tile) {
   if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
   const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
                            (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
-  queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads,
-            tile.shared_bytes, q);
+  queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads, tile.shared_bytes,
+            q);
 }
 
 }  // namespace

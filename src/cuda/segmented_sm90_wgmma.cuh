@@ -89,9 +89,8 @@ class WgmmaConsumer {
     const uint32_t a = ring_.a(step_) + group_ * kChunkBytes, b = ring_.b(step_);
     const uint32_t rows = device::uniform(kA == Along::k ? device::wgmma_columns_at(a)
                                                          : device::wgmma_turned_at(a, kChunkBytes));
-    const uint32_t columns =
-        device::uniform(kB == Along::k ? device::wgmma_columns_at(b)
-                                       : device::wgmma_turned_at(b, kChunkBytes));
+    const uint32_t columns = device::uniform(
+        kB == Along::k ? device::wgmma_columns_at(b) : device::wgmma_turned_at(b, kChunkBytes));
 #pragma unroll
     for (uint32_t i = 0; i < kStepK / kPerProduct; ++i) {
       device::WgmmaShared<T, Tile::kCols>::template multiply<kA != Along::k, kB != Along::k>(
@@ -122,8 +121,8 @@ class WgmmaConsumer {
       for (uint32_t i = threadIdx.x; i < (begin + kStepK - end) * kPerK; i += Tile::kConsumers) {
         const uint32_t nth = i / kPerK, k = nth < begin ? nth : nth - begin + end;
         const uint32_t chunk = i % kPerK / kParts, part = i % kParts;
-        device::store_shared_4(
-            operand + chunk * (kChunk * kStepBytes) + k * kStepBytes + part * 16, {0, 0, 0, 0});
+        device::store_shared_4(operand + chunk * (kChunk * kStepBytes) + k * kStepBytes + part * 16,
+                               {0, 0, 0, 0});
       }
     }
   }

@@ -90,8 +90,8 @@ constexpr Row<MatmulProblem> kQmvSm90{
 // qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times.
 // segmented_sm90_limbs runs by name alone until its present text has passed scripts/gpu_check.sh.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm80, kSegmentedSm90,
-    Portable::kQmm, kSegmentedSm90Limbs,
+    kQmvSm90, kQmmSm90,       Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80, kSegmentedSm90, Portable::kQmm, kSegmentedSm90Limbs,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

@@ -28,8 +28,9 @@ test::Case many_tiles_case(uint64_t seed);
 // whole and with a rest, from so few segments that small tiles are made to so many that large ones
 // are.
 test::Case segments_case(uint64_t seed);
-// The same in one dtype, one layout (bit 0: a turned, bit 1: b) and for tiles of about this size.
-enum class TileSize { small, medium, large };
+// The same in one dtype, one layout (bit 0: a turned, bit 1: b) and for tiles of about this size,
+// or so many segments that their order is changed.
+enum class TileSize { small, medium, large, many };
 test::Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed);
 
 }  // namespace moeblas::gpu

@@ -137,6 +137,10 @@ void run_smallest(Report& report, const std::string& only) {
         }
       }
     }
+    test::Case many = segments_case(dtype, 0, TileSize::many, 0);
+    many.precision = Precision::native;
+    many.deterministic = true;
+    run_rows(many);
   }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.

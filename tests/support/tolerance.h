@@ -17,7 +17,8 @@
 //                   that are rounded:
 //                   A = gamma(K + 2) (sum |x||s q + b| + R) + R (+ the float32 rounding of q s
 //                   before b is added: gamma(2) sum |x|(|s|q + |b|)).
-//   two_limbs       float32 operands as two bfloat16 limbs, each the nearest to what is left, off by
+//   two_limbs       float32 operands as two bfloat16 limbs, each the nearest to what is left, off
+//   by
 //                   r = 2^-16 of themselves; the product of the second limbs, as small, is left
 //                   out: A = (gamma(K) + 3 r (1 + 2 r)) sum |x||W|.
 // Products that underflow float32 add at most half of its least subnormal each.

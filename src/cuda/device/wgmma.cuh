@@ -89,19 +89,18 @@ struct Wgmma;
     template <bool kTurned = false, bool kAdd = true>                                           \
     static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                    \
                                                     const uint32_t (&a)[4], uint64_t columns) { \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type           \
-                   " {" MB_N##sums_of "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b       \
-                                      ", %" #add ", 1, 1, %" #turn ";"                          \
-                   : MB_S##sums_of(0)                                                           \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kTurned),    \
-                     "n"(kAdd));                                                                \
+      asm volatile(                                                                             \
+          "wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type " {" MB_N##sums_of \
+          "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #add ", 1, 1, %" #turn ";"  \
+          : MB_S##sums_of(0)                                                                    \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kTurned), "n"(kAdd)); \
     }                                                                                           \
   }
-#define MB_WGMMA_OF(T, type)                               \
-  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);      \
-  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);   \
-  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);   \
-  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);  \
+#define MB_WGMMA_OF(T, type)                              \
+  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);     \
+  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);  \
+  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);  \
+  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70); \
   MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 MB_WGMMA_OF(Bfloat16, "bf16");
@@ -110,18 +109,18 @@ MB_WGMMA_OF(Float16, "f16");
 template <class T, int kCols>
 struct WgmmaShared;
 
-#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, turn_a, turn_b, add)                        \
-  template <>                                                                                     \
-  struct WgmmaShared<T, cols> {                                                                   \
-    template <bool kTurnedA, bool kTurnedB, bool kAdd = true>                                     \
-    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows,       \
-                                                    uint64_t columns) {                           \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type             \
-                   " {" MB_N##sums_of "}, %" #a ", %" #b ", %" #add ", 1, 1, %" #turn_a           \
-                   ", %" #turn_b ";"                                                              \
-                   : MB_S##sums_of(0)                                                             \
-                   : "l"(rows), "l"(columns), "n"(kTurnedA), "n"(kTurnedB), "n"(kAdd));           \
-    }                                                                                             \
+#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, turn_a, turn_b, add)                  \
+  template <>                                                                               \
+  struct WgmmaShared<T, cols> {                                                             \
+    template <bool kTurnedA, bool kTurnedB, bool kAdd = true>                               \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows, \
+                                                    uint64_t columns) {                     \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type       \
+                   " {" MB_N##sums_of "}, %" #a ", %" #b ", %" #add ", 1, 1, %" #turn_a     \
+                                      ", %" #turn_b ";"                                     \
+                   : MB_S##sums_of(0)                                                       \
+                   : "l"(rows), "l"(columns), "n"(kTurnedA), "n"(kTurnedB), "n"(kAdd));     \
+    }                                                                                       \
   }
 #define MB_WGMMA_SHARED_OF(T, type)                      \
   MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);  \
