@@ -280,7 +280,7 @@ class LimbConsumer {
     const uint32_t b = planes.plane(0) + half * (kB == Along::k ? kStepK * 2 : kStepK * 128);
     const uint32_t columns =
         device::uniform(kB == Along::k ? device::wgmma_columns_at(b)
-                                       : device::wgmma_turned_at(b, kPlaneChunkBytes));
+                                       : device::wgmma_across_at(b, kPlaneChunkBytes));
     device::wgmma_begin();
     if constexpr (kLimbs == 3) {
       product<1, 1, false>(sums, rows, columns);
@@ -299,18 +299,18 @@ class LimbConsumer {
   template <uint32_t kLimbA, uint32_t kLimbB, bool kAdd = true>
   __device__ static void product(float (&sums)[kSums], const Rows& rows, uint32_t columns) {
     constexpr uint32_t kPlane = device::wgmma_columns_step(Tile::kPlaneBytes);
-    constexpr uint32_t kNext = device::wgmma_columns_step(kB == Along::k ? 16 * 2 : 16 * 128);
+    constexpr uint32_t kNext = device::wgmma_columns_step(kB == Along::k ? 16 * 2 : device::kWgmmaAcrossStep);
     using Wgmma = device::Wgmma<device::Bfloat16, Tile::kCols>;
-    constexpr bool kTurned = kB != Along::k;
+    constexpr bool kAcross = kB != Along::k;
 #pragma unroll
     for (uint32_t j = 0; j < kProducts; ++j) {
       const uint32_t a[4] = {rows.a[j][0][kLimbA], rows.a[j][1][kLimbA], rows.a[j][2][kLimbA],
                              rows.a[j][3][kLimbA]};
       const uint64_t b = device::wgmma_columns(columns + kLimbB * kPlane + j * kNext);
       if (j == 0) {
-        Wgmma::template multiply<kTurned, kAdd>(sums, a, b);
+        Wgmma::template multiply<kAcross, kAdd>(sums, a, b);
       } else {
-        Wgmma::template multiply<kTurned>(sums, a, b);
+        Wgmma::template multiply<kAcross>(sums, a, b);
       }
     }
   }

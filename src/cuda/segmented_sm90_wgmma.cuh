@@ -84,18 +84,18 @@ class WgmmaConsumer {
 
   __device__ void multiply_step(float (&sums)[Tile::kCols / 2]) const {
     constexpr uint32_t kAlongKStep = device::wgmma_columns_step(kPerProduct * 2);
-    constexpr uint32_t kTurnedStep = device::wgmma_columns_step(kPerProduct * kStepBytes);
+    constexpr uint32_t kAcrossStep = device::wgmma_columns_step(device::kWgmmaAcrossStep);
     constexpr uint32_t kChunkBytes = kChunk * kStepBytes;
     const uint32_t a = ring_.a(step_) + group_ * kChunkBytes, b = ring_.b(step_);
     const uint32_t rows = device::uniform(kA == Along::k ? device::wgmma_columns_at(a)
-                                                         : device::wgmma_turned_at(a, kChunkBytes));
+                                                         : device::wgmma_across_at(a, kChunkBytes));
     const uint32_t columns = device::uniform(
-        kB == Along::k ? device::wgmma_columns_at(b) : device::wgmma_turned_at(b, kChunkBytes));
+        kB == Along::k ? device::wgmma_columns_at(b) : device::wgmma_across_at(b, kChunkBytes));
 #pragma unroll
     for (uint32_t i = 0; i < kStepK / kPerProduct; ++i) {
-      device::WgmmaShared<T, Tile::kCols>::template multiply<kA != Along::k, kB != Along::k>(
-          sums, device::wgmma_columns(rows + i * (kA == Along::k ? kAlongKStep : kTurnedStep)),
-          device::wgmma_columns(columns + i * (kB == Along::k ? kAlongKStep : kTurnedStep)));
+      device::WgmmaShared<T, Tile::kCols, kA != Along::k>::template multiply<kB != Along::k>(
+          sums, device::wgmma_columns(rows + i * (kA == Along::k ? kAlongKStep : kAcrossStep)),
+          device::wgmma_columns(columns + i * (kB == Along::k ? kAlongKStep : kAcrossStep)));
     }
   }
 
