@@ -299,7 +299,8 @@ class LimbConsumer {
   template <uint32_t kLimbA, uint32_t kLimbB, bool kAdd = true>
   __device__ static void product(float (&sums)[kSums], const Rows& rows, uint32_t columns) {
     constexpr uint32_t kPlane = device::wgmma_columns_step(Tile::kPlaneBytes);
-    constexpr uint32_t kNext = device::wgmma_columns_step(kB == Along::k ? 16 * 2 : device::kWgmmaAcrossStep);
+    constexpr uint32_t kNext =
+        device::wgmma_columns_step(kB == Along::k ? 16 * 2 : device::kWgmmaAcrossStep);
     using Wgmma = device::Wgmma<device::Bfloat16, Tile::kCols>;
     constexpr bool kAcross = kB != Along::k;
 #pragma unroll

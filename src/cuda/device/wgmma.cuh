@@ -10,8 +10,8 @@
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
 //
 // WgmmaShared takes A from shared memory too: as B, rows of 64 k; or, kAcross, 16 rows of k of
-// which each has the 64 rows of A (128 bytes), in the same swizzle. B lies across likewise, in chunks
-// of 64 columns a fixed distance apart. Without kAdd the sums begin anew.
+// which each has the 64 rows of A (128 bytes), in the same swizzle. B lies across likewise, in
+// chunks of 64 columns a fixed distance apart. Without kAdd the sums begin anew.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   return descriptor;
 }
 
-// The same of B that lies across, its chunks `chunk_bytes` apart. (In a cluster, a shared address has
-// the block's rank above the 18 bits that count here.)
+// The same of B that lies across, its chunks `chunk_bytes` apart. (In a cluster, a shared address
+// has the block's rank above the 18 bits that count here.)
 __device__ __forceinline__ constexpr uint32_t wgmma_across_at(uint32_t address,
                                                               uint32_t chunk_bytes) {
   return (address & 0x3ffffu) >> 4 | chunk_bytes >> 4 << 16;
@@ -87,19 +87,18 @@ struct WgmmaShared;
 #define MB_S64(i) MB_S32(i), MB_S32(i + 32)
 #define MB_S128(i) MB_S64(i), MB_S64(i + 64)
 
-#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b, across, add)                        \
-  template <>                                                                                   \
-  struct Wgmma<T, cols> {                                                                       \
-    template <bool kAcrossB = false, bool kAdd = true>                                          \
-    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                    \
-                                                    const uint32_t (&a)[4], uint64_t columns) { \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type           \
-                   " {" MB_N##sums_of "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b       \
-                                      ", %" #add ", 1, 1, %" #across ";"                        \
-                   : MB_S##sums_of(0)                                                           \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kAcrossB),   \
-                     "n"(kAdd));                                                                \
-    }                                                                                           \
+#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b, across, add)                         \
+  template <>                                                                                    \
+  struct Wgmma<T, cols> {                                                                        \
+    template <bool kAcrossB = false, bool kAdd = true>                                           \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                     \
+                                                    const uint32_t (&a)[4], uint64_t columns) {  \
+      asm volatile(                                                                              \
+          "wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type " {" MB_N##sums_of  \
+          "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #add ", 1, 1, %" #across ";" \
+          : MB_S##sums_of(0)                                                                     \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kAcrossB), "n"(kAdd)); \
+    }                                                                                            \
   }
 #define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, across, across_b, add)                \
   template <bool kAcross>                                                                   \
@@ -109,20 +108,20 @@ struct WgmmaShared;
                                                     uint64_t columns) {                     \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type       \
                    " {" MB_N##sums_of "}, %" #a ", %" #b ", %" #add ", 1, 1, %" #across     \
-                   ", %" #across_b ";"                                                      \
+                                      ", %" #across_b ";"                                   \
                    : MB_S##sums_of(0)                                                       \
                    : "l"(rows), "l"(columns), "n"(kAcross), "n"(kAcrossB), "n"(kAdd));      \
     }                                                                                       \
   }
-#define MB_WGMMA_OF(T, type)                                       \
-  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);              \
-  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);           \
-  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);           \
-  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);          \
-  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134);  \
-  MB_WGMMA_SHARED(T, type, 32, 16, 16, 17, 18, 19, 20);            \
-  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);            \
-  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);           \
+#define MB_WGMMA_OF(T, type)                                      \
+  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);             \
+  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);          \
+  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);          \
+  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);         \
+  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134); \
+  MB_WGMMA_SHARED(T, type, 32, 16, 16, 17, 18, 19, 20);           \
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);           \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);          \
   MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131, 132)
 
 MB_WGMMA_OF(Bfloat16, "bf16");
