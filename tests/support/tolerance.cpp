@@ -29,8 +29,16 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 }  // namespace
 
-Path path_of(std::string_view kernel) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
+// By which two limbs may miss a float32.
+const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
+
+Path path_of(std::string_view kernel, Precision precision) {
+  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90") {
+    return Path::decoded;
+  }
+  if (kernel == "segmented_sm90_limbs") {
+    return precision == Precision::fast ? Path::two_limbs : Path::decoded;
+  }
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
       kernel == "qqmm_cuda") {
     return Path::factored;
@@ -42,7 +50,7 @@ Path path_of(std::string_view kernel) {
 }
 
 void Accumulator::add(double x, double weight, double unrounded, double spread) {
-  const double target = path_ == Path::decoded ? weight : unrounded;
+  const double target = path_ == Path::decoded || path_ == Path::two_limbs ? weight : unrounded;
   double used = weight;
   if (path_ == Path::rounded_weight) {
     const FloatFormat& format = x_dtype_ == DType::f16 ? kFloat16 : kBfloat16;
@@ -59,6 +67,10 @@ void Accumulator::add(double x, double weight, double unrounded, double spread) 
   single_ += product;
   const double p = product, s = single_;
   scatter_ += p * p + (terms_ > 1 ? s * s : 0);
+  if (path_ == Path::two_limbs) {
+    const double units = kTwoLimbs / kFloat32.unit();
+    scatter_ += 3 * p * p * units * units;
+  }
 }
 
 Expected Accumulator::result() const {
@@ -72,6 +84,9 @@ Expected Accumulator::result() const {
   switch (path_) {
     case Path::decoded:
       e.slack = gamma(terms_, u) * magnitude_;
+      break;
+    case Path::two_limbs:
+      e.slack = gamma(terms_, u) * magnitude_ + 3 * kTwoLimbs * (1 + 2 * kTwoLimbs) * magnitude_;
       break;
     case Path::factored:
       e.magnitude = spread_;
