@@ -164,7 +164,7 @@ int64_t row_stride_in_place(const MatmulProblem& p) {
 bool reads_in_place(const MatmulProblem& p) {
   const Matrices& x = p.x.values;
   if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
-  if (row_stride_in_place(p) < p.k) return false;
+  if (row_stride_in_place(p) < p.k || row_stride_in_place(p) % 8 != 0) return false;
   return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
 }
 

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "cuda/queue.h"
 #include "cuda_graph.h"
+#include "invariance.h"
 #include "probe.h"
 #include "smallest.h"
 #include "weights.h"
@@ -41,6 +42,7 @@ void check(Report& report) {
   check_memory(report);
   check_calls(report);
   check_weights(report);
+  check_invariance(report);
 }
 
 }  // namespace
