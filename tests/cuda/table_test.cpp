@@ -39,9 +39,9 @@ TEST_F(CudaTable, DecodingOfLayers) {
         for (bool down : {false, true}) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
           // Sixteen rows of each matrix: more than shared memory holds.
-          const bool many =
-              tokens * l.top_k >= 16 * l.experts &&
-              (spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4));
+          // (In nvfp4, of Mixtral's 14336 k, four.)
+          const bool long_rows = down && l.intermediate > 8192 && spec.mode == Mode::nvfp4;
+          const bool many = tokens * l.top_k >= (long_rows ? 4 : 16) * l.experts;
           EXPECT_EQ(winner(product_nowhere(l, down, spec, kBf16, kBf16, tokens)),
                     many ? "qmm_sm90" : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
@@ -70,13 +70,23 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   const Layer& qwen = kLayers[1];
   for (int64_t tokens : {512, 4096}) {
     EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, kBf16, tokens)), "qmm_sm90");
-    EXPECT_EQ(winner(product_nowhere(qwen, false, kMxfp4, kBf16, kBf16, tokens)), "qmm_sm90");
+    for (const QuantSpec& spec : {kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, tokens)), "qmm_sm90");
+    }
+    // Scales of another type than x's round twice in float16, not in bfloat16.
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, DType::f16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kAffine4, DType::f16, kBf16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kMxfp4, DType::f16, kBf16, tokens)), "qmm_sm90");
   }
   // Between what qmm_sm90 takes and what nothing but the portable rows does.
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm80");
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
