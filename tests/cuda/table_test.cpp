@@ -1,5 +1,6 @@
 // Which of CUDA's kernels runs: asked of the table by capability, without a device.
 #include "cuda/table.h"
+#include "cuda/qmv_sm90_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -38,12 +39,11 @@ TEST_F(CudaTable, DecodingOfLayers) {
       for (int64_t tokens : {1, 8, 16, 64}) {
         for (bool down : {false, true}) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
-          // Sixteen rows of each matrix: more than shared memory holds.
-          // (In nvfp4, of Mixtral's 14336 k, four.)
-          const bool long_rows = down && l.intermediate > 8192 && spec.mode == Mode::nvfp4;
-          const bool many = tokens * l.top_k >= (long_rows ? 4 : 16) * l.experts;
-          EXPECT_EQ(winner(product_nowhere(l, down, spec, kBf16, kBf16, tokens)),
-                    many ? "qmm_sm90" : "qmv_sm90")
+          // Where shared memory does not hold the rows of a matrix at once.
+          const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
+          const bool many = cuda::qmv_sm90_passes(p) > 1;
+          EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
+          EXPECT_EQ(winner(p), many ? "qmm_sm90" : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
               << tokens << " tokens";
         }
@@ -73,7 +73,8 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     for (const QuantSpec& spec : {kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
       EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, tokens)), "qmm_sm90");
     }
-    // Scales of another type than x's round twice in float16, not in bfloat16.
+    // Weights under scales of another type than x's are rounded from float32: in bfloat16 they keep
+    // the range, in float16 not.
     EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, DType::f16, tokens)),
               "qmm_sm90");
     EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, DType::f16, DType::f16, tokens)),
@@ -85,8 +86,9 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   // Between what qmm_sm90 takes and what nothing but the portable rows does.
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, 6, 64}, kBf16, kBf16)),
+            "qmm_sm80");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
