@@ -71,7 +71,18 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   const Layer& qwen = kLayers[1];
   for (int64_t tokens : {512, 4096}) {
     EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, kBf16, tokens)), "qmm_sm90");
-    EXPECT_EQ(winner(product_nowhere(qwen, false, kMxfp4, kBf16, kBf16, tokens)), "qmm_sm90");
+    for (const QuantSpec& spec : {kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, tokens)), "qmm_sm90");
+    }
+    // Weights under scales of another type than x's are rounded from float32: in bfloat16 they keep
+    // the range, in float16 not.
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, DType::f16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kAffine4, DType::f16, kBf16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kMxfp4, DType::f16, kBf16, tokens)), "qmm_sm90");
   }
   // Between what qmm_sm90 takes and what nothing but the portable rows does.
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
