@@ -49,7 +49,7 @@ struct Affine {
   template <int J>
   Floats value(Words low, Words high) const {
     constexpr bool kHigh = Bits > 4 && J >= 4;
-    const Words v = Simd::shift_right<Bits * (kHigh ? J - 4 : J)>(kHigh ? high : low);
+    const Words v = Simd::shift_right<Bits*(kHigh ? J - 4 : J)>(kHigh ? high : low);
     return Simd::to_floats(Simd::both(v, Simd::all_words((1u << Bits) - 1)));
   }
 };
@@ -171,13 +171,13 @@ void multiply(const QmvFormat& format, const QmvPanel& panel, const Spreads& spr
             even = Simd::fma(value[kEven], Simd::load(xs + kEven * kLanes), even);
             odd = Simd::fma(value[kEven + 1], Simd::load(xs + (kEven + 1) * kLanes), odd);
           });
-          if constexpr (Codes::kAffine)
-            total[m] = Simd::fma(b, Simd::load(xs + kBlock), total[m]);
+          if constexpr (Codes::kAffine) total[m] = Simd::fma(b, Simd::load(xs + kBlock), total[m]);
           total[m] = Simd::fma(Simd::add(even, odd), s, total[m]);
         }
       }
     }
-    for (int m = 0; m < M; ++m) sums[m * pitch + n] = nan ? __builtin_nanf("") : Simd::sum(total[m]);
+    for (int m = 0; m < M; ++m)
+      sums[m * pitch + n] = nan ? __builtin_nanf("") : Simd::sum(total[m]);
   }
 }
 

@@ -41,8 +41,8 @@ using QmvKernel = void (*)(const QmvFormat& format, const QmvPanel& panel, const
 
 // One way to multiply: how x is prepared, and a kernel for each format, null where there is none.
 struct Qmv {
-  // Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is a
-  // multiple of 128, count another or what is left. False: some cannot be prepared without loss.
+  // Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is
+  // a multiple of 128, count another or what is left. False: some cannot be prepared without loss.
   bool (*prepare)(const float* x, int64_t first, int64_t count, void* prepared);
   QmvKernel affine[9];  // by bits
   QmvKernel e2m1;
