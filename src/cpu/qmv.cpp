@@ -131,8 +131,9 @@ class Product {
     panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
-        runs * panels_, threads::num_threads(),
-        [&](int64_t item, int64_t next) { multiply(item, next < runs * panels_ ? next : item); });
+        runs * panels_, threads::num_threads(), [&](int64_t item, int64_t next) {
+          multiply(item, next < runs * panels_ && matrix_of(next) != kNoMatrix ? next : item);
+        });
   }
 
  private:
@@ -174,27 +175,26 @@ class Product {
   int64_t matrix_of(int64_t item) const {
     return pairs_[static_cast<size_t>(begins_[item / panels_])].w;
   }
-  const uint8_t* codes_of(int64_t item) const {
+  // The first row of an item.
+  QmvRow row_of(int64_t item) const {
     const int64_t w = matrix_of(item);
-    if (w == kNoMatrix) return nullptr;
-    return reinterpret_cast<const uint8_t*>(element(p_.w.values, w, item % panels_ * panel_));
+    const PackedRow row = packed_row(p_.w, w, item % panels_ * panel_, w);
+    return {row.codes, static_cast<const uint8_t*>(row.scales),
+            static_cast<const uint8_t*>(row.biases)};
   }
 
-  QmvPanel panel_of(int64_t w, int64_t n, int64_t count, const uint8_t* next) const {
+  QmvPanel panel_of(int64_t item, int64_t next, int64_t rows) const {
     const dispatch::Operand& o = p_.w;
     const auto bytes = [](const dispatch::Matrices& m) {
-      return m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+      return m.data == nullptr ? 0 : m.row_stride * static_cast<int64_t>(size_of(m.dtype));
     };
-    const PackedRow row = packed_row(o, w, n, w);
-    return {.codes = row.codes,
-            .scales = static_cast<const uint8_t*>(row.scales),
-            .biases = static_cast<const uint8_t*>(row.biases),
+    return {.first = row_of(item),
+            .next = row_of(next),
             .code_stride = bytes(o.values),
             .scale_stride = bytes(o.scales),
-            .bias_stride = row.biases != nullptr ? bytes(o.biases) : 0,
-            .rows = count,
-            .tensor_scale = row.tensor_scale,
-            .next = next != nullptr ? next : row.codes};
+            .bias_stride = bytes(o.biases),
+            .rows = rows,
+            .tensor_scale = load_tensor_scale(o.tensor_scale, matrix_of(item))};
   }
 
   // All rows of a run times a panel of outputs.
@@ -210,7 +210,7 @@ class Product {
       }
       return;
     }
-    const QmvPanel panel = panel_of(w, n, count, codes_of(next));
+    const QmvPanel panel = panel_of(item, next, count);
     int64_t chunk[2][kQmvMost];
     int64_t size[2] = {0, 0};
     for (int64_t r = 0; r < rows; ++r) {
@@ -284,10 +284,7 @@ void qmv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512::qmv, avx512::qmv, workspace).run();
 }
 void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
-  const Qmv& dot = p.dtype() == DType::bf16  ? avx512_bf16::qmv_dot_1
-                   : p.dtype() == DType::f16 ? avx512_bf16::qmv_dot_2
-                                             : avx512_bf16::qmv_dot_3;
-  Product(p, dot, avx512::qmv, workspace).run();
+  Product(p, avx512_bf16::qmv_dot, avx512::qmv, workspace).run();
 }
 #endif
 
