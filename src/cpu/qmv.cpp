@@ -1,5 +1,5 @@
-// The launcher of the qmv rows: packed weights times few rows per matrix, by the kernels of
-// cpu/simd.
+// The launcher of the qmv and mv rows: packed or dense weights times few rows per matrix, by the
+// kernels of cpu/simd.
 //
 // Rows of x are prepared once (in the order in which codes are unpacked), whatever number of
 // matrices they meet. An item of work is a panel of one matrix's rows, so long that its stream is
@@ -32,7 +32,7 @@ constexpr int64_t kPart = 1024;  // values of x prepared at a time
 constexpr int64_t kWorthThreads = 1 << 16;
 
 ScaleKind scale_kind(const MatmulProblem& p) {
-  switch (p.w.scales.dtype) {
+  switch (p.w.form == dispatch::Form::dense ? p.w.values.dtype : p.w.scales.dtype) {
     case DType::f32:
       return ScaleKind::f32;
     case DType::f16:
@@ -92,10 +92,14 @@ struct Way {
   QmvKernel kernel = nullptr;
 
   Way() = default;
-  Way(const Qmv& q, const QuantSpec& spec) : qmv(&q) {
-    kernel = spec.mode == Mode::affine  ? q.affine[spec.bits]
-             : spec.mode == Mode::mxfp8 ? q.e4m3
-                                        : q.e2m1;
+  Way(const Qmv& q, const MatmulProblem& p) : qmv(&q) {
+    if (!p.w.spec) {
+      kernel = q.dense[static_cast<int>(scale_kind(p))];
+    } else if (p.w.spec->mode == Mode::affine) {
+      kernel = q.affine[p.w.spec->bits];
+    } else {
+      kernel = p.w.spec->mode == Mode::mxfp8 ? q.e4m3 : q.e2m1;
+    }
   }
 };
 
@@ -106,7 +110,7 @@ class Product {
   Product(const MatmulProblem& p, const Qmv& first, const Qmv& second,
           dispatch::Workspace workspace)
       : p_(p),
-        ways_{Way(first, *p.w.spec), Way(second, *p.w.spec)},
+        ways_{Way(first, p), Way(second, p)},
         layout_(p),
         x_rows_(p),
         base_(static_cast<char*>(workspace.data)) {
@@ -114,8 +118,9 @@ class Product {
     begins_ = reinterpret_cast<int64_t*>(base_ + layout_.begins);
     way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
     format_.k = p.k;
-    format_.group_size = static_cast<int>(p.w.spec->group_size);
     format_.scale_kind = scale_kind(p);
+    if (!p.w.spec) return;
+    format_.group_size = static_cast<int>(p.w.spec->group_size);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
       decoded_sum_ = decoded_sum<Format>;
       if constexpr (!formats::kIsAffine<Format> && int(Format::kBits) == 4)
@@ -127,7 +132,9 @@ class Product {
     fill_pairs(p_, pairs_);
     const int64_t runs = find_runs(pairs_, begins_);
     if (p_.k > 0) prepare_x();
-    const int64_t row_bytes = std::max<int64_t>(1, p_.k * p_.w.spec->bits / 8);
+    const int64_t bits =
+        p_.w.spec ? p_.w.spec->bits : 8 * static_cast<int64_t>(size_of(p_.w.values.dtype));
+    const int64_t row_bytes = std::max<int64_t>(1, p_.k * bits / 8);
     panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
@@ -178,13 +185,31 @@ class Product {
   // The first row of an item.
   QmvRow row_of(int64_t item) const {
     const int64_t w = matrix_of(item);
-    const PackedRow row = packed_row(p_.w, w, item % panels_ * panel_, w);
+    const int64_t n = item % panels_ * panel_;
+    if (!p_.w.spec) return {dense_row(w, n), nullptr, nullptr};
+    const PackedRow row = packed_row(p_.w, w, n, w);
     return {row.codes, static_cast<const uint8_t*>(row.scales),
             static_cast<const uint8_t*>(row.biases)};
   }
 
+  // Elements from one output's row to the next.
+  int64_t dense_stride() const {
+    return p_.transpose ? p_.w.values.row_stride : p_.w.values.col_stride;
+  }
+  const uint8_t* dense_row(int64_t w, int64_t n) const {
+    const dispatch::Matrices& m = p_.w.values;
+    return static_cast<const uint8_t*>(m.data) +
+           (m.offset(w) + n * dense_stride()) * static_cast<int64_t>(size_of(m.dtype));
+  }
+
   QmvPanel panel_of(int64_t item, int64_t next, int64_t rows) const {
     const dispatch::Operand& o = p_.w;
+    if (!o.spec) {
+      return {.first = row_of(item),
+              .next = row_of(next),
+              .code_stride = dense_stride() * static_cast<int64_t>(size_of(o.values.dtype)),
+              .rows = rows};
+    }
     const auto bytes = [](const dispatch::Matrices& m) {
       return m.data == nullptr ? 0 : m.row_stride * static_cast<int64_t>(size_of(m.dtype));
     };
@@ -240,7 +265,8 @@ class Product {
       const int64_t row = rows[i] % p_.m;
       float* const of_row = sums + i * kMostPanel;
       for (int64_t j = 0; j < panel.rows; ++j) {
-        if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
+        if (decoded_sum_ != nullptr && !std::isfinite(of_row[j]))
+          of_row[j] = decoded_sum_(p_, pair, row, n + j);
       }
       store_sums(p_, pair, row, n, panel.rows, of_row);
     }
@@ -258,6 +284,7 @@ class Product {
   int64_t panel_ = 0;
   int64_t panels_ = 0;
   QmvFormat format_;
+  // Of packed weights.
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
 
@@ -267,6 +294,14 @@ size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
+  return {};
+}
+
+Reason mv_reject(const MatmulProblem& p) {
+  const dispatch::Matrices& w = p.w.values;
+  const int64_t along_k = p.transpose ? w.col_stride : w.row_stride;
+  if (along_k != 1 && p.k > 1)
+    return Reason::of("w has stride %lld along K, it takes 1", static_cast<long long>(along_k));
   return {};
 }
 
@@ -282,6 +317,12 @@ void qmv_avx2(const MatmulProblem& p, dispatch::Workspace workspace) {
 }
 void qmv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512::qmv, avx512::qmv, workspace).run();
+}
+void mv_avx2(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, avx2::mv, avx2::mv, workspace).run();
+}
+void mv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, avx512::mv, avx512::mv, workspace).run();
 }
 void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512_bf16::qmv_dot, avx512::qmv, workspace).run();

@@ -1,12 +1,12 @@
-// What the launcher of the qmv rows (cpu/qmv.cpp) and their kernels tell each other: plain data, so
-// that a kernel's translation unit needs nothing else.
+// What the launcher of the qmv and mv rows (cpu/qmv.cpp) and their kernels tell each other: plain
+// data, so that a kernel's translation unit needs nothing else.
 #pragma once
 
 #include <cstdint>
 
 namespace moeblas::cpu {
 
-// How a packed matrix holds its scales.
+// How a packed matrix holds its scales, a dense one its values.
 enum class ScaleKind : uint8_t { f32, f16, bf16, e8m0, e4m3 };
 
 // What all rows of a packed matrix share.
@@ -56,14 +56,15 @@ struct Qmv {
   QmvKernel affine[9];  // by bits
   QmvKernel e2m1;
   QmvKernel e4m3;
+  QmvKernel dense[3];  // by ScaleKind: rows of floats, K of any number
 };
 
 #if defined(__x86_64__)
 namespace avx2 {
-extern const Qmv qmv;
+extern const Qmv qmv, mv;
 }
 namespace avx512 {
-extern const Qmv qmv;
+extern const Qmv qmv, mv;
 }
 namespace avx512_bf16 {
 extern const Qmv qmv_dot;  // bfloat16 x

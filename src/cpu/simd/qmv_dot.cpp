@@ -91,6 +91,7 @@ const Qmv qmv_dot = {
                nullptr},
     .e2m1 = kernel<E2m1>,
     .e4m3 = nullptr,
+    .dense = {},
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER
