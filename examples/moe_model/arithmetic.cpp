@@ -110,7 +110,8 @@ float exp_of_negative(float x) {
   sum = sum * rest + 0.5f;
   sum = sum * rest * rest + rest + 1.0f;
   const uint32_t power = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
-  return x < -87.0f ? 0.0f : sum * std::bit_cast<float>(power);
+  const uint32_t kept = x < -87.0f ? 0u : ~0u;  // a mask, not a branch
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(sum * std::bit_cast<float>(power)) & kept);
 }
 
 }  // namespace
@@ -120,7 +121,8 @@ void softmax(float* scores, int64_t count, int64_t size, float scale) {
   float tops[kLanes], sums[kLanes] = {};
   std::fill_n(tops, kLanes, scores[0]);
   for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) tops[l] = std::max(tops[l], scores[i + l]);
+    for (int64_t l = 0; l < kLanes; ++l)
+      tops[l] = scores[i + l] > tops[l] ? scores[i + l] : tops[l];
   }
   float top = *std::max_element(tops, tops + kLanes);
   for (int64_t i = whole; i < count; ++i) top = std::max(top, scores[i]);
