@@ -15,6 +15,7 @@
 #include "cpu/quantize_portable.h"
 #include "cpu/route_portable.h"
 #include "cpu/tier.h"
+#include "memory/huge_pages.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -78,6 +79,13 @@ void* allocate(int32_t, size_t bytes, void*) {
   return p;
 }
 
+// What stays is worth large pages; a workspace, which comes and goes, is not.
+void* allocate_buffer(int32_t, size_t bytes) {
+  void* p = memory::allocate_huge_pages(bytes);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
 constexpr Backend kBackend = {
     .name = "cpu",
     .device_type = MOEBLAS_CPU,
@@ -101,6 +109,7 @@ constexpr Backend kBackend = {
                           name(tier));
           }
         },
+    .allocate_buffer = allocate_buffer,
 };
 
 }  // namespace
