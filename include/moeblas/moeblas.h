@@ -182,7 +182,10 @@ typedef struct moeblas_query {
 typedef struct moeblas_options {
   size_t struct_size;    /* sizeof(moeblas_options) */
   int32_t precision;     /* MOEBLAS_NATIVE, ... */
-  int32_t deterministic; /* 1: the order in which a row is summed depends on K, N and format only */
+  int32_t deterministic; /* 1: a row's result does not depend, to the bit, on how many other rows
+                            there are or on what they and their ids are: such calls are taken by one
+                            kernel for any number of rows, which may be slower than the one chosen
+                            otherwise. (0: equal from run to run, as all results are.) */
   int32_t check_ids;     /* 1: ids and segments out of range are an error (also: environment
                             variable MOEBLAS_CHECK_IDS=1); on a device the call then waits for the
                             stream, which must not be under capture */
