@@ -24,8 +24,12 @@ namespace {
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-constexpr int64_t kPanelBytes = 64 << 10;  // of codes
-constexpr int64_t kMostPanel = 128;        // rows of a panel
+// A panel is so long that its stream is worth starting, and short enough for every thread to have
+// several.
+constexpr int64_t kLeastPanelBytes = 16 << 10;
+constexpr int64_t kMostPanelBytes = 512 << 10;
+constexpr int64_t kMostPanel = 256;  // rows of w
+constexpr int64_t kPanelsPerThread = 8;
 constexpr int64_t kMaxGroup = 128;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
@@ -135,7 +139,11 @@ class Product {
     const int64_t bits =
         p_.w.spec ? p_.w.spec->bits : 8 * static_cast<int64_t>(size_of(p_.w.values.dtype));
     const int64_t row_bytes = std::max<int64_t>(1, p_.k * bits / 8);
-    panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
+    const auto rows_of = [&](int64_t bytes) {
+      return std::clamp<int64_t>(bytes / row_bytes / 16 * 16, 16, kMostPanel);
+    };
+    const int64_t share = runs * p_.n / (threads::num_threads() * kPanelsPerThread) / 16 * 16;
+    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(kMostPanelBytes));
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
         runs * panels_, threads::num_threads(), [&](int64_t item, int64_t next) {
