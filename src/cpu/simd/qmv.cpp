@@ -31,11 +31,14 @@ struct Multiplied {
   }
 };
 
+// Codes as numbers: up to 4 bits by one look-up where tables of sixteen are one permutation.
 template <int Bits>
 struct Affine : Multiplied {
   static constexpr int kBits = Bits;
   static constexpr bool kAffine = true;
-  explicit Affine(const QmvFormat&) {}
+  static constexpr bool kLooksUp = Bits <= 4 && kLanes == 16;
+  Simd::Table16 numbers;  // bits above the code do not count
+  explicit Affine(const QmvFormat&) : numbers(low_bits().v) {}
 
   [[gnu::always_inline]] Values unpack(const uint8_t* at, bool&) const {
     Words low, high = Simd::all_words(0);
@@ -45,9 +48,23 @@ struct Affine : Multiplied {
       constexpr int J = decltype(j)::value;
       constexpr bool kHigh = Bits > 4 && J >= 4;
       const Words v = Simd::shift_right<Bits*(kHigh ? J - 4 : J)>(kHigh ? high : low);
-      codes.v[J] = Simd::to_floats(Simd::both(v, Simd::all_words((1u << Bits) - 1)));
+      if constexpr (kLooksUp) {
+        codes.v[J] = numbers[v];
+      } else {
+        codes.v[J] = Simd::to_floats(Simd::both(v, Simd::all_words((1u << Bits) - 1)));
+      }
     });
     return codes;
+  }
+
+ private:
+  struct Sixteen {
+    float v[16];
+  };
+  static constexpr Sixteen low_bits() {
+    Sixteen s{};
+    for (int i = 0; i < 16; ++i) s.v[i] = static_cast<float>(i & ((1 << Bits) - 1));
+    return s;
   }
 };
 
