@@ -34,7 +34,7 @@ Path path_of(std::string_view kernel) {
     return Path::decoded;
   if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16") return Path::factored;
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
-      kernel == "qqmm_sm90") {
+      kernel == "qqmm_cuda") {
     return Path::factored;
   }
   if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
