@@ -31,12 +31,11 @@ void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorV
       const float weight =
           weights ? load_as<float>(weights.data, t * weights.strides[0] + j * weights.strides[1])
                   : 1.0f;
-      for (int64_t h = 0; h < count; ++h) {
-        sums[h] += weight * load_float(row.data, row.dtype, row.first + (begin + h) * row.stride);
-      }
+      float values[kBlock];
+      load_floats(row.data, row.dtype, row.first + begin * row.stride, row.stride, count, values);
+      for (int64_t h = 0; h < count; ++h) sums[h] += weight * values[h];
     }
-    for (int64_t h = 0; h < count; ++h)
-      store_float(out.data, out.dtype, t * out.strides[0] + begin + h, sums[h]);
+    store_floats(out.data, out.dtype, t * out.strides[0] + begin, count, sums);
   }
 }
 

@@ -8,11 +8,14 @@
 #include <cstring>
 #include <new>
 
-#include "cpu/ffn_portable.h"
+#include "cpu/ffn_parts.h"
 #include "cpu/matmul_portable.h"
 #include "cpu/permute_portable.h"
+#include "cpu/qmv.h"
 #include "cpu/quantize_portable.h"
 #include "cpu/route_portable.h"
+#include "cpu/tier.h"
+#include "memory/huge_pages.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -23,8 +26,23 @@ using namespace dispatch;
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
+constexpr Extras kEpilogueAndDTypes =
+    Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::other_w);
+
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
+#if defined(__x86_64__)
+  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::four_bits(), DTypes::of(DType::bf16), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   qmv_dot_reject, qmv_workspace, qmv_dot_avx512_bf16, Summary{"packed rows as one stream, exact products of bfloat16 pairs, float32 sums"}},
+  {Name{"qmv_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   qmv_reject, qmv_workspace, qmv_avx512, Summary{"packed rows as one stream, unpacked in registers, up to eight rows of x at a time, float32 sums"}},
+  {Name{"qmv_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   qmv_reject, qmv_workspace, qmv_avx2, Summary{"the same, eight lanes wide, up to four rows of x at a time"}},
+  {Name{"mv_avx512"}, needs(Tier::avx512), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   mv_reject, qmv_workspace, mv_avx512, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
+  {Name{"mv_avx2"}, needs(Tier::avx2), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   mv_reject, qmv_workspace, mv_avx2, Summary{"the same, eight lanes wide"}},
+#endif
   {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    nullptr, matmul_portable_workspace, matmul_portable,
    Summary{"any product; panels of weights decoded once to float32, fixed order of summation"}},
@@ -48,8 +66,8 @@ constexpr Row<PermuteProblem> kPermute[] = {
 };
 
 constexpr Row<FfnProblem> kFfn[] = {
-  {Name{"ffn_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
-   nullptr, ffn_portable_workspace, ffn_portable, Summary{"moe_ffn as the composition of its parts"}},
+  {Name{"ffn_parts"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
+   nullptr, ffn_parts_workspace, ffn_parts, Summary{"moe_ffn as the composition of its parts, each product by the row that takes it"}},
 };
 // clang-format on
 
@@ -57,6 +75,13 @@ void* allocate(int32_t, size_t bytes, void*) {
   // Sizes that rounding up would wrap around are beyond any machine.
   if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
   void* p = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
+// What stays is worth large pages; a workspace, which comes and goes, is not.
+void* allocate_buffer(int32_t, size_t bytes) {
+  void* p = memory::allocate_huge_pages(bytes);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
@@ -69,14 +94,22 @@ constexpr Backend kBackend = {
     .route = kRoute,
     .permute = kPermute,
     .ffn = kFfn,
-    .capability = [](int32_t, Reason&) { return 0; },
+    .capability = [](int32_t, Reason& why_not) { return static_cast<int>(current_tier(why_not)); },
     .allocate = allocate,
     .release = [](int32_t, void* p, void*) noexcept { std::free(p); },
     .copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
     .describe =
         [](char* text, size_t bytes) {
-          std::snprintf(text, bytes, "%d threads, portable kernels", threads::num_threads());
+          Reason why_not;
+          const Tier tier = current_tier(why_not);
+          if (why_not) {
+            std::snprintf(text, bytes, "%s", why_not.text());
+          } else {
+            std::snprintf(text, bytes, "%d threads, %s kernels", threads::num_threads(),
+                          name(tier));
+          }
         },
+    .allocate_buffer = allocate_buffer,
 };
 
 }  // namespace

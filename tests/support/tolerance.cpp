@@ -39,6 +39,8 @@ Path path_of(std::string_view kernel, Precision precision) {
   if (kernel == "segmented_sm90_limbs") {
     return precision == Precision::fast ? Path::two_limbs : Path::decoded;
   }
+  if (kernel.starts_with("mv_avx")) return Path::decoded;
+  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16") return Path::factored;
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
       kernel == "qqmm_cuda") {
     return Path::factored;
