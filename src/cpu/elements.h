@@ -66,6 +66,23 @@ inline void load_floats(const void* p, DType dtype, int64_t first, int64_t strid
   }
 }
 
+// count elements from `first` on, each rounded once to the dtype.
+inline void store_floats(void* p, DType dtype, int64_t first, int64_t count, const float* values) {
+  switch (dtype) {
+    case DType::f16:
+      for (int64_t i = 0; i < count; ++i)
+        store_as(p, first + i, formats::float_to_float16(values[i]));
+      return;
+    case DType::bf16:
+      for (int64_t i = 0; i < count; ++i)
+        store_as(p, first + i, formats::float_to_bfloat16(values[i]));
+      return;
+    default:
+      std::memcpy(static_cast<char*>(p) + first * static_cast<int64_t>(sizeof(float)), values,
+                  static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
 using dispatch::load_integer;
 
 inline float load_tensor_scale(const dispatch::TensorScale& scale, int64_t matrix) {

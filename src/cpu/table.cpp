@@ -10,9 +10,11 @@
 
 #include "cpu/ffn_portable.h"
 #include "cpu/matmul_portable.h"
+#include "cpu/mm.h"
 #include "cpu/permute_portable.h"
 #include "cpu/quantize_portable.h"
 #include "cpu/route_portable.h"
+#include "cpu/tier.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -23,8 +25,28 @@ using namespace dispatch;
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
+using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
+template <const MmKernels& kKernels>
+using MmF32 = Mm<kKernels, Panel::f32>;
+
+constexpr Extras kFloatExtras =
+    Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
+constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
+                              Extras::of(Extra::quantized_x) | Extras::of(Extra::other_w);
+
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
+#if defined(__x86_64__)
+  {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kFloatExtras, RowRange{},
+   MmBf16::reject, MmBf16::workspace, MmBf16::launch,
+   Summary{"many rows; panels of weights decoded once to bfloat16, pairs of products"}},
+  {Name{"mm_f32_avx512"}, needs(Tier::avx512), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<avx512::mm_kernels>::reject, MmF32<avx512::mm_kernels>::workspace, MmF32<avx512::mm_kernels>::launch,
+   Summary{"many rows; panels of weights decoded once to float32, fused multiply-adds"}},
+  {Name{"mm_f32_avx2"}, needs(Tier::avx2), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<avx2::mm_kernels>::reject, MmF32<avx2::mm_kernels>::workspace, MmF32<avx2::mm_kernels>::launch,
+   Summary{"the same, eight lanes wide"}},
+#endif
   {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    nullptr, matmul_portable_workspace, matmul_portable,
    Summary{"any product; panels of weights decoded once to float32, fixed order of summation"}},
@@ -69,7 +91,7 @@ constexpr Backend kBackend = {
     .route = kRoute,
     .permute = kPermute,
     .ffn = kFfn,
-    .capability = [](int32_t, Reason&) { return 0; },
+    .capability = [](int32_t, Reason& why_not) { return static_cast<int>(current_tier(why_not)); },
     .allocate = allocate,
     .release = [](int32_t, void* p, void*) noexcept { std::free(p); },
     .copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },

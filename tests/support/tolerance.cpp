@@ -34,7 +34,8 @@ Path path_of(std::string_view kernel) {
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90") {
     return Path::factored;
   }
-  if (kernel == "qmm_sm90") return Path::rounded_weight;
+  if (kernel == "mm_f32_avx2" || kernel == "mm_f32_avx512") return Path::decoded;
+  if (kernel == "mm_bf16_avx512" || kernel == "qmm_sm90") return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
 }

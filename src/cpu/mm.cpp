@@ -1,0 +1,445 @@
+// mm_f32_*, mm_bf16_*: products of many rows with packed or dense weights, on the kernels of a tier
+// (simd/mm_panels.h, simd/mm_tiles.h).
+//
+// An item of work is a block of up to kRowBlock rows that share a matrix, and a panel of its
+// outputs. K is walked in blocks that fill a panel in the L1 cache: weights are decoded into it
+// once, then met by all rows of the block. Items come from one queue, without a barrier per matrix.
+// Rows of x are read where they are, by pointers; only what is no plain row of the panel's dtype
+// is copied, once per call.
+//
+// mm_f32 multiplies in float32, whatever x and w are, and its weights are the numbers that
+// dequantize gives. mm_bf16 multiplies pairs of bfloat16: weights are rounded to it where it does
+// not hold them, and numbers below 2^-126, products included, count as 0. A sum's order depends on
+// K alone in both.
+//
+// The time goes into the multiply-adds from some 64 rows per matrix on, into decoding below.
+#include "cpu/mm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "cpu/decode.h"
+#include "cpu/mm_kernels.h"
+#include "cpu/pairs.h"
+#include "cpu/quantized_x.h"
+#include "cpu/store.h"
+#include "threads/parallel.h"
+
+namespace moeblas::cpu {
+namespace {
+
+using dispatch::Form;
+using dispatch::MatmulProblem;
+using dispatch::Reason;
+
+constexpr int64_t kRowBlock = 512;  // sums of a panel: 128 KiB, which the L2 cache holds
+constexpr int64_t kScaleGroups = kPanelSteps;  // transposed at a time
+constexpr int kMostCols = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+constexpr int per_step(Panel panel) { return panel == Panel::bf16 ? 2 : 1; }
+constexpr int64_t depth_of(Panel panel) { return kPanelSteps * per_step(panel); }
+
+// As indices of the kernels' tables.
+int at(Panel panel) { return static_cast<int>(panel); }
+int at(DType dtype) {
+  return static_cast<int>(dtype == DType::f32   ? Element::f32
+                          : dtype == DType::f16 ? Element::f16
+                                                : Element::bf16);
+}
+
+int at(const QuantSpec& spec) {
+  if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
+  if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);
+  constexpr Codes kByBits[] = {Codes::u2, Codes::u2, Codes::u2, Codes::u3, Codes::u4,
+                               Codes::u5, Codes::u6, Codes::u8, Codes::u8};
+  return static_cast<int>(kByBits[spec.bits]);
+}
+
+int64_t n_step(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
+}
+int64_t k_step(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
+}
+
+// One row of x and where its sums go.
+struct RowOfX {
+  const uint8_t* x;  // from the pair's range of K on
+  int64_t pair;
+  int64_t row;
+};
+
+// Rows that meet the same weights.
+struct RowBlock {
+  int64_t begin, end;
+};
+
+// The workspace, offsets in bytes.
+struct Layout {
+  bool direct;        // rows of x are used where they are
+  bool by_pair;       // copies of x: one per pair, or one per matrix of x
+  int64_t pitch;      // bytes from one copied row to the next
+  int64_t begins, blocks, rows, x, scratch, per_slot;
+  // Within a worker's share.
+  int64_t panel, words, scales, biases, sums;
+
+  Layout(const MatmulProblem& p, Panel kind, int cols) {
+    const dispatch::Matrices& values = p.x.values;
+    const int64_t pairs = pair_count(p), all_rows = p.total_rows();
+    const DType dtype = kind == Panel::bf16 ? DType::bf16 : DType::f32;
+    direct = p.x.form == Form::dense && values.dtype == dtype && values.col_stride == 1;
+    by_pair = p.x.form != Form::dense || values.count() > pairs;
+    pitch = aligned(p.k * static_cast<int64_t>(size_of(dtype)));
+    const int64_t copies = direct ? 0 : (by_pair ? pairs : values.count()) * p.m;
+    begins = aligned(pairs * static_cast<int64_t>(sizeof(Pair)));
+    blocks = begins + aligned((pairs + 1) * static_cast<int64_t>(sizeof(int64_t)));
+    rows = blocks +
+           aligned((pairs + all_rows / kRowBlock + 1) * static_cast<int64_t>(sizeof(RowBlock)));
+    x = rows + aligned(all_rows * static_cast<int64_t>(sizeof(RowOfX)));
+    scratch = x + copies * pitch;
+    panel = 0;
+    words = panel + int64_t{kPanelSteps} * cols * 4;
+    scales = words + int64_t{kPanelSteps} * kChunk * 4;
+    // Along N a block of K has cols / kChunk scales per value.
+    const int64_t most_scales =
+        std::max(kScaleGroups * cols, depth_of(kind) * cols / kChunk);
+    biases = scales + most_scales * 4;
+    sums = biases + most_scales * 4;
+    per_slot = sums + kRowBlock * cols * 4;
+  }
+};
+
+// One call: what its items share.
+class Product {
+ public:
+  Product(const MatmulProblem& p, dispatch::Workspace workspace, const MmKernels& kernels,
+          Panel kind)
+      : p_(p),
+        kernels_(kernels),
+        kind_(kind),
+        layout_(p, kind, kernels.cols),
+        base_(static_cast<char*>(workspace.data)) {
+    // The thread count may have grown since the workspace was sized.
+    const auto room =
+        (static_cast<int64_t>(workspace.bytes) - layout_.scratch) / layout_.per_slot;
+    slots_ = static_cast<int>(std::min<int64_t>(threads::num_threads(), room));
+    pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
+    rows_ = reinterpret_cast<RowOfX*>(base_ + layout_.rows);
+    blocks_ = reinterpret_cast<RowBlock*>(base_ + layout_.blocks);
+    size_ = kind == Panel::bf16 ? 2 : 4;
+    if (p.w.form == Form::packed) {
+      along_k_ = p.transpose;
+      fill_ = (along_k_ ? kernels.packed_along_k : kernels.packed_along_n)[at(kind)][at(*p.w.spec)];
+      bits_ = p.w.spec->bits;
+      group_ = p.w.spec->group_size;
+    } else {
+      const DType dtype = p.w.values.dtype;
+      along_k_ = k_step(p) == 1;
+      fill_ = (along_k_ ? kernels.dense_along_k : kernels.dense_along_n)[at(kind)][at(dtype)];
+      bits_ = 8 * static_cast<int64_t>(size_of(dtype));
+    }
+  }
+
+  void run() {
+    fill_pairs(p_, pairs_);
+    auto* begins = reinterpret_cast<int64_t*>(base_ + layout_.begins);
+    const int64_t runs = find_runs(pairs_, begins);
+    int64_t blocks = 0;
+    for (int64_t run = 0; run < runs; ++run) {
+      const int64_t end = begins[run + 1] * p_.m;
+      for (int64_t row = begins[run] * p_.m; row < end; row += kRowBlock)
+        blocks_[blocks++] = {row, std::min(row + kRowBlock, end)};
+    }
+    if (!layout_.direct) copy_x();
+    find_rows();
+    const int64_t panels = (p_.n + kernels_.cols - 1) / kernels_.cols;
+    threads::for_each_item(blocks * panels, slots_, [&](int64_t item, int slot) {
+      multiply(blocks_[item / panels], item % panels * kernels_.cols, slot);
+    });
+  }
+
+ private:
+  uint8_t* copied_row(int64_t matrix, int64_t row) const {
+    return reinterpret_cast<uint8_t*>(base_) + layout_.x + (matrix * p_.m + row) * layout_.pitch;
+  }
+
+  void copy_x() const {
+    const int64_t matrices = layout_.by_pair ? pair_count(p_) : p_.x.values.count();
+    threads::for_each_item(matrices * p_.m, threads::num_threads(), [&](int64_t item, int) {
+      const int64_t matrix = item / p_.m, row = item % p_.m;
+      uint8_t* to = copied_row(matrix, row);
+      Pair pair{0, matrix, 0, 0, 0, p_.k};
+      if (layout_.by_pair) {
+        pair = pairs_[static_cast<size_t>(matrix)];
+        if (pair.w == kNoMatrix) return;
+      }
+      if (p_.x.form != Form::dense)
+        return quantized_x_row(p_, pair, row, reinterpret_cast<float*>(to));
+      const dispatch::Matrices& x = p_.x.values;
+      const int64_t first = x.offset(pair.x) + row * x.row_stride;
+      if (kind_ == Panel::bf16) {
+        for (int64_t k = 0; k < p_.k; ++k)
+          store_as(to, k, load_as<uint16_t>(x.data, first + k * x.col_stride));
+      } else if (x.dtype != DType::f32 && x.col_stride == 1) {
+        const auto* from = static_cast<const uint16_t*>(x.data) + first;
+        kernels_.load[at(x.dtype)](from, p_.k, reinterpret_cast<float*>(to));
+      } else {
+        load_floats(x.data, x.dtype, first, x.col_stride, p_.k, reinterpret_cast<float*>(to));
+      }
+    });
+  }
+
+  void find_rows() const {
+    const dispatch::Matrices& x = p_.x.values;
+    RowOfX* next = rows_;
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      const Pair& pair = pairs_[i];
+      const bool none = pair.w == kNoMatrix;
+      const int64_t matrix = layout_.by_pair ? static_cast<int64_t>(i) : pair.x;
+      const int64_t offset = layout_.direct && !none ? x.offset(pair.x) : 0;
+      for (int64_t row = 0; row < p_.m; ++row, ++next) {
+        const uint8_t* from = nullptr;
+        if (none) {
+          // Nothing is read.
+        } else if (layout_.direct) {
+          from = static_cast<const uint8_t*>(x.data) + (offset + row * x.row_stride) * size_;
+        } else {
+          from = copied_row(matrix, row);
+        }
+        *next = {none ? nullptr : from + pair.k_begin * size_, static_cast<int64_t>(i), row};
+      }
+    }
+  }
+
+  // What a worker has of its own.
+  struct Scratch {
+    void* panel;
+    uint32_t* words;
+    float *scales, *biases, *sums;
+  };
+
+  // The weights of an item: one matrix, outputs [n, n + count).
+  struct Weights {
+    int64_t matrix, n, count;
+    PackedRow packed;        // row 0
+    const uint8_t* values;   // of row 0 or, dense, of the panel's first value
+    int64_t n_step, k_step;  // bytes
+  };
+
+  void multiply(const RowBlock& block, int64_t n, int slot) const {
+    char* own = base_ + layout_.scratch + slot * layout_.per_slot;
+    const Scratch scratch{own + layout_.panel, reinterpret_cast<uint32_t*>(own + layout_.words),
+                          reinterpret_cast<float*>(own + layout_.scales),
+                          reinterpret_cast<float*>(own + layout_.biases),
+                          reinterpret_cast<float*>(own + layout_.sums)};
+    const Pair& first = pairs_[static_cast<size_t>(rows_[block.begin].pair)];
+    const int64_t k_count = first.w == kNoMatrix ? 0 : first.k_end - first.k_begin;
+    const int64_t rows = block.end - block.begin;
+    const int64_t count = std::min<int64_t>(kernels_.cols, p_.n - n);
+    float factor = 1;
+    if (k_count == 0) {
+      std::fill_n(scratch.sums, rows * kernels_.cols, 0.0f);
+    } else {
+      const Weights w = weights_of(first, n, count, factor);
+      const uint8_t* x[kRowBlock];
+      const int64_t depth = depth_of(kind_);
+      for (int64_t k = 0; k < k_count; k += depth) {
+        const int64_t here = std::min(depth, k_count - k);
+        fill_panel(w, k, here, scratch);
+        for (int64_t r = 0; r < rows; ++r) x[r] = rows_[block.begin + r].x + k * size_;
+        kernels_.multiply[at(kind_)](x, rows, here, scratch.panel, scratch.sums,
+                                                   k == 0);
+      }
+    }
+    finish(block, n, count, factor, scratch.sums);
+  }
+
+  // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not have:
+  // its mantissa waits for the sum, as `factor`.
+  Weights weights_of(const Pair& pair, int64_t n, int64_t count, float& factor) const {
+    Weights w{};
+    w.matrix = pair.w;
+    w.n = n;
+    w.count = count;
+    const dispatch::Matrices& m = p_.w.values;
+    if (p_.w.form == Form::packed) {
+      w.packed = packed_row(p_.w, pair.w, 0, pair.w);
+      w.values = w.packed.codes;
+      if (kind_ == Panel::bf16 && std::isnormal(w.packed.tensor_scale)) {
+        int exponent = 0;
+        factor = std::frexp(w.packed.tensor_scale, &exponent) * 2;
+        w.packed.tensor_scale = std::ldexp(1.0f, exponent - 1);
+      }
+      w.n_step = w.k_step = m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+    } else {
+      const auto size = static_cast<int64_t>(size_of(m.dtype));
+      w.n_step = n_step(p_) * size;
+      w.k_step = k_step(p_) * size;
+      w.values = static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size +
+                 pair.k_begin * w.k_step;
+    }
+    return w;
+  }
+
+  void fill_panel(const Weights& w, int64_t k, int64_t here, const Scratch& scratch) const {
+    const uint8_t* rows[std::max(int64_t{kMostCols}, depth_of(Panel::bf16))];
+    WeightBlock b;
+    b.rows = rows;
+    b.k = here;
+    b.count = w.count;
+    b.group_shift = std::countr_zero(static_cast<uint64_t>(group_));
+    b.words = scratch.words;
+    b.panel = scratch.panel;
+    if (along_k_) {
+      for (int64_t j = 0; j < kernels_.cols; ++j)
+        rows[j] = w.values + (w.n + std::min(j, w.count - 1)) * w.n_step + k * bits_ / 8;
+    } else {
+      for (int64_t i = 0; i < here; ++i) rows[i] = w.values + (k + i) * w.k_step + w.n * bits_ / 8;
+    }
+    if (p_.w.form == Form::packed) {
+      b.scales = scratch.scales;
+      b.biases = scratch.biases;
+      if (!along_k_) {
+        scales_along_n(w, k, here, scratch);
+      } else {
+        // Several blocks' worth at a time.
+        const int64_t group = k / group_, within = group % kScaleGroups;
+        if (within == 0) {
+          const int64_t groups = std::min(kScaleGroups, p_.k / group_ - group);
+          scales_along_k(w, group, groups, scratch);
+        }
+        b.scales += within * kernels_.cols;
+        b.biases += within * kernels_.cols;
+      }
+    }
+    fill_(b);
+  }
+
+  // scales[g][j] for groups [first, first + count) of the panel's outputs.
+  void scales_along_k(const Weights& w, int64_t first, int64_t count,
+                      const Scratch& scratch) const {
+    const dispatch::Operand& o = p_.w;
+    if (w.packed.swizzled_row >= 0) {
+      PackedRow row = w.packed;
+      for (int64_t j = 0; j < w.count; ++j) {
+        row.swizzled_row = w.n + j;
+        for (int64_t g = 0; g < count; ++g)
+          scratch.scales[g * kernels_.cols + j] = block_scale(row, first + g);
+      }
+      return;
+    }
+    const uint8_t* rows[kMostCols];
+    WeightBlock b;
+    b.rows = rows;
+    b.k = count;
+    b.count = w.count;
+    b.factor = w.packed.tensor_scale;
+    b.words = scratch.words;
+    const auto transpose = [&](const void* row0, const dispatch::Matrices& m, MmKernels::Fill fill,
+                               float* to) {
+      const auto size = static_cast<int64_t>(size_of(m.dtype));
+      for (int64_t j = 0; j < kernels_.cols; ++j) {
+        rows[j] = static_cast<const uint8_t*>(row0) +
+                  ((w.n + std::min(j, w.count - 1)) * m.row_stride + first) * size;
+      }
+      b.panel = to;
+      fill(b);
+    };
+    const auto* floats = kernels_.dense_along_k[at(Panel::f32)];
+    const MmKernels::Fill fill = o.spec->mode == Mode::affine
+                                     ? floats[at(o.scales.dtype)]
+                                 : o.spec->mode == Mode::nvfp4 ? kernels_.e4m3_scales
+                                                               : kernels_.e8m0_scales;
+    transpose(w.packed.scales, o.scales, fill, scratch.scales);
+    if (o.spec->mode == Mode::affine) transpose(w.packed.biases, o.biases, fill, scratch.biases);
+  }
+
+  // scales[i][chunk] for values [k, k + count) of K.
+  void scales_along_n(const Weights& w, int64_t k, int64_t count, const Scratch& scratch) const {
+    const dispatch::Operand& o = p_.w;
+    const int64_t chunks = kernels_.cols / kChunk, used = w.count / kChunk;
+    PackedRow row = w.packed;
+    for (int64_t i = 0; i < count; ++i) {
+      if (w.packed.swizzled_row >= 0) row.swizzled_row = k + i;
+      const int64_t at = w.packed.swizzled_row >= 0 ? 0 : (k + i) * o.scales.row_stride;
+      row.scales = static_cast<const char*>(w.packed.scales) +
+                   at * static_cast<int64_t>(size_of(o.scales.dtype));
+      for (int64_t c = 0; c < used; ++c) {
+        const int64_t group = (w.n + c * kChunk) / group_;
+        if (o.spec->mode == Mode::affine) {
+          scratch.scales[i * chunks + c] = load_float(row.scales, o.scales.dtype, group);
+          scratch.biases[i * chunks + c] =
+              load_float(w.packed.biases, o.biases.dtype, (k + i) * o.biases.row_stride + group);
+        } else {
+          scratch.scales[i * chunks + c] = block_scale(row, group);
+        }
+      }
+    }
+  }
+
+  float block_scale(const PackedRow& row, int64_t group) const {
+    const auto byte = load_as<uint8_t>(row.scales, row.scale_index(group));
+    const float scale = p_.w.spec->mode == Mode::nvfp4 ? formats::Nvfp4::decode_scale(byte)
+                                                       : formats::Mxfp4::decode_scale(byte);
+    return formats::mul(scale, row.tensor_scale);
+  }
+
+  // Sums into the output.
+  void finish(const RowBlock& block, int64_t n, int64_t count, float factor, float* sums) const {
+    const auto store = kernels_.store[at(p_.out.dtype)];
+    const auto size = static_cast<int64_t>(size_of(p_.out.dtype));
+    for (int64_t r = block.begin; r < block.end; ++r, sums += kernels_.cols) {
+      const RowOfX& row = rows_[r];
+      const Pair& pair = pairs_[static_cast<size_t>(row.pair)];
+      if (p_.epilogue.trivial()) {
+        const int64_t first = pair.out + row.row * p_.out.row_stride + n;
+        store(sums, factor, count, static_cast<char*>(p_.out.data) + first * size);
+      } else {
+        for (int64_t j = 0; factor != 1 && j < count; ++j) sums[j] *= factor;
+        store_sums(p_, pair, row.row, n, count, sums);
+      }
+    }
+  }
+
+  const MatmulProblem& p_;
+  const MmKernels& kernels_;
+  const Panel kind_;
+  const Layout layout_;
+  char* const base_;
+  int slots_ = 1;
+  int64_t size_;  // of the panel's numbers in x
+  std::span<Pair> pairs_;
+  RowOfX* rows_ = nullptr;
+  RowBlock* blocks_ = nullptr;
+  bool along_k_ = true;
+  MmKernels::Fill fill_ = nullptr;
+  int64_t bits_ = 0;
+  int64_t group_ = 1;
+};
+
+}  // namespace
+
+Reason mm_reject(const MatmulProblem& p, Panel panel) {
+  if (panel == Panel::bf16 && p.options.precision == Precision::exact)
+    return Reason::of("rounds weights to bfloat16, which `exact` rules out");
+  if (p.w.form == Form::dense && k_step(p) != 1 && n_step(p) != 1) {
+    return Reason::of("w has steps of %lld along K and %lld along N, and one must be 1",
+                      static_cast<long long>(k_step(p)), static_cast<long long>(n_step(p)));
+  }
+  return {};
+}
+
+size_t mm_workspace(const MatmulProblem& p, const MmKernels& kernels, Panel panel) {
+  const Layout layout(p, panel, kernels.cols);
+  return static_cast<size_t>(layout.scratch + threads::num_threads() * layout.per_slot);
+}
+
+void mm(const MatmulProblem& p, dispatch::Workspace workspace, const MmKernels& kernels,
+        Panel panel) {
+  Product(p, workspace, kernels, panel).run();
+}
+
+}  // namespace moeblas::cpu

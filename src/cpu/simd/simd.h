@@ -1,0 +1,52 @@
+// What kernels in this folder are written in: `Simd`, a struct of vector operations, one for each
+// instruction set. A kernel's text is compiled once per tier, with the tier's flags (MOEBLAS_TIER
+// is its name, see src/CMakeLists.txt), in a namespace of the tier's name and, inside it, an
+// unnamed one: what a translation unit compiled for one instruction set defines must never be what
+// the linker keeps for another. For the same reason these texts include no header with inline
+// functions that other units use.
+//
+// Floats are kLanes float32, Words as many uint32.
+//   spread(v, lanes)        lane i takes v's lane lanes[i]; of an index the low bits count
+//   Table16(p)[words]       the float32 of p[0, 16) that the low four bits choose
+//   load_f32, _f16, _bf16   the first `count` elements at p (at most kLanes are read), 0 in the
+//                           other lanes
+//   load_bytes              the same for bytes, as words
+//   e8m0(bytes)             their powers of two; 255 gives infinity
+//   nan_where_e4m3_nan      v, NaN where the byte is E4M3FN's
+//   any_byte_e4m3_nan       of all bytes of all words
+//   load_octets<Bits>(p)    the codes of kLanes octets (see formats/pack.h), octet i in lane i: for
+//                           2, 3 and 4 bits code j of an octet begins at bit Bits * j of `low`; for
+//                           more, code j < 4 there and code j >= 4 at bit Bits * (j - 4) of `high`.
+//                           What stands above an octet's codes is undefined. Reads kLanes * Bits
+//                           bytes.
+//   sum(v)                  all lanes, in a fixed order
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
+
+#if defined(__AVX512F__)
+#include "cpu/simd/avx512.h"
+#else
+#include "cpu/simd/avx2.h"
+#endif
+
+template <int I>
+struct Index {
+  static constexpr int value = I;
+};
+// f(Index<0>), f(Index<1>), ... f(Index<N - 1>).
+template <int N, class F>
+[[gnu::always_inline]] inline void unroll(F&& f) {
+  if constexpr (N > 0) {
+    unroll<N - 1>(f);
+    f(Index<N - 1>{});
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER
