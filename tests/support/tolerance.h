@@ -17,6 +17,8 @@
 //                   that are rounded:
 //                   A = gamma(K + 2) (sum |x||s q + b| + R) + R (+ the float32 rounding of q s
 //                   before b is added: gamma(2) sum |x|(|s|q + |b|)).
+//   bf16_dot        as rounded_weight, but what is below 2^-126 counts as 0: such an x or weight
+//                   joins R by |x||s q + b|, and every sum may lose 2^-126.
 // Products that underflow float32 add at most half of its least subnormal each.
 //
 // The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
@@ -36,7 +38,7 @@
 
 namespace moeblas::test {
 
-enum class Path { decoded, factored, rounded_weight };
+enum class Path { decoded, factored, rounded_weight, bf16_dot };
 
 // The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
 // one decides here what it is held to.
@@ -49,6 +51,7 @@ struct Expected {
   double single = 0;   // summed in float32, one product after the other
   double scatter = 0;  // variance of that sum's error by the model of independent roundings
   double magnitude = 0;
+  bool rounded = false;  // a weight was: no exact sum, whatever the case
 };
 
 // Adds up one element.
