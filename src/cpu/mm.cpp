@@ -244,17 +244,66 @@ class Product {
       std::fill_n(scratch.sums, rows * kernels_.cols, 0.0f);
     } else {
       const Weights w = weights_of(first, n, count, factor);
-      const uint8_t* x[kRowBlock];
       const int64_t depth = depth_of(kind_);
       for (int64_t k = 0; k < k_count; k += depth) {
         const int64_t here = std::min(depth, k_count - k);
         fill_panel(w, k, here, scratch);
-        for (int64_t r = 0; r < rows; ++r) x[r] = rows_[block.begin + r].x + k * size_;
-        kernels_.multiply[at(kind_)](x, rows, here, scratch.panel, scratch.sums,
-                                                   k == 0);
+        // While this block is multiplied the next one is fetched: here, or where the panel begins
+        // that this worker will probably take next.
+        Weights next = w;
+        int64_t next_k = k + depth;
+        if (next_k >= k_count) {
+          next.n += slots_ * kernels_.cols;
+          next_k = 0;
+        }
+        multiply_rows(block, k, here, scratch, Fetch(*this, next, next_k));
       }
     }
     finish(block, n, count, factor, scratch.sums);
+  }
+
+  // Lines of a block of weights, to be fetched bit by bit.
+  class Fetch {
+   public:
+    Fetch(const Product& product, const Weights& w, int64_t k) {
+      const int64_t count = std::min<int64_t>(product.kernels_.cols, product.p_.n - w.n);
+      if (!product.along_k_ || count <= 0) return;
+      from_ = w.values + w.n * w.n_step + k * product.bits_ / 8;
+      step_ = w.n_step;
+      per_row_ = (depth_of(product.kind_) * product.bits_ / 8 + 63) / 64;
+      lines_ = count * per_row_;
+    }
+    void some(int64_t parts) {
+      for (int64_t end = std::min(lines_, at_ + (lines_ + parts - 1) / parts); at_ < end; ++at_) {
+        __builtin_prefetch(from_ + row_ * step_ + line_ * 64);
+        if (++line_ == per_row_) {
+          line_ = 0;
+          ++row_;
+        }
+      }
+    }
+
+   private:
+    const uint8_t* from_ = nullptr;
+    int64_t step_ = 0, per_row_ = 0, lines_ = 0;
+    int64_t at_ = 0, row_ = 0, line_ = 0;
+  };
+
+  // Tiles of as equal heights as can be.
+  void multiply_rows(const RowBlock& block, int64_t k, int64_t count, const Scratch& scratch,
+                     Fetch fetch) const {
+    float* sums = scratch.sums;
+    const int64_t tiles = (block.end - block.begin + kTileRows - 1) / kTileRows;
+    int64_t row = block.begin;
+    for (int64_t left = tiles; left > 0; --left) {
+      fetch.some(tiles);
+      const int64_t height = (block.end - row + left - 1) / left;
+      const uint8_t* x[kTileRows];
+      for (int64_t r = 0; r < height; ++r) x[r] = rows_[row + r].x + k * size_;
+      kernels_.multiply[at(kind_)](x, height, count, scratch.panel, sums, k == 0);
+      row += height;
+      sums += height * kernels_.cols;
+    }
   }
 
   // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not have:

@@ -13,6 +13,7 @@ enum class Panel : uint8_t { f32, bf16 };
 inline constexpr int kPanelKinds = 2;
 inline constexpr int kPanelSteps = 128;  // 32 KiB with 64 outputs: the L1 cache holds it
 inline constexpr int kChunk = 16;        // the smallest group
+inline constexpr int kTileRows = 6;      // rows of x that meet a panel together, at most
 
 // Codes by what decodes them, and the dtypes of floats.
 enum class Codes : uint8_t { u2, u3, u4, u5, u6, u8, e2m1, e4m3 };
@@ -47,7 +48,8 @@ struct MmKernels {
   // Scales of block formats, a byte each, along K into a panel of float32.
   Fill e8m0_scales = nullptr;
   Fill e4m3_scales = nullptr;
-  // sums[r][cols] (+)= x[r] . panel over k values, `first`: from 0; x holds the panel's numbers.
+  // sums[r][cols] (+)= x[r] . panel over k values, `first`: from 0; x holds the panel's numbers,
+  // kTileRows rows at most.
   void (*multiply[kPanelKinds])(const uint8_t* const* x, int64_t rows, int64_t k,
                                 const void* panel, float* sums, bool first) = {};
   // Rows of count numbers; stored ones times `factor`, rounded once.

@@ -8,7 +8,7 @@ namespace {
 // Sums and operands that the registers hold: 24 + 4 + 1 of 32, or 12 + 2 + 1 of 16.
 constexpr int kVectors = Simd::kLanes == 16 ? 4 : 2;
 using P = Panels<Simd, kVectors>;
-using T = Tiles<Simd, kVectors, 6>;
+using T = Tiles<Simd, kVectors, kTileRows>;
 
 template <Panel kPanel, int kCode = 0>
 constexpr void set_packed(MmKernels& m) {

@@ -77,20 +77,13 @@ struct Tiles {
     });
   }
 
-  // Tiles of as equal heights as can be.
   template <Panel kPanel>
   static void multiply(const uint8_t* const* x, int64_t rows, int64_t k, const void* panel,
                        float* sums, bool first) {
-    const auto* w = static_cast<const uint32_t*>(panel);
-    for (int64_t tiles = (rows + kMostRows - 1) / kMostRows; tiles > 0; --tiles) {
-      const int64_t height = (rows + tiles - 1) / tiles;
-      unroll<kMostRows>([&](auto r) {
-        if (height == r.value + 1) tile<kPanel, r.value + 1>(x, k, w, sums, first);
-      });
-      x += height;
-      sums += height * kCols;
-      rows -= height;
-    }
+    unroll<kMostRows>([&](auto r) {
+      if (rows == r.value + 1)
+        tile<kPanel, r.value + 1>(x, k, static_cast<const uint32_t*>(panel), sums, first);
+    });
   }
 };
 
