@@ -8,10 +8,11 @@
 #include <cstring>
 #include <new>
 
-#include "cpu/ffn_portable.h"
+#include "cpu/ffn_parts.h"
 #include "cpu/matmul_portable.h"
 #include "cpu/mm.h"
 #include "cpu/permute_portable.h"
+#include "cpu/qmv.h"
 #include "cpu/quantize_portable.h"
 #include "cpu/route_portable.h"
 #include "cpu/tier.h"
@@ -25,10 +26,11 @@ using namespace dispatch;
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
+#if defined(__x86_64__)
 using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
 template <const MmKernels& kKernels>
 using MmF32 = Mm<kKernels, Panel::f32>;
-
+#endif
 constexpr Extras kFloatExtras =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
 constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
@@ -37,6 +39,10 @@ constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
 #if defined(__x86_64__)
+  {Name{"qmv_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
+   qmv_reject, qmv_workspace, qmv_avx512, Summary{"packed rows as one stream, unpacked in registers, up to eight rows of x at a time, float32 sums"}},
+  {Name{"qmv_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
+   qmv_reject, qmv_workspace, qmv_avx2, Summary{"the same, eight lanes wide, up to four rows of x at a time"}},
   {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kFloatExtras, RowRange{},
    MmBf16::reject, MmBf16::workspace, MmBf16::launch,
    Summary{"many rows; panels of weights decoded once to bfloat16, pairs of products"}},
@@ -70,8 +76,8 @@ constexpr Row<PermuteProblem> kPermute[] = {
 };
 
 constexpr Row<FfnProblem> kFfn[] = {
-  {Name{"ffn_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
-   nullptr, ffn_portable_workspace, ffn_portable, Summary{"moe_ffn as the composition of its parts"}},
+  {Name{"ffn_parts"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), Groupings::of(Grouping::gather), Extras::of(Extra::swizzled_scales), RowRange{0},
+   nullptr, ffn_parts_workspace, ffn_parts, Summary{"moe_ffn as the composition of its parts, each product by the row that takes it"}},
 };
 // clang-format on
 
@@ -97,7 +103,14 @@ constexpr Backend kBackend = {
     .copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
     .describe =
         [](char* text, size_t bytes) {
-          std::snprintf(text, bytes, "%d threads, portable kernels", threads::num_threads());
+          Reason why_not;
+          const Tier tier = current_tier(why_not);
+          if (why_not) {
+            std::snprintf(text, bytes, "%s", why_not.text());
+          } else {
+            std::snprintf(text, bytes, "%d threads, %s kernels", threads::num_threads(),
+                          name(tier));
+          }
         },
 };
 

@@ -187,20 +187,34 @@ template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation) {
   std::string lines;
-  for (const auto& row : table) {
-    if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
-    const Reason reason = why_not(row, problem, capability);
-    lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
-    if (!reason) {
-      if (explanation != nullptr) *explanation = lines;
-      return row;
+  // Reasons become text only where somebody reads them: most calls take microseconds.
+  const auto look = [&](bool explain) -> const Row<Problem>* {
+    for (const auto& row : table) {
+      if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
+      const Reason reason = why_not(row, problem, capability);
+      if (explain)
+        lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
+      if (!reason) return &row;
     }
-  }
+    return nullptr;
+  };
+  const Row<Problem>* row = look(explanation != nullptr);
+  if (explanation != nullptr && row != nullptr) *explanation = lines;
+  if (row != nullptr) return *row;
+  if (explanation == nullptr) look(true);
   throw Error(MOEBLAS_UNSUPPORTED,
               std::string("[") + problem.op + "] " +
                   (forced != nullptr ? "the forced kernel does not take this problem:\n"
                                      : "no kernel takes this problem:\n") +
                   lines);
+}
+
+template <class Problem>
+const Row<Problem>& select_part(const Backend& backend, const Problem& part, int capability) {
+  const auto rows = table<Problem>(backend);
+  const char* kernel = std::getenv("MOEBLAS_KERNEL");
+  return select(rows, part, capability,
+                kernel != nullptr && has_row(rows, kernel) ? kernel : nullptr);
 }
 
 template <class Problem>
@@ -244,6 +258,7 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
 template Reason why_not(const Row<MatmulProblem>&, const MatmulProblem&, int);
 template const Row<MatmulProblem>& select(std::span<const Row<MatmulProblem>>, const MatmulProblem&,
                                           int, const char*, std::string*);
+template const Row<MatmulProblem>& select_part(const Backend&, const MatmulProblem&, int);
 template void run(std::span<const Backend* const>, const MatmulProblem&);
 
 template Reason why_not(const Row<QuantizeProblem>&, const QuantizeProblem&, int);

@@ -1,6 +1,12 @@
 // AVX2, FMA and F16C: eight lanes. See simd.h for what each operation means.
 #pragma once
 
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
 
 struct Simd {
   static constexpr int kLanes = 8;
@@ -74,8 +80,7 @@ struct Simd {
   }
 
   static Floats e8m0(Words bytes) {
-    return as_floats(
-        _mm256_max_epu32(_mm256_slli_epi32(bytes, 23), _mm256_set1_epi32(0x00400000)));
+    return as_floats(_mm256_max_epu32(_mm256_slli_epi32(bytes, 23), _mm256_set1_epi32(0x00400000)));
   }
   static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
     const Words body = _mm256_set1_epi32(0x7f);
@@ -96,28 +101,36 @@ struct Simd {
       low = load_words(p);
     } else if constexpr (Bits == 3) {
       // Four octets are 12 bytes; the upper half's are loaded with the 4 before them.
-      low = _mm256_shuffle_epi8(two(p, p + 8), _mm256_setr_epi8(
-          0, 1, 2, o, 3, 4, 5, o, 6, 7, 8, o, 9, 10, 11, o,
-          4, 5, 6, o, 7, 8, 9, o, 10, 11, 12, o, 13, 14, 15, o));
+      low = _mm256_shuffle_epi8(
+          two(p, p + 8), _mm256_setr_epi8(0, 1, 2, o, 3, 4, 5, o, 6, 7, 8, o, 9, 10, 11, o, 4, 5, 6,
+                                          o, 7, 8, 9, o, 10, 11, 12, o, 13, 14, 15, o));
     } else if constexpr (Bits == 5) {
       // Four octets are 20 bytes: bytes 0 .. 15 and 4 .. 19 of each half.
       const Words a = two(p, p + 20), b = two(p + 4, p + 24);
       low = _mm256_or_si256(
-          _mm256_shuffle_epi8(a, twice(_mm_setr_epi8(0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, o, o, o, o))),
-          _mm256_shuffle_epi8(b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 11, 12, 13, 14))));
+          _mm256_shuffle_epi8(
+              a, twice(_mm_setr_epi8(0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, o, o, o, o))),
+          _mm256_shuffle_epi8(
+              b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 11, 12, 13, 14))));
       high = _mm256_or_si256(
-          _mm256_shuffle_epi8(a, twice(_mm_setr_epi8(1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14, o, o, o, o))),
-          _mm256_shuffle_epi8(b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 12, 13, 14, 15))));
+          _mm256_shuffle_epi8(
+              a, twice(_mm_setr_epi8(1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14, o, o, o, o))),
+          _mm256_shuffle_epi8(
+              b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 12, 13, 14, 15))));
       high = _mm256_srli_epi32(high, 12);
     } else if constexpr (Bits == 6) {
       // Four octets are 24 bytes: bytes 0 .. 15 and 8 .. 23 of each half.
       const Words a = two(p, p + 24), b = two(p + 8, p + 32);
       low = _mm256_or_si256(
-          _mm256_shuffle_epi8(a, twice(_mm_setr_epi8(0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15, o, o, o, o))),
-          _mm256_shuffle_epi8(b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 10, 11, 12, 13))));
+          _mm256_shuffle_epi8(
+              a, twice(_mm_setr_epi8(0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15, o, o, o, o))),
+          _mm256_shuffle_epi8(
+              b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, o, o, o, o, 10, 11, 12, 13))));
       high = _mm256_or_si256(
-          _mm256_shuffle_epi8(a, twice(_mm_setr_epi8(2, 3, 4, 5, 8, 9, 10, 11, o, o, o, o, o, o, o, o))),
-          _mm256_shuffle_epi8(b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, 6, 7, 8, 9, 12, 13, 14, 15))));
+          _mm256_shuffle_epi8(
+              a, twice(_mm_setr_epi8(2, 3, 4, 5, 8, 9, 10, 11, o, o, o, o, o, o, o, o))),
+          _mm256_shuffle_epi8(
+              b, twice(_mm_setr_epi8(o, o, o, o, o, o, o, o, 6, 7, 8, 9, 12, 13, 14, 15))));
       high = _mm256_srli_epi32(high, 8);
     } else {
       static_assert(Bits == 8);
@@ -218,7 +231,8 @@ struct Simd {
   }
   static Words twice(__m128i v) { return _mm256_broadcastsi128_si256(v); }
   // The pairs of lanes 0 2 1 3.
-  static Words in_order(Floats v) {
-    return _mm256_permute4x64_epi64(_mm256_castps_si256(v), 0xd8);
-  }
+  static Words in_order(Floats v) { return _mm256_permute4x64_epi64(_mm256_castps_si256(v), 0xd8); }
 };
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER

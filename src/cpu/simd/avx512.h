@@ -1,6 +1,12 @@
 // AVX-512 (F, BW, DQ, VL): sixteen lanes. See simd.h for what each operation means.
 #pragma once
 
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
 
 struct Simd {
   static constexpr int kLanes = 16;
@@ -65,8 +71,7 @@ struct Simd {
   }
 
   static Floats e8m0(Words bytes) {
-    return as_floats(
-        _mm512_max_epu32(_mm512_slli_epi32(bytes, 23), _mm512_set1_epi32(0x00400000)));
+    return as_floats(_mm512_max_epu32(_mm512_slli_epi32(bytes, 23), _mm512_set1_epi32(0x00400000)));
   }
   static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
     const Words body = _mm512_set1_epi32(0x7f);
@@ -101,7 +106,8 @@ struct Simd {
     } else {
       static_assert(Bits == 8);
       const Words a = load_words(p), b = load_words(p + 64);
-      const Words even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const Words even =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
       low = _mm512_permutex2var_epi32(a, even, b);
       high = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
     }
@@ -216,3 +222,6 @@ struct Simd {
     return _mm512_permutex2var_epi16(a, load_words(kFrom.at), b);
   }
 };
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER

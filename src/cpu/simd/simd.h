@@ -22,18 +22,14 @@
 //   sum(v)                  all lanes, in a fixed order
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-
-namespace moeblas::cpu::MOEBLAS_TIER {
-namespace {
-
 #if defined(__AVX512F__)
 #include "cpu/simd/avx512.h"
 #else
 #include "cpu/simd/avx2.h"
 #endif
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
 
 template <int I>
 struct Index {

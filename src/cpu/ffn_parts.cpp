@@ -1,13 +1,15 @@
-// ffn_portable: moe_ffn as the composition of its parts: gate and up products in float32,
-// activation rounded to x's dtype, down product in float32, weighted sum. The products are
-// matmul_portable's, so that a layer equals its parts bit for bit.
-#include "cpu/ffn_portable.h"
+// ffn_parts: moe_ffn as the composition of its parts: gate and up products in float32, activation
+// rounded to x's dtype, down product in float32, weighted sum. Each product runs by the row that
+// its own table chooses, so that a layer equals its parts bit for bit.
+#include "cpu/ffn_parts.h"
 
 #include "cpu/combine.h"
 #include "cpu/experts.h"
 #include "cpu/glu.h"
-#include "cpu/matmul_portable.h"
+#include "cpu/table.h"
+#include "cpu/tier.h"
 #include "dispatch/ffn_parts.h"
+#include "dispatch/select.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -27,14 +29,24 @@ void activate(const FfnProblem& p, int64_t pair, const float* gate_up, void* hid
   }
 }
 
-}  // namespace
-
-size_t ffn_portable_workspace(const FfnProblem& p) {
-  return dispatch::FfnLayout(p, matmul_portable_workspace).total;
+const dispatch::Row<MatmulProblem>& row_of(const MatmulProblem& product) {
+  dispatch::Reason why_not;
+  return dispatch::select_part(backend(), product, static_cast<int>(current_tier(why_not)));
 }
 
-void ffn_portable(const FfnProblem& p, dispatch::Workspace workspace) {
-  const dispatch::FfnLayout layout(p, matmul_portable_workspace);
+size_t product_workspace(const MatmulProblem& product) {
+  const auto& row = row_of(product);
+  return row.workspace != nullptr ? row.workspace(product) : 0;
+}
+
+}  // namespace
+
+size_t ffn_parts_workspace(const FfnProblem& p) {
+  return dispatch::FfnLayout(p, product_workspace).total;
+}
+
+void ffn_parts(const FfnProblem& p, dispatch::Workspace workspace) {
+  const dispatch::FfnLayout layout(p, product_workspace);
   const dispatch::FfnBuffers b = layout.in(workspace.data);
   const dispatch::Workspace for_product{b.product, workspace.bytes - layout.product};
   const int64_t pairs = p.tokens * p.top_k;
@@ -45,7 +57,7 @@ void ffn_portable(const FfnProblem& p, dispatch::Workspace workspace) {
   }
   const dispatch::FfnProducts products(p, b);
   const auto multiply = [&](const MatmulProblem& product) {
-    if (!product.empty()) matmul_portable(product, for_product);
+    if (!product.empty()) row_of(product).launch(product, for_product);
   };
   multiply(products.gate_up);
   if (p.separate) multiply(products.up);
