@@ -155,10 +155,10 @@ class Product {
     }
     if (!layout_.direct) copy_x();
     find_rows();
-    const int64_t panels = (p_.n + kernels_.cols - 1) / kernels_.cols;
-    threads::for_each_item(blocks * panels, slots_, [&](int64_t item, int slot) {
-      multiply(blocks_[item / panels], item % panels * kernels_.cols, slot);
-    });
+    panels_ = (p_.n + kernels_.cols - 1) / kernels_.cols;
+    items_ = blocks * panels_;
+    threads::for_each_item(items_, slots_,
+                           [&](int64_t item, int slot) { multiply(item, slot); });
   }
 
  private:
@@ -221,82 +221,113 @@ class Product {
     float *scales, *biases, *sums;
   };
 
-  // The weights of an item: one matrix, outputs [n, n + count).
+  // The weights of an item: outputs [n, n + count) of one matrix.
   struct Weights {
-    int64_t matrix, n, count;
+    int64_t n, count;
+    int64_t k;               // values of K; 0: there are no weights
     PackedRow packed;        // row 0
-    const uint8_t* values;   // of row 0 or, dense, of the panel's first value
+    const uint8_t* values;   // of row 0 or, dense, of the matrix's first value
     int64_t n_step, k_step;  // bytes
+    float factor = 1.0f;     // of the sums
   };
 
-  void multiply(const RowBlock& block, int64_t n, int slot) const {
+  const RowBlock& block_of(int64_t item) const { return blocks_[item / panels_]; }
+  // None where the rows of an item have no matrix, or an empty range of K.
+  Weights weights_of(int64_t item) const {
+    const Pair& pair = pairs_[static_cast<size_t>(rows_[block_of(item).begin].pair)];
+    Weights w{};
+    w.n = item % panels_ * kernels_.cols;
+    w.count = std::min<int64_t>(kernels_.cols, p_.n - w.n);
+    w.k = pair.w == kNoMatrix ? 0 : pair.k_end - pair.k_begin;
+    if (w.k == 0) return w;
+    const dispatch::Matrices& m = p_.w.values;
+    const auto size = static_cast<int64_t>(size_of(m.dtype));
+    if (p_.w.form == Form::packed) {
+      w.packed = packed_row(p_.w, pair.w, 0, pair.w);
+      w.values = w.packed.codes;
+      w.n_step = w.k_step = m.row_stride * size;
+      // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not
+      // have: its mantissa waits for the sum.
+      if (kind_ == Panel::bf16 && std::isnormal(w.packed.tensor_scale)) {
+        int exponent = 0;
+        w.factor = std::frexp(w.packed.tensor_scale, &exponent) * 2;
+        w.packed.tensor_scale = std::ldexp(1.0f, exponent - 1);
+      }
+    } else {
+      w.n_step = n_step(p_) * size;
+      w.k_step = k_step(p_) * size;
+      w.values = static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size +
+                 pair.k_begin * w.k_step;
+    }
+    return w;
+  }
+
+  void multiply(int64_t item, int slot) const {
     char* own = base_ + layout_.scratch + slot * layout_.per_slot;
     const Scratch scratch{own + layout_.panel, reinterpret_cast<uint32_t*>(own + layout_.words),
                           reinterpret_cast<float*>(own + layout_.scales),
                           reinterpret_cast<float*>(own + layout_.biases),
                           reinterpret_cast<float*>(own + layout_.sums)};
-    const Pair& first = pairs_[static_cast<size_t>(rows_[block.begin].pair)];
-    const int64_t k_count = first.w == kNoMatrix ? 0 : first.k_end - first.k_begin;
-    const int64_t rows = block.end - block.begin;
-    const int64_t count = std::min<int64_t>(kernels_.cols, p_.n - n);
-    float factor = 1;
-    if (k_count == 0) {
-      std::fill_n(scratch.sums, rows * kernels_.cols, 0.0f);
+    const RowBlock& block = block_of(item);
+    const Weights w = weights_of(item);
+    if (w.k == 0) {
+      std::fill_n(scratch.sums, (block.end - block.begin) * kernels_.cols, 0.0f);
     } else {
-      const Weights w = weights_of(first, n, count, factor);
+      // What this worker will probably take next is fetched meanwhile.
+      Fetch fetch;
+      if (item + slots_ < items_) fetch = {*this, weights_of(item + slots_)};
       const int64_t depth = depth_of(kind_);
-      for (int64_t k = 0; k < k_count; k += depth) {
-        const int64_t here = std::min(depth, k_count - k);
+      const int64_t blocks = (w.k + depth - 1) / depth;
+      for (int64_t k = 0; k < w.k; k += depth) {
+        const int64_t here = std::min(depth, w.k - k);
         fill_panel(w, k, here, scratch);
-        // While this block is multiplied the next one is fetched: here, or where the panel begins
-        // that this worker will probably take next.
-        Weights next = w;
-        int64_t next_k = k + depth;
-        if (next_k >= k_count) {
-          next.n += slots_ * kernels_.cols;
-          next_k = 0;
-        }
-        multiply_rows(block, k, here, scratch, Fetch(*this, next, next_k));
+        multiply_rows(block, k, here, scratch, fetch, blocks);
       }
     }
-    finish(block, n, count, factor, scratch.sums);
+    finish(block, w, scratch.sums);
   }
 
-  // Lines of a block of weights, to be fetched bit by bit.
+  // The weights of an item, line by line in the order of memory: as many as the L2 cache may hold
+  // beside the rest.
   class Fetch {
    public:
-    Fetch(const Product& product, const Weights& w, int64_t k) {
-      const int64_t count = std::min<int64_t>(product.kernels_.cols, product.p_.n - w.n);
-      if (!product.along_k_ || count <= 0) return;
-      from_ = w.values + w.n * w.n_step + k * product.bits_ / 8;
+    Fetch() = default;
+    Fetch(const Product& product, const Weights& w) {
+      const int64_t per_row = w.k * product.bits_ / 8;
+      if (!product.along_k_ || per_row * w.count > kMostFetched) return;
+      from_ = w.values + w.n * w.n_step;
       step_ = w.n_step;
-      per_row_ = (depth_of(product.kind_) * product.bits_ / 8 + 63) / 64;
-      lines_ = count * per_row_;
+      per_row_ = per_row;
+      bytes_ = per_row * w.count;
     }
+    // One of `parts` calls.
     void some(int64_t parts) {
-      for (int64_t end = std::min(lines_, at_ + (lines_ + parts - 1) / parts); at_ < end; ++at_) {
-        __builtin_prefetch(from_ + row_ * step_ + line_ * 64);
-        if (++line_ == per_row_) {
-          line_ = 0;
+      constexpr int64_t kLine = 64;
+      const int64_t share = (bytes_ / kLine + parts - 1) / parts;
+      for (int64_t i = 0; i < share && row_ * per_row_ < bytes_; ++i) {
+        __builtin_prefetch(from_ + row_ * step_ + at_, 0, 2);
+        at_ += kLine;
+        if (at_ >= per_row_) {
+          at_ = 0;
           ++row_;
         }
       }
     }
 
    private:
+    static constexpr int64_t kMostFetched = 512 << 10;
     const uint8_t* from_ = nullptr;
-    int64_t step_ = 0, per_row_ = 0, lines_ = 0;
-    int64_t at_ = 0, row_ = 0, line_ = 0;
+    int64_t step_ = 0, per_row_ = 0, bytes_ = 0, row_ = 0, at_ = 0;
   };
 
   // Tiles of as equal heights as can be.
   void multiply_rows(const RowBlock& block, int64_t k, int64_t count, const Scratch& scratch,
-                     Fetch fetch) const {
+                     Fetch& fetch, int64_t blocks) const {
     float* sums = scratch.sums;
     const int64_t tiles = (block.end - block.begin + kTileRows - 1) / kTileRows;
     int64_t row = block.begin;
     for (int64_t left = tiles; left > 0; --left) {
-      fetch.some(tiles);
+      fetch.some(tiles * blocks);
       const int64_t height = (block.end - row + left - 1) / left;
       const uint8_t* x[kTileRows];
       for (int64_t r = 0; r < height; ++r) x[r] = rows_[row + r].x + k * size_;
@@ -304,33 +335,6 @@ class Product {
       row += height;
       sums += height * kernels_.cols;
     }
-  }
-
-  // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not have:
-  // its mantissa waits for the sum, as `factor`.
-  Weights weights_of(const Pair& pair, int64_t n, int64_t count, float& factor) const {
-    Weights w{};
-    w.matrix = pair.w;
-    w.n = n;
-    w.count = count;
-    const dispatch::Matrices& m = p_.w.values;
-    if (p_.w.form == Form::packed) {
-      w.packed = packed_row(p_.w, pair.w, 0, pair.w);
-      w.values = w.packed.codes;
-      if (kind_ == Panel::bf16 && std::isnormal(w.packed.tensor_scale)) {
-        int exponent = 0;
-        factor = std::frexp(w.packed.tensor_scale, &exponent) * 2;
-        w.packed.tensor_scale = std::ldexp(1.0f, exponent - 1);
-      }
-      w.n_step = w.k_step = m.row_stride * static_cast<int64_t>(size_of(m.dtype));
-    } else {
-      const auto size = static_cast<int64_t>(size_of(m.dtype));
-      w.n_step = n_step(p_) * size;
-      w.k_step = k_step(p_) * size;
-      w.values = static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size +
-                 pair.k_begin * w.k_step;
-    }
-    return w;
   }
 
   void fill_panel(const Weights& w, int64_t k, int64_t here, const Scratch& scratch) const {
@@ -437,18 +441,18 @@ class Product {
   }
 
   // Sums into the output.
-  void finish(const RowBlock& block, int64_t n, int64_t count, float factor, float* sums) const {
+  void finish(const RowBlock& block, const Weights& w, float* sums) const {
     const auto store = kernels_.store[at(p_.out.dtype)];
     const auto size = static_cast<int64_t>(size_of(p_.out.dtype));
     for (int64_t r = block.begin; r < block.end; ++r, sums += kernels_.cols) {
       const RowOfX& row = rows_[r];
       const Pair& pair = pairs_[static_cast<size_t>(row.pair)];
       if (p_.epilogue.trivial()) {
-        const int64_t first = pair.out + row.row * p_.out.row_stride + n;
-        store(sums, factor, count, static_cast<char*>(p_.out.data) + first * size);
+        const int64_t first = pair.out + row.row * p_.out.row_stride + w.n;
+        store(sums, w.factor, w.count, static_cast<char*>(p_.out.data) + first * size);
       } else {
-        for (int64_t j = 0; factor != 1 && j < count; ++j) sums[j] *= factor;
-        store_sums(p_, pair, row.row, n, count, sums);
+        for (int64_t j = 0; w.factor != 1 && j < w.count; ++j) sums[j] *= w.factor;
+        store_sums(p_, pair, row.row, w.n, w.count, sums);
       }
     }
   }
@@ -463,6 +467,8 @@ class Product {
   std::span<Pair> pairs_;
   RowOfX* rows_ = nullptr;
   RowBlock* blocks_ = nullptr;
+  int64_t panels_ = 0;
+  int64_t items_ = 0;
   bool along_k_ = true;
   MmKernels::Fill fill_ = nullptr;
   int64_t bits_ = 0;

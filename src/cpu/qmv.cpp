@@ -24,7 +24,7 @@ namespace {
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-constexpr int64_t kMostRows = 16;  // per matrix, on average
+constexpr int64_t kMostRows = 4;  // per matrix, on average
 
 constexpr int64_t kPanelBytes = 64 << 10;  // of codes
 constexpr int64_t kMostPanel = 128;        // rows of a panel
