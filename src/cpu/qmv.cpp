@@ -28,7 +28,6 @@ constexpr int64_t kMostRows = 4;  // per matrix, on average
 
 constexpr int64_t kPanelBytes = 64 << 10;  // of codes
 constexpr int64_t kMostPanel = 128;        // rows of a panel
-constexpr int64_t kChunk = 16;             // rows of x that a panel meets at a time
 constexpr int64_t kMaxGroup = 128;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
@@ -57,9 +56,9 @@ struct XRows {
         count((by_pair ? pair_count(p) : p.x.values.count()) * p.m) {}
 };
 
-// The workspace: pairs, runs, prepared rows.
+// The workspace: pairs, runs, how each row of x was prepared, and the prepared rows.
 struct Layout {
-  size_t begins, x, total;
+  size_t begins, ways, x, total;
   int64_t row;  // bytes of a prepared row
 
   explicit Layout(const MatmulProblem& p) {
@@ -67,7 +66,8 @@ struct Layout {
     const auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
     row = qmv_prepared_bytes(p.k);
     begins = aligned(pairs * sizeof(Pair));
-    x = begins + aligned((pairs + 1) * sizeof(int64_t));
+    ways = begins + aligned((pairs + 1) * sizeof(int64_t));
+    x = ways + aligned(static_cast<size_t>(XRows(p).count));
     total = x + static_cast<size_t>(XRows(p).count * row);
   }
 };
@@ -88,26 +88,40 @@ float decoded_sum(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t
   return sum;
 }
 
+// A way to multiply, for one problem.
+struct Way {
+  const Qmv* qmv = nullptr;
+  QmvKernel kernel = nullptr;
+
+  Way() = default;
+  Way(const Qmv& q, const QuantSpec& spec) : qmv(&q) {
+    kernel = spec.mode == Mode::affine  ? q.affine[spec.bits]
+             : spec.mode == Mode::mxfp8 ? q.e4m3
+                                        : q.e2m1;
+  }
+};
+
 // One call: what its items share.
 class Product {
  public:
-  Product(const MatmulProblem& p, const Qmv& qmv, dispatch::Workspace workspace)
-      : p_(p), qmv_(qmv), layout_(p), base_(static_cast<char*>(workspace.data)) {
+  // Rows of x that `first` cannot prepare without loss are multiplied as `second` does.
+  Product(const MatmulProblem& p, const Qmv& first, const Qmv& second,
+          dispatch::Workspace workspace)
+      : p_(p),
+        ways_{Way(first, *p.w.spec), Way(second, *p.w.spec)},
+        layout_(p),
+        x_rows_(p),
+        base_(static_cast<char*>(workspace.data)) {
     pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
     begins_ = reinterpret_cast<int64_t*>(base_ + layout_.begins);
+    way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
     format_.k = p.k;
     format_.group_size = static_cast<int>(p.w.spec->group_size);
     format_.scale_kind = scale_kind(p);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
       decoded_sum_ = decoded_sum<Format>;
-      if constexpr (formats::kIsAffine<Format>) {
-        kernel_ = qmv.affine[Format::kBits];
-      } else if constexpr (int(Format::kBits) == 4) {
-        kernel_ = qmv.e2m1;
+      if constexpr (!formats::kIsAffine<Format> && int(Format::kBits) == 4)
         format_.code_values = code_values<Format>().data();
-      } else {
-        kernel_ = qmv.e4m3;
-      }
     });
   }
 
@@ -117,100 +131,135 @@ class Product {
     if (p_.k > 0) prepare_x();
     const int64_t row_bytes = std::max<int64_t>(1, p_.k * p_.w.spec->bits / 8);
     panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
-    const int64_t panels = (p_.n + panel_ - 1) / panel_;
-    threads::for_each_item(runs * panels, threads::num_threads(), [&](int64_t item, int) {
-      multiply(item / panels, item % panels * panel_);
-    });
+    panels_ = (p_.n + panel_ - 1) / panel_;
+    threads::for_each_item_and_next(
+        runs * panels_, threads::num_threads(),
+        [&](int64_t item, int64_t next) { multiply(item, next < runs * panels_ ? next : item); });
   }
 
  private:
-  char* prepared(int64_t i, const Pair& pair, int64_t row) const {
-    return base_ + layout_.x +
-           static_cast<size_t>(((XRows(p_).by_pair ? i : pair.x) * p_.m + row) * layout_.row);
+  int64_t x_row_of(int64_t pair, int64_t row) const {
+    const int64_t matrix = x_rows_.by_pair ? pair : pairs_[static_cast<size_t>(pair)].x;
+    return matrix * p_.m + row;
+  }
+  char* prepared(int64_t x_row) const {
+    return base_ + layout_.x + static_cast<size_t>(x_row * layout_.row);
   }
 
   void prepare_x() const {
-    const XRows rows(p_);
-    const dispatch::Matrices& x = p_.x.values;
-    const int64_t blocks = rows.count * p_.k < kWorthThreads ? 1 : rows.count;
-    threads::for_each_item(blocks, threads::num_threads(), [&](int64_t block, int) {
-      const int64_t end = blocks == 1 ? rows.count : block + 1;
-      for (int64_t r = block; r < end; ++r) prepare_row(rows, x, r);
+    const int64_t items = x_rows_.count * p_.k < kWorthThreads ? 1 : x_rows_.count;
+    threads::for_each_item(items, threads::num_threads(), [&](int64_t item, int) {
+      const int64_t end = items == 1 ? x_rows_.count : item + 1;
+      for (int64_t r = item; r < end; ++r) prepare_row(r);
     });
   }
 
-  void prepare_row(const XRows& rows, const dispatch::Matrices& x, int64_t r) const {
+  void prepare_row(int64_t r) const {
     const int64_t i = r / p_.m, row = r % p_.m;
-    if (rows.by_pair && pairs_[static_cast<size_t>(i)].w == kNoMatrix) return;
-    const int64_t matrix = rows.by_pair ? pairs_[static_cast<size_t>(i)].x : i;
+    if (x_rows_.by_pair && pairs_[static_cast<size_t>(i)].w == kNoMatrix) return;
+    const int64_t matrix = x_rows_.by_pair ? pairs_[static_cast<size_t>(i)].x : i;
+    const dispatch::Matrices& x = p_.x.values;
     const int64_t at = x.offset(matrix) + row * x.row_stride;
-    char* const out = base_ + layout_.x + static_cast<size_t>(r * layout_.row);
-    float values[kPart];
-    for (int64_t k = 0; k < p_.k; k += kPart) {
-      const int64_t count = std::min(kPart, p_.k - k);
-      load_floats(x.data, x.dtype, at + k * x.col_stride, x.col_stride, count, values);
-      qmv_.prepare(values, k, count, out);
+    for (uint8_t way = 0; way < 2; ++way) {
+      bool lossless = true;
+      float values[kPart];
+      for (int64_t k = 0; k < p_.k && lossless; k += kPart) {
+        const int64_t count = std::min(kPart, p_.k - k);
+        load_floats(x.data, x.dtype, at + k * x.col_stride, x.col_stride, count, values);
+        lossless = ways_[way].qmv->prepare(values, k, count, prepared(r));
+      }
+      way_of_[r] = way;
+      if (lossless) return;
     }
   }
 
-  QmvPanel panel_of(int64_t w, int64_t n, int64_t count) const {
+  int64_t matrix_of(int64_t item) const {
+    return pairs_[static_cast<size_t>(begins_[item / panels_])].w;
+  }
+  const uint8_t* codes_of(int64_t item) const {
+    const int64_t w = matrix_of(item);
+    if (w == kNoMatrix) return nullptr;
+    return reinterpret_cast<const uint8_t*>(element(p_.w.values, w, item % panels_ * panel_));
+  }
+
+  QmvPanel panel_of(int64_t w, int64_t n, int64_t count, const uint8_t* next) const {
     const dispatch::Operand& o = p_.w;
     const auto bytes = [](const dispatch::Matrices& m) {
       return m.row_stride * static_cast<int64_t>(size_of(m.dtype));
     };
     const PackedRow row = packed_row(o, w, n, w);
-    return {row.codes,
-            static_cast<const uint8_t*>(row.scales),
-            static_cast<const uint8_t*>(row.biases),
-            bytes(o.values),
-            bytes(o.scales),
-            row.biases != nullptr ? bytes(o.biases) : 0,
-            count,
-            row.tensor_scale};
+    return {.codes = row.codes,
+            .scales = static_cast<const uint8_t*>(row.scales),
+            .biases = static_cast<const uint8_t*>(row.biases),
+            .code_stride = bytes(o.values),
+            .scale_stride = bytes(o.scales),
+            .bias_stride = row.biases != nullptr ? bytes(o.biases) : 0,
+            .rows = count,
+            .tensor_scale = row.tensor_scale,
+            .next = next != nullptr ? next : row.codes};
   }
 
-  // All rows of one run times outputs [n, n + panel_).
-  void multiply(int64_t run, int64_t n) const {
-    const int64_t count = std::min(panel_, p_.n - n);
-    const int64_t w = pairs_[static_cast<size_t>(begins_[run])].w;
+  // All rows of a run times a panel of outputs.
+  void multiply(int64_t item, int64_t next) const {
+    const int64_t run = item / panels_, n = item % panels_ * panel_;
+    const int64_t count = std::min(panel_, p_.n - n), w = matrix_of(item);
     const int64_t rows = (begins_[run + 1] - begins_[run]) * p_.m;
-    float sums[kChunk * kMostPanel];
-    const bool any = w != kNoMatrix && p_.k > 0;
-    const QmvPanel panel = any ? panel_of(w, n, count) : QmvPanel();
-    for (int64_t first = 0; first < rows; first += kChunk) {
-      const int64_t chunk = std::min(kChunk, rows - first);
-      const void* x[kChunk];
-      const auto pair_at = [&](int64_t r) { return begins_[run] + (first + r) / p_.m; };
-      if (any) {
-        for (int64_t r = 0; r < chunk; ++r) {
-          const int64_t i = pair_at(r);
-          x[r] = prepared(i, pairs_[static_cast<size_t>(i)], (first + r) % p_.m);
-        }
-        kernel_(format_, panel, x, chunk, sums, kMostPanel);
-      } else {
-        std::fill_n(sums, chunk * kMostPanel, 0.0f);
+    if (w == kNoMatrix || p_.k == 0) {
+      float zeros[kMostPanel];
+      for (int64_t r = 0; r < rows; ++r) {
+        std::fill_n(zeros, count, 0.0f);
+        store_sums(p_, pair_at(run, r), r % p_.m, n, count, zeros);
       }
-      for (int64_t r = 0; r < chunk; ++r) {
-        const Pair& pair = pairs_[static_cast<size_t>(pair_at(r))];
-        const int64_t row = (first + r) % p_.m;
-        float* const of_row = sums + r * kMostPanel;
-        for (int64_t j = 0; j < count; ++j) {
-          if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
-        }
-        store_sums(p_, pair, row, n, count, of_row);
-      }
+      return;
+    }
+    const QmvPanel panel = panel_of(w, n, count, codes_of(next));
+    int64_t chunk[2][kQmvMost];
+    int64_t size[2] = {0, 0};
+    for (int64_t r = 0; r < rows; ++r) {
+      const uint8_t way = way_of_[x_row_of(begins_[run] + r / p_.m, r % p_.m)];
+      chunk[way][size[way]++] = r;
+      if (size[way] == kQmvMost) multiply_chunk(ways_[way], panel, run, n, chunk[way], &size[way]);
+    }
+    for (int way = 0; way < 2; ++way) {
+      if (size[way] > 0) multiply_chunk(ways_[way], panel, run, n, chunk[way], &size[way]);
     }
   }
 
+  const Pair& pair_at(int64_t run, int64_t r) const {
+    return pairs_[static_cast<size_t>(begins_[run] + r / p_.m)];
+  }
+
+  // These rows of a run, of which none is left afterwards.
+  void multiply_chunk(const Way& way, const QmvPanel& panel, int64_t run, int64_t n,
+                      const int64_t* rows, int64_t* size) const {
+    const void* x[kQmvMost];
+    float sums[kQmvMost * kMostPanel];
+    for (int64_t i = 0; i < *size; ++i)
+      x[i] = prepared(x_row_of(begins_[run] + rows[i] / p_.m, rows[i] % p_.m));
+    way.kernel(format_, panel, x, *size, sums, kMostPanel);
+    for (int64_t i = 0; i < *size; ++i) {
+      const Pair& pair = pair_at(run, rows[i]);
+      const int64_t row = rows[i] % p_.m;
+      float* const of_row = sums + i * kMostPanel;
+      for (int64_t j = 0; j < panel.rows; ++j) {
+        if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
+      }
+      store_sums(p_, pair, row, n, panel.rows, of_row);
+    }
+    *size = 0;
+  }
+
   const MatmulProblem& p_;
-  const Qmv& qmv_;
+  const Way ways_[2];
   const Layout layout_;
+  const XRows x_rows_;
   char* const base_;
   std::span<Pair> pairs_;
   int64_t* begins_ = nullptr;
+  uint8_t* way_of_ = nullptr;  // for each row of x
   int64_t panel_ = 0;
+  int64_t panels_ = 0;
   QmvFormat format_;
-  QmvKernel kernel_ = nullptr;
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
 
@@ -219,7 +268,7 @@ class Product {
 size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
-  if (!p.transpose) return Reason::of("w is packed along N, which it reads one row per k of");
+  if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
   // What decodes a panel once for all rows is faster beyond, and where the order of a sum must not
   // depend on the number of rows it serves any number.
   if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
@@ -232,12 +281,24 @@ Reason qmv_reject(const MatmulProblem& p) {
   return {};
 }
 
+Reason qmv_dot_reject(const MatmulProblem& p) {
+  if (p.options.precision == Precision::exact)
+    return Reason::of("its products are of bfloat16 pairs, precision is exact");
+  return qmv_reject(p);
+}
+
 #if defined(__x86_64__)
 void qmv_avx2(const MatmulProblem& p, dispatch::Workspace workspace) {
-  Product(p, avx2::qmv, workspace).run();
+  Product(p, avx2::qmv, avx2::qmv, workspace).run();
 }
 void qmv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
-  Product(p, avx512::qmv, workspace).run();
+  Product(p, avx512::qmv, avx512::qmv, workspace).run();
+}
+void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
+  const Qmv& dot = p.dtype() == DType::bf16  ? avx512_bf16::qmv_dot_1
+                   : p.dtype() == DType::f16 ? avx512_bf16::qmv_dot_2
+                                             : avx512_bf16::qmv_dot_3;
+  Product(p, dot, avx512::qmv, workspace).run();
 }
 #endif
 

@@ -39,6 +39,8 @@ constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
 #if defined(__x86_64__)
+  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::four_bits(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
+   qmv_dot_reject, qmv_workspace, qmv_dot_avx512_bf16, Summary{"packed rows as one stream, products of bfloat16 pairs with x in one, two or three exact parts"}},
   {Name{"qmv_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},
    qmv_reject, qmv_workspace, qmv_avx512, Summary{"packed rows as one stream, unpacked in registers, up to eight rows of x at a time, float32 sums"}},
   {Name{"qmv_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out), RowRange{},

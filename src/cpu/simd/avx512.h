@@ -53,6 +53,25 @@ struct Simd {
     Floats operator[](Words low_bits) const { return _mm512_permutexvar_ps(low_bits, values); }
   };
 
+#if defined(__AVX512BF16__)
+  // acc + the products of the bfloat16 pairs of each word.
+  static Floats dot(Floats acc, Words a, Words b) {
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+  }
+  // Of each half of a word the low four bits choose; the values are exact in bfloat16.
+  struct HalfTable16 {
+    Words values;
+    template <class F>
+    explicit HalfTable16(F&& value_of) {
+      uint16_t halves[32];
+      for (int i = 0; i < 32; ++i)
+        halves[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value_of(i % 16)) >> 16);
+      values = load_words(halves);
+    }
+    Words operator[](Words low_bits) const { return _mm512_permutexvar_epi16(low_bits, values); }
+  };
+#endif
+
   static __mmask16 first(int count) {
     return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1 << count) - 1);
   }

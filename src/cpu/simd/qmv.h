@@ -17,10 +17,9 @@ struct QmvFormat {
   const float* code_values = nullptr;  // of the sixteen E2M1 codes
 };
 
-// Room for a prepared row: whole blocks of values, as any tier has them, and the sum of each octet.
-constexpr int64_t qmv_prepared_bytes(int64_t k) {
-  return (k + 127) / 128 * (128 + 16) * static_cast<int64_t>(sizeof(float));
-}
+// Room for a prepared row: whole blocks of 128 values in at most three parts of 16 bits, and the
+// sum of each octet.
+constexpr int64_t qmv_prepared_bytes(int64_t k) { return (k + 127) / 128 * (3 * 256 + 64); }
 
 // Consecutive rows of one matrix; strides in bytes.
 struct QmvPanel {
@@ -31,7 +30,8 @@ struct QmvPanel {
   int64_t scale_stride = 0;
   int64_t bias_stride = 0;
   int64_t rows = 0;
-  float tensor_scale = 1.0f;  // nvfp4
+  float tensor_scale = 1.0f;      // nvfp4
+  const uint8_t* next = nullptr;  // codes that the same thread reads next, or null
 };
 
 // sums[j * pitch + n] = panel row n times prepared row j of x. A sum that is not finite, or meets a
@@ -40,6 +40,7 @@ using QmvKernel = void (*)(const QmvFormat& format, const QmvPanel& panel, const
                            int64_t count, float* sums, int64_t pitch);
 
 // One way to multiply: how x is prepared, and a kernel for each format, null where there is none.
+constexpr int kQmvMost = 16;  // rows of x that a kernel takes at a time
 struct Qmv {
   // Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is
   // a multiple of 128, count another or what is left. False: some cannot be prepared without loss.
@@ -57,8 +58,11 @@ namespace avx512 {
 extern const Qmv qmv;
 }
 namespace avx512_bf16 {
-extern const Qmv qmv_dot;
-}
+// For x of so many parts of 8 bits: bfloat16, float16, float32.
+extern const Qmv qmv_dot_1;
+extern const Qmv qmv_dot_2;
+extern const Qmv qmv_dot_3;
+}  // namespace avx512_bf16
 #endif
 
 }  // namespace moeblas::cpu

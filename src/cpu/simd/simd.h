@@ -20,6 +20,9 @@
 //                           What stands above an octet's codes is undefined. Reads kLanes * Bits
 //                           bytes.
 //   sum(v)                  all lanes, in a fixed order
+// With bfloat16 products:
+//   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
+//   HalfTable16(f)[words]   for each half of a word the bfloat16 f(i) that its low four bits choose
 #pragma once
 
 #if defined(__AVX512F__)
