@@ -247,11 +247,12 @@ class Product {
       w.values = w.packed.codes;
       w.n_step = w.k_step = m.row_stride * size;
       // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not
-      // have: its mantissa waits for the sum.
-      if (kind_ == Panel::bf16 && std::isnormal(w.packed.tensor_scale)) {
-        int exponent = 0;
-        w.factor = std::frexp(w.packed.tensor_scale, &exponent) * 2;
-        w.packed.tensor_scale = std::ldexp(1.0f, exponent - 1);
+      // have, a tiny one all of them: what is not used waits for the sum.
+      const float scale = w.packed.tensor_scale;
+      if (kind_ == Panel::bf16 && std::isfinite(scale) && scale != 0) {
+        const int exponent = std::max(std::ilogb(scale), -100);
+        w.packed.tensor_scale = std::ldexp(1.0f, exponent);
+        w.factor = std::ldexp(scale, -exponent);
       }
     } else {
       w.n_step = n_step(p_) * size;

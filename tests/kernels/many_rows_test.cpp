@@ -20,32 +20,29 @@ std::vector<std::string> rows_for_many() {
 
 // Right by every row that the machine has and that takes the case; at least one does.
 void expect_right_by_all(Case c) {
+  c.threads = 3;  // beside a run on one
   int taken = 0;
   for (const std::string& row : rows_for_many()) {
-    for (int threads : {1, 3}) {
-      c.threads = threads;
-      const Outcome outcome = run_case(c, row.c_str());
-      EXPECT_TRUE(outcome.ok()) << row << ": " << outcome.failure << "\n  case: " << describe(c);
-      taken += outcome.refusal.empty() ? 1 : 0;
-    }
+    const Outcome outcome = run_case(c, row.c_str());
+    EXPECT_TRUE(outcome.ok()) << row << ": " << outcome.failure << "\n  case: " << describe(c);
+    taken += outcome.refusal.empty() ? 1 : 0;
   }
-  if (!rows_for_many().empty() && c.x.dtype == DType::f32) EXPECT_GT(taken, 0) << describe(c);
+  EXPECT_TRUE(taken > 0 || rows_for_many().empty()) << describe(c);
 }
 
-// K of a panel's depth and its double, and what remains.
-int64_t deep(const QuantSpec& spec) {
+// Two depths of a panel and what remains.
+int64_t deep(const QuantSpec& spec, DType dtype) {
   const int64_t unit = packed_unit(spec.resolved());
-  return (600 + unit - 1) / unit * unit;
+  return ((dtype == DType::bf16 ? 513 : 257) + unit - 1) / unit * unit;
 }
 
 TEST(ManyRows, EveryFormatAlongBothAxes) {
   uint64_t seed = 1;
   for (const QuantSpec& format : all_formats()) {
-    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (DType dtype : {DType::f32, DType::bf16}) {
       for (bool transpose : {true, false}) {
-        const int64_t packed = deep(format), open = 300;
-        Case c = matmul_case(format, dtype, {13, transpose ? 70 : packed, transpose ? packed : open},
-                             transpose);
+        const int64_t packed = deep(format, dtype), k = transpose ? packed : 300;
+        Case c = matmul_case(format, dtype, {7, transpose ? 70 : packed, k}, transpose);
         c.seed = ++seed;
         expect_right_by_all(c);
         c.values = Values::integers;
