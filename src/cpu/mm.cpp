@@ -84,7 +84,7 @@ struct Layout {
   int64_t pitch;      // bytes from one copied row to the next
   int64_t begins, blocks, rows, x, scratch, per_slot;
   // Within a worker's share.
-  int64_t panel, words, scales, biases, sums;
+  int64_t panel, words, scales, biases, quantized, sums;
 
   Layout(const MatmulProblem& p, Panel kind, int cols) {
     const dispatch::Matrices& values = p.x.values;
@@ -107,7 +107,8 @@ struct Layout {
     const int64_t most_scales =
         std::max(kScaleGroups * cols, depth_of(kind) * cols / kChunk);
     biases = scales + most_scales * 4;
-    sums = biases + most_scales * 4;
+    quantized = biases + most_scales * 4;
+    sums = quantized + (p.w.form == Form::on_the_fly ? depth_of(kind) * cols * 4 : 0);
     per_slot = sums + kRowBlock * cols * 4;
   }
 };
@@ -130,7 +131,10 @@ class Product {
     rows_ = reinterpret_cast<RowOfX*>(base_ + layout_.rows);
     blocks_ = reinterpret_cast<RowBlock*>(base_ + layout_.blocks);
     size_ = kind == Panel::bf16 ? 2 : 4;
-    if (p.w.form == Form::packed) {
+    if (p.w.form == Form::on_the_fly) {
+      along_k_ = true;
+      fill_ = kernels.dense_along_k[at(kind)][at(DType::f32)];
+    } else if (p.w.form == Form::packed) {
       along_k_ = p.transpose;
       fill_ = (along_k_ ? kernels.packed_along_k : kernels.packed_along_n)[at(kind)][at(*p.w.spec)];
       bits_ = p.w.spec->bits;
@@ -218,12 +222,12 @@ class Product {
   struct Scratch {
     void* panel;
     uint32_t* words;
-    float *scales, *biases, *sums;
+    float *scales, *biases, *quantized, *sums;
   };
 
   // The weights of an item: outputs [n, n + count) of one matrix.
   struct Weights {
-    int64_t n, count;
+    int64_t matrix, n, count;
     int64_t k;               // values of K; 0: there are no weights
     PackedRow packed;        // row 0
     const uint8_t* values;   // of row 0 or, dense, of the matrix's first value
@@ -236,6 +240,7 @@ class Product {
   Weights weights_of(int64_t item) const {
     const Pair& pair = pairs_[static_cast<size_t>(rows_[block_of(item).begin].pair)];
     Weights w{};
+    w.matrix = pair.w;
     w.n = item % panels_ * kernels_.cols;
     w.count = std::min<int64_t>(kernels_.cols, p_.n - w.n);
     w.k = pair.w == kNoMatrix ? 0 : pair.k_end - pair.k_begin;
@@ -268,6 +273,7 @@ class Product {
     const Scratch scratch{own + layout_.panel, reinterpret_cast<uint32_t*>(own + layout_.words),
                           reinterpret_cast<float*>(own + layout_.scales),
                           reinterpret_cast<float*>(own + layout_.biases),
+                          reinterpret_cast<float*>(own + layout_.quantized),
                           reinterpret_cast<float*>(own + layout_.sums)};
     const RowBlock& block = block_of(item);
     const Weights w = weights_of(item);
@@ -295,7 +301,7 @@ class Product {
     Fetch() = default;
     Fetch(const Product& product, const Weights& w) {
       const int64_t per_row = w.k * product.bits_ / 8;
-      if (!product.along_k_ || per_row * w.count > kMostFetched) return;
+      if (!product.along_k_ || product.bits_ == 0 || per_row * w.count > kMostFetched) return;
       from_ = w.values + w.n * w.n_step;
       step_ = w.n_step;
       per_row_ = per_row;
@@ -347,7 +353,11 @@ class Product {
     b.group_shift = std::countr_zero(static_cast<uint64_t>(group_));
     b.words = scratch.words;
     b.panel = scratch.panel;
-    if (along_k_) {
+    if (p_.w.form == Form::on_the_fly) {
+      quantize_weights(w, k, here, scratch.quantized);
+      for (int64_t j = 0; j < kernels_.cols; ++j)
+        rows[j] = reinterpret_cast<uint8_t*>(scratch.quantized + std::min(j, w.count - 1) * here);
+    } else if (along_k_) {
       for (int64_t j = 0; j < kernels_.cols; ++j)
         rows[j] = w.values + (w.n + std::min(j, w.count - 1)) * w.n_step + k * bits_ / 8;
     } else {
@@ -370,6 +380,21 @@ class Product {
       }
     }
     fill_(b);
+  }
+
+  // Values [k, k + count) of K of every output, as if quantized and dequantized.
+  void quantize_weights(const Weights& w, int64_t k, int64_t count, float* to) const {
+    const dispatch::Matrices& m = p_.w.values;
+    const int64_t first = m.offset(w.matrix) + k * k_step(p_);
+    const float tensor_scale = load_tensor_scale(p_.w.tensor_scale, w.matrix);
+    formats::visit_format(p_.w.spec->mode, p_.w.spec->bits, [&]<class Format>() {
+      if constexpr (!formats::kIsAffine<Format>) {
+        for (int64_t j = 0; j < w.count; ++j, to += count) {
+          load_floats(m.data, m.dtype, first + (w.n + j) * n_step(p_), k_step(p_), count, to);
+          round_trip<Format>(to, count, tensor_scale);
+        }
+      }
+    });
   }
 
   // scales[g][j] for groups [first, first + count) of the panel's outputs.
@@ -472,7 +497,7 @@ class Product {
   int64_t items_ = 0;
   bool along_k_ = true;
   MmKernels::Fill fill_ = nullptr;
-  int64_t bits_ = 0;
+  int64_t bits_ = 0;  // of a weight; 0 where it is quantized on the fly
   int64_t group_ = 1;
 };
 

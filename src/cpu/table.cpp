@@ -34,7 +34,8 @@ using MmF32 = Mm<kKernels, Panel::f32>;
 constexpr Extras kFloatExtras =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
 constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
-                              Extras::of(Extra::quantized_x) | Extras::of(Extra::other_w);
+                              Extras::of(Extra::quantized_x) | Extras::of(Extra::quantized_w) |
+                              Extras::of(Extra::other_w);
 
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
