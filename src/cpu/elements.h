@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/mm_kernels.h"
 #include "dispatch/ids.h"
 #include "dispatch/problem.h"
 #include "formats/float16.h"
@@ -81,6 +82,13 @@ inline void store_floats(void* p, DType dtype, int64_t first, int64_t count, con
       std::memcpy(static_cast<char*>(p) + first * static_cast<int64_t>(sizeof(float)), values,
                   static_cast<size_t>(count) * sizeof(float));
   }
+}
+
+// A float dtype in tables of kernels, which know it as Element.
+inline int element_index(DType dtype) {
+  return static_cast<int>(dtype == DType::f32   ? Element::f32
+                          : dtype == DType::f16 ? Element::f16
+                                                : Element::bf16);
 }
 
 using dispatch::load_integer;

@@ -44,12 +44,7 @@ constexpr int64_t depth_of(Panel panel) { return kPanelSteps * per_step(panel); 
 
 // As indices of the kernels' tables.
 int at(Panel panel) { return static_cast<int>(panel); }
-int at(DType dtype) {
-  return static_cast<int>(dtype == DType::f32   ? Element::f32
-                          : dtype == DType::f16 ? Element::f16
-                                                : Element::bf16);
-}
-
+int at(DType dtype) { return element_index(dtype); }
 int at(const QuantSpec& spec) {
   if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
   if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);

@@ -208,6 +208,24 @@ struct Simd {
     }
   }
 
+  // ---- Rows
+
+  static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+  static Floats round(Floats v) {
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats least(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+  static Floats largest(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+  static Floats where_less(Floats a, Floats b, Floats less, Floats others) {
+    return _mm256_blendv_ps(others, less, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static Floats power_of_two(Floats n) {
+    return as_floats(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), all_words(127)), 23));
+  }
+  static Floats evens(Floats low, Floats high) {
+    return as_floats(in_order(_mm256_shuffle_ps(low, high, 0x88)));
+  }
+
  private:
   // Words below 2^16 as halves.
   static __m128i low_halves(Words v) {

@@ -191,6 +191,25 @@ struct Simd {
     }
   }
 
+  // ---- Rows
+
+  static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+  static Floats round(Floats v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats least(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+  static Floats largest(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+  static Floats where_less(Floats a, Floats b, Floats less, Floats others) {
+    return _mm512_mask_mov_ps(others, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), less);
+  }
+  static Floats power_of_two(Floats n) {
+    return as_floats(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), all_words(127)), 23));
+  }
+  static Floats evens(Floats low, Floats high) {
+    const Words even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(low, even, high);
+  }
+
 #if defined(__AVX512BF16__)
   static Words pair_bf16(Floats even, Floats odd) {
     alignas(64) static constexpr uint16_t kInTurn[32] = {
