@@ -91,6 +91,15 @@ inline int element_index(DType dtype) {
                                                 : Element::bf16);
 }
 
+// A format in tables of kernels, which know it as Codes.
+inline int code_index(const QuantSpec& spec) {
+  if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
+  if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);
+  constexpr Codes kByBits[] = {Codes::u2, Codes::u2, Codes::u2, Codes::u3, Codes::u4,
+                               Codes::u5, Codes::u6, Codes::u8, Codes::u8};
+  return static_cast<int>(kByBits[spec.bits]);
+}
+
 using dispatch::load_integer;
 
 inline float load_tensor_scale(const dispatch::TensorScale& scale, int64_t matrix) {

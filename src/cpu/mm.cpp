@@ -45,13 +45,7 @@ constexpr int64_t depth_of(Panel panel) { return kPanelSteps * per_step(panel); 
 // As indices of the kernels' tables.
 int at(Panel panel) { return static_cast<int>(panel); }
 int at(DType dtype) { return element_index(dtype); }
-int at(const QuantSpec& spec) {
-  if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
-  if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);
-  constexpr Codes kByBits[] = {Codes::u2, Codes::u2, Codes::u2, Codes::u3, Codes::u4,
-                               Codes::u5, Codes::u6, Codes::u8, Codes::u8};
-  return static_cast<int>(kByBits[spec.bits]);
-}
+int at(const QuantSpec& spec) { return code_index(spec); }
 
 int64_t n_step(const MatmulProblem& p) {
   return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;

@@ -14,6 +14,7 @@
 #include "cpu/permute_portable.h"
 #include "cpu/qmv.h"
 #include "cpu/quantize_portable.h"
+#include "cpu/quantize_tier.h"
 #include "cpu/route_portable.h"
 #include "cpu/tier.h"
 #include "threads/parallel.h"
@@ -62,6 +63,12 @@ constexpr Row<MatmulProblem> kMatmul[] = {
 };
 
 constexpr Row<QuantizeProblem> kQuantize[] = {
+#if defined(__x86_64__)
+  {Name{"quantize_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<avx512::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, sixteen values at a time"}},
+  {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<avx2::quantize_kernels>::launch, Summary{"the same, eight lanes wide"}},
+#endif
   {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    nullptr, nullptr, quantize_portable, Summary{"quantize, quantize_dual and dequantize, group by group"}},
   {Name{"fp8_portable"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},

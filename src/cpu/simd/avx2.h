@@ -226,6 +226,29 @@ struct Simd {
     return as_floats(in_order(_mm256_shuffle_ps(low, high, 0x88)));
   }
 
+  // ---- Quantization
+
+  static Words to_words(Floats v) { return _mm256_cvtps_epi32(v); }
+  static Words largest_words(Words a, Words b) { return _mm256_max_epu32(a, b); }
+  static float least_lane(Floats v) {
+    __m128 m = _mm_min_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_min_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_min_ss(m, _mm_shuffle_ps(m, m, 1)));
+  }
+  static float largest_lane(Words v) {
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1))));
+  }
+  template <int Bits>
+  static void store_codes(Words codes, uint8_t* p) {
+    const __m128i halves = low_halves(codes);
+    const auto bytes = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(halves, halves)));
+    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
+    __builtin_memcpy(p, &octet, Bits);
+  }
+  static constexpr bool kHalfTables = false;
+
  private:
   // Words below 2^16 as halves.
   static __m128i low_halves(Words v) {

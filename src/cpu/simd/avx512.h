@@ -151,15 +151,7 @@ struct Simd {
     _mm256_mask_storeu_epi16(p, first(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
   static void store_bf16(void* p, Floats v, int count) {
-    // As integers, since the conversion takes subnormal numbers for 0.
-    const Words u = as_words(v);
-    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
-    const Words rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
-    const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
-    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    _mm256_mask_storeu_epi16(p, first(count),
-                             _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet)));
+    _mm256_mask_storeu_epi16(p, first(count), bf16(v));
   }
 
   template <int Bits>
@@ -210,6 +202,36 @@ struct Simd {
     return _mm512_permutex2var_ps(low, even, high);
   }
 
+  // ---- Quantization
+
+  static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
+  static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
+  static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
+  static float largest_lane(Words v) {
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+  }
+  template <int Bits>
+  static void store_codes(Words codes, uint8_t* p) {
+    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_cvtsi128_si64(bytes)), p);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_extract_epi64(bytes, 1)), p + Bits);
+  }
+
+  // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
+  static constexpr bool kHalfTables = true;
+  static constexpr uint32_t kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  static Words half_table(bool f16, Floats values) {
+    const __m256i halves = f16 ? _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT) : bf16(values);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(halves), halves, 1);
+  }
+  static void look_up_halves(Words table, const uint8_t* codes, uint16_t* to) {
+    // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
+    // half. Of an index five bits count, and the fifth makes no difference.
+    const Words byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(index, table));
+  }
+
 #if defined(__AVX512BF16__)
   static Words pair_bf16(Floats even, Floats odd) {
     alignas(64) static constexpr uint16_t kInTurn[32] = {
@@ -224,6 +246,21 @@ struct Simd {
 #endif
 
  private:
+  // As integers, since the conversion takes subnormal numbers for 0.
+  static __m256i bf16(Floats v) {
+    const Words u = as_words(v);
+    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
+    const Words rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+  }
+  template <int Bits>
+  static void store_octet(uint64_t bytes, uint8_t* p) {
+    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
+    __builtin_memcpy(p, &octet, Bits);
+  }
   // Eight codes as eight bytes.
   template <int Bits>
   static long long spread_octet(const uint8_t* p) {

@@ -3,7 +3,7 @@
 //
 // Bound by memory where rows come from it; in the cache by the divisions of the sigmoid.
 #include "cpu/row_kernels.h"
-#include "cpu/simd/simd.h"
+#include "cpu/simd/elements.h"
 
 namespace moeblas::cpu::MOEBLAS_TIER {
 namespace {
@@ -53,8 +53,6 @@ Floats glu(Floats gate, Floats up, float alpha, float limit) {
   }
 }
 
-int in_vector(int64_t left) { return static_cast<int>(left < kLanes ? left : kLanes); }
-
 // Every second number from p on.
 Floats every_second(const float* p, int64_t count) {
   const int64_t floats = 2 * count - 1;
@@ -62,17 +60,6 @@ Floats every_second(const float* p, int64_t count) {
   const Floats high =
       floats > kLanes ? Simd::load_f32(p + kLanes, in_vector(floats - kLanes)) : Simd::zero();
   return Simd::evens(low, high);
-}
-
-template <Element kElement>
-void store(void* to, int64_t at, Floats v, int count) {
-  if constexpr (kElement == Element::f32) {
-    Simd::store_f32(static_cast<float*>(to) + at, v, count);
-  } else if constexpr (kElement == Element::f16) {
-    Simd::store_f16(static_cast<uint16_t*>(to) + at, v, count);
-  } else {
-    Simd::store_bf16(static_cast<uint16_t*>(to) + at, v, count);
-  }
 }
 
 template <Activation kActivation, Element kElement>
@@ -84,7 +71,7 @@ void glu_row(const GluRow& row, void* out) {
         apart ? every_second(row.gate + 2 * i, count) : Simd::load_f32(row.gate + i, count);
     const Floats up =
         apart ? every_second(row.up + 2 * i, count) : Simd::load_f32(row.up + i, count);
-    store<kElement>(out, i, glu<kActivation>(gate, up, row.alpha, row.limit), count);
+    store_elements<kElement>(out, i, glu<kActivation>(gate, up, row.alpha, row.limit), count);
   }
 }
 
@@ -92,14 +79,7 @@ template <Element kElement>
 void add_row(const void* row, float weight, int64_t count, float* sums) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int n = in_vector(count - i);
-    Floats v;
-    if constexpr (kElement == Element::f32) {
-      v = Simd::load_f32(static_cast<const float*>(row) + i, n);
-    } else if constexpr (kElement == Element::f16) {
-      v = Simd::load_f16(static_cast<const uint16_t*>(row) + i, n);
-    } else {
-      v = Simd::load_bf16(static_cast<const uint16_t*>(row) + i, n);
-    }
+    const Floats v = load_elements<kElement>(row, i, n);
     const Floats sum = Simd::load_f32(sums + i, n);
     Simd::store_f32(sums + i, Simd::add(sum, Simd::mul(Simd::all(weight), v)), n);
   }
@@ -109,7 +89,7 @@ template <Element kElement>
 void store_row(const float* sums, int64_t count, void* out) {
   for (int64_t i = 0; i < count; i += kLanes) {
     const int n = in_vector(count - i);
-    store<kElement>(out, i, Simd::load_f32(sums + i, n), n);
+    store_elements<kElement>(out, i, Simd::load_f32(sums + i, n), n);
   }
 }
 
