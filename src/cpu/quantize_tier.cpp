@@ -83,15 +83,19 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
   const int64_t size = p.spec->group_size;
   const DType dtype = p.values.dtype;
   const int code = code_index(*p.spec);
+  const auto element = static_cast<int64_t>(size_of(dtype));
   formats::visit_format(p.spec->mode, p.spec->bits, [&]<class Format>() {
     const Side side{p, p.values, p.packed, p.rows_per_matrix};
     for_each_chunk(p.values, [&](int64_t r, int64_t first, int64_t count) {
       float scales[kMostGroups], biases[kMostGroups];
       Part part{side.row(r), first / size, {}};
-      part.groups = {static_cast<char*>(Side::start(p.values, r)) +
-                         first * static_cast<int64_t>(size_of(dtype)),
+      char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
+      part.groups = {values,
                      const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
-                     scales, biases, count / size, size};
+                     scales,
+                     biases,
+                     count / size,
+                     size};
       if (p.conversion == Conversion::dequantize) {
         dequantize_part<Format>(kernels, code, dtype, part);
       } else {

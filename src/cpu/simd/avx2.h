@@ -184,9 +184,7 @@ struct Simd {
 
   template <int Bits>
   static Words codes_in_a_row(const uint8_t* p) {
-    uint64_t octet = 0;
-    __builtin_memcpy(&octet, p, Bits);
-    const uint64_t bytes = _pdep_u64(octet, 0x0101010101010101u * ((1u << Bits) - 1));
+    const uint64_t bytes = _pdep_u64(octet<Bits>(p), 0x0101010101010101u * ((1u << Bits) - 1));
     return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
   }
 
@@ -250,6 +248,30 @@ struct Simd {
   static constexpr bool kHalfTables = false;
 
  private:
+  // In parts, which a copy through memory would have to wait for.
+  template <int Bits>
+  static uint64_t octet(const uint8_t* p) {
+    constexpr int kFirst = Bits >= 4 ? 4 : 2, kRest = Bits - kFirst;
+    if constexpr (Bits == 8) {
+      return part<8>(p);
+    } else if constexpr (kRest == 0) {
+      return part<kFirst>(p);
+    } else {
+      return part<kFirst>(p) | part<kRest>(p + kFirst) << 8 * kFirst;
+    }
+  }
+  template <int Bytes>
+  static uint64_t part(const uint8_t* p) {
+    if constexpr (Bytes == 1) return *p;
+    if constexpr (Bytes == 2) return static_cast<uint64_t>(p[1]) << 8 | p[0];
+    uint32_t low = 0;
+    __builtin_memcpy(&low, p, 4);
+    if constexpr (Bytes == 4) return low;
+    uint64_t all = 0;
+    __builtin_memcpy(&all, p, 8);
+    return all;
+  }
+
   // Words below 2^16 as halves.
   static __m128i low_halves(Words v) {
     return _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));

@@ -156,7 +156,18 @@ struct Simd {
 
   template <int Bits>
   static Words codes_in_a_row(const uint8_t* p) {
-    return _mm512_cvtepu8_epi32(_mm_set_epi64x(spread_octet<Bits>(p + Bits), spread_octet<Bits>(p)));
+    if constexpr (Bits == 8) {
+      return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    } else if constexpr (Bits == 4) {
+      // A byte in every pair of lanes, its upper half moved up to the upper lane.
+      const Words byte = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+      return _mm512_or_si512(byte, _mm512_slli_epi64(byte, 28));
+    } else {
+      const __m128i octets = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << 2 * Bits) - 1), p);
+      return _mm512_cvtepu8_epi32(_mm_set_epi64x(
+          spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
+          spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
+    }
   }
 
   static void transpose(Words (&rows)[kLanes]) {
@@ -224,12 +235,12 @@ struct Simd {
     const __m256i halves = f16 ? _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT) : bf16(values);
     return _mm512_inserti64x4(_mm512_castsi256_si512(halves), halves, 1);
   }
-  static void look_up_halves(Words table, const uint8_t* codes, uint16_t* to) {
+  static Words look_up_halves(Words table, const uint8_t* codes) {
     // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
     // half. Of an index five bits count, and the fifth makes no difference.
     const Words byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
     const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(index, table));
+    return _mm512_permutexvar_epi16(index, table);
   }
 
 #if defined(__AVX512BF16__)
@@ -263,10 +274,9 @@ struct Simd {
   }
   // Eight codes as eight bytes.
   template <int Bits>
-  static long long spread_octet(const uint8_t* p) {
-    uint64_t octet = 0;
-    __builtin_memcpy(&octet, p, Bits);
-    return static_cast<long long>(_pdep_u64(octet, 0x0101010101010101u * ((1u << Bits) - 1)));
+  static long long spread_octet(long long octet) {
+    return static_cast<long long>(_pdep_u64(static_cast<uint64_t>(octet),
+                                            0x0101010101010101u * ((1u << Bits) - 1)));
   }
   static Words odd_lanes(int even, int odd) {
     return _mm512_set1_epi64(static_cast<int64_t>(odd) << 32 | even);

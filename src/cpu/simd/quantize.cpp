@@ -29,8 +29,9 @@ void dequantize(const Groups& g) {
       if (g.size >= 32) {
         const auto table = S::half_table(
             kTo == Element::f16, number.value(Simd::load_words(S::kCount), scale, bias));
-        for (; i < end; i += 32, codes += 16)
-          S::look_up_halves(table, codes, static_cast<uint16_t*>(g.values) + i);
+        for (; i < end; i += 32, codes += 16) {
+          Simd::store_words(static_cast<uint16_t*>(g.values) + i, S::look_up_halves(table, codes));
+        }
         continue;
       }
     }
@@ -69,41 +70,35 @@ void magnitudes(const Groups& g) {
   }
 }
 
+// The code of a float with kMantissa bits of mantissa: what is not below 2^kLeast by rounding as
+// integers, what is below as multiples of the least step, and kTop from the bits `saturates` on.
+template <int kMantissa, int kLeast>
+Words minifloat_code(Words bits, uint32_t saturates, uint32_t top) {
+  constexpr int kShift = 23 - kMantissa;
+  constexpr uint32_t kOne = 1u << kMantissa, kFirst = (127u + kLeast) << 23;
+  const Words body = Simd::both(bits, Simd::all_words(0x7fffffff));
+  const Words odd = Simd::both(Simd::shift_right<kShift>(body), Simd::all_words(1));
+  const Words rounded = Simd::sum_words(
+      odd, Simd::sum_words(body, Simd::all_words((1u << (kShift - 1)) - 1 - kFirst +
+                                                 (kOne << kShift))));
+  constexpr float kSteps = kLeast < 0 ? kOne * (1 << -kLeast) : kOne / (1 << kLeast);
+  const Floats small = Simd::as_floats(Simd::to_words(
+      Simd::round(Simd::mul(Simd::as_floats(body), Simd::all(kSteps)))));
+  const Floats code = Simd::where_below(body, kFirst, small,
+                                        Simd::as_floats(Simd::shift_right<kShift>(rounded)));
+  return Simd::as_words(Simd::where_below(body, saturates, code,
+                                          Simd::as_floats(Simd::all_words(top))));
+}
+
 Words e2m1_code(Floats v) {
   const Words bits = Simd::as_words(v);
-  const Floats m = Simd::as_floats(Simd::both(bits, Simd::all_words(0x7fffffff)));
-  const auto is = [](uint32_t n) { return Simd::as_floats(Simd::all_words(n)); };
-  const auto above = [&](float bound, uint32_t code, Floats others) {
-    return Simd::where_less(Simd::all(bound), m, is(code), others);
-  };
-  const auto below = [&](float bound, Floats less, uint32_t code) {
-    return Simd::where_less(m, Simd::all(bound), less, is(code));
-  };
-  // Ties go to the even code: bounds belong to it.
-  Floats code = above(0.25f, 1, is(0));
-  code = below(0.75f, code, 2);
-  code = above(1.25f, 3, code);
-  code = below(1.75f, code, 4);
-  code = above(2.5f, 5, code);
-  code = below(3.5f, code, 6);
-  code = above(5.0f, 7, code);
-  return Simd::either(Simd::as_words(code),
+  return Simd::either(minifloat_code<1, 0>(bits, 0x40a00001, 7),  // above 5
                       Simd::both(Simd::shift_right<28>(bits), Simd::all_words(8)));
 }
 
 Words e4m3_code(Floats v) {
   const Words bits = Simd::as_words(v);
-  const Words body = Simd::both(bits, Simd::all_words(0x7fffffff));
-  const Words odd = Simd::both(Simd::shift_right<20>(body), Simd::all_words(1));
-  const Words rounded = Simd::sum_words(Simd::sum_words(body, odd), Simd::all_words(0x7ffff));
-  const Words normal =
-      Simd::shift_right<20>(Simd::sum_words(rounded, Simd::all_words(0u - 0x3c000000u)));
-  // Below 2^-6 multiples of 2^-9.
-  const Floats steps = Simd::round(Simd::mul(Simd::as_floats(body), Simd::all(512.0f)));
-  const Floats small = Simd::as_floats(Simd::to_words(steps));
-  Floats code = Simd::where_below(body, 0x3c800000, small, Simd::as_floats(normal));
-  code = Simd::where_below(body, 0x43e00000, code, Simd::as_floats(Simd::all_words(0x7e)));
-  return Simd::either(Simd::as_words(code),
+  return Simd::either(minifloat_code<3, -6>(bits, 0x43e00000, 0x7e),  // 448
                       Simd::both(Simd::shift_right<24>(bits), Simd::all_words(0x80)));
 }
 
