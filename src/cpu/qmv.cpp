@@ -1,5 +1,5 @@
-// The launcher of the qmv rows: packed weights times few rows per matrix, by the kernels of
-// cpu/simd.
+// The launcher of the qmv and mv rows: packed or dense weights times few rows per matrix, by the
+// kernels of cpu/simd.
 //
 // Rows of x are prepared once (in the order in which codes are unpacked), whatever number of
 // matrices they meet. An item of work is a panel of one matrix's rows, so long that its stream is
@@ -34,7 +34,7 @@ constexpr int64_t kPart = 1024;  // values of x prepared at a time
 constexpr int64_t kWorthThreads = 1 << 16;
 
 ScaleKind scale_kind(const MatmulProblem& p) {
-  switch (p.w.scales.dtype) {
+  switch (p.w.form == dispatch::Form::dense ? p.w.values.dtype : p.w.scales.dtype) {
     case DType::f32:
       return ScaleKind::f32;
     case DType::f16:
@@ -94,10 +94,14 @@ struct Way {
   QmvKernel kernel = nullptr;
 
   Way() = default;
-  Way(const Qmv& q, const QuantSpec& spec) : qmv(&q) {
-    kernel = spec.mode == Mode::affine  ? q.affine[spec.bits]
-             : spec.mode == Mode::mxfp8 ? q.e4m3
-                                        : q.e2m1;
+  Way(const Qmv& q, const MatmulProblem& p) : qmv(&q) {
+    if (!p.w.spec) {
+      kernel = q.dense[static_cast<int>(scale_kind(p))];
+    } else if (p.w.spec->mode == Mode::affine) {
+      kernel = q.affine[p.w.spec->bits];
+    } else {
+      kernel = p.w.spec->mode == Mode::mxfp8 ? q.e4m3 : q.e2m1;
+    }
   }
 };
 
@@ -108,7 +112,7 @@ class Product {
   Product(const MatmulProblem& p, const Qmv& first, const Qmv& second,
           dispatch::Workspace workspace)
       : p_(p),
-        ways_{Way(first, *p.w.spec), Way(second, *p.w.spec)},
+        ways_{Way(first, p), Way(second, p)},
         layout_(p),
         x_rows_(p),
         base_(static_cast<char*>(workspace.data)) {
@@ -116,8 +120,9 @@ class Product {
     begins_ = reinterpret_cast<int64_t*>(base_ + layout_.begins);
     way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
     format_.k = p.k;
-    format_.group_size = static_cast<int>(p.w.spec->group_size);
     format_.scale_kind = scale_kind(p);
+    if (!p.w.spec) return;
+    format_.group_size = static_cast<int>(p.w.spec->group_size);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
       decoded_sum_ = decoded_sum<Format>;
       if constexpr (!formats::kIsAffine<Format> && int(Format::kBits) == 4)
@@ -129,12 +134,15 @@ class Product {
     fill_pairs(p_, pairs_);
     const int64_t runs = find_runs(pairs_, begins_);
     if (p_.k > 0) prepare_x();
-    const int64_t row_bytes = std::max<int64_t>(1, p_.k * p_.w.spec->bits / 8);
+    const int64_t bits =
+        p_.w.spec ? p_.w.spec->bits : 8 * static_cast<int64_t>(size_of(p_.w.values.dtype));
+    const int64_t row_bytes = std::max<int64_t>(1, p_.k * bits / 8);
     panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
-        runs * panels_, threads::num_threads(),
-        [&](int64_t item, int64_t next) { multiply(item, next < runs * panels_ ? next : item); });
+        runs * panels_, threads::num_threads(), [&](int64_t item, int64_t next) {
+          multiply(item, next < runs * panels_ && matrix_of(next) != kNoMatrix ? next : item);
+        });
   }
 
  private:
@@ -176,27 +184,44 @@ class Product {
   int64_t matrix_of(int64_t item) const {
     return pairs_[static_cast<size_t>(begins_[item / panels_])].w;
   }
-  const uint8_t* codes_of(int64_t item) const {
+  // The first row of an item.
+  QmvRow row_of(int64_t item) const {
     const int64_t w = matrix_of(item);
-    if (w == kNoMatrix) return nullptr;
-    return reinterpret_cast<const uint8_t*>(element(p_.w.values, w, item % panels_ * panel_));
+    const int64_t n = item % panels_ * panel_;
+    if (!p_.w.spec) return {dense_row(w, n), nullptr, nullptr};
+    const PackedRow row = packed_row(p_.w, w, n, w);
+    return {row.codes, static_cast<const uint8_t*>(row.scales),
+            static_cast<const uint8_t*>(row.biases)};
   }
 
-  QmvPanel panel_of(int64_t w, int64_t n, int64_t count, const uint8_t* next) const {
+  // Elements from one output's row to the next.
+  int64_t dense_stride() const {
+    return p_.transpose ? p_.w.values.row_stride : p_.w.values.col_stride;
+  }
+  const uint8_t* dense_row(int64_t w, int64_t n) const {
+    const dispatch::Matrices& m = p_.w.values;
+    return static_cast<const uint8_t*>(m.data) +
+           (m.offset(w) + n * dense_stride()) * static_cast<int64_t>(size_of(m.dtype));
+  }
+
+  QmvPanel panel_of(int64_t item, int64_t next, int64_t rows) const {
     const dispatch::Operand& o = p_.w;
+    if (!o.spec) {
+      return {.first = row_of(item),
+              .next = row_of(next),
+              .code_stride = dense_stride() * static_cast<int64_t>(size_of(o.values.dtype)),
+              .rows = rows};
+    }
     const auto bytes = [](const dispatch::Matrices& m) {
-      return m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+      return m.data == nullptr ? 0 : m.row_stride * static_cast<int64_t>(size_of(m.dtype));
     };
-    const PackedRow row = packed_row(o, w, n, w);
-    return {.codes = row.codes,
-            .scales = static_cast<const uint8_t*>(row.scales),
-            .biases = static_cast<const uint8_t*>(row.biases),
+    return {.first = row_of(item),
+            .next = row_of(next),
             .code_stride = bytes(o.values),
             .scale_stride = bytes(o.scales),
-            .bias_stride = row.biases != nullptr ? bytes(o.biases) : 0,
-            .rows = count,
-            .tensor_scale = row.tensor_scale,
-            .next = next != nullptr ? next : row.codes};
+            .bias_stride = bytes(o.biases),
+            .rows = rows,
+            .tensor_scale = load_tensor_scale(o.tensor_scale, matrix_of(item))};
   }
 
   // All rows of a run times a panel of outputs.
@@ -212,7 +237,7 @@ class Product {
       }
       return;
     }
-    const QmvPanel panel = panel_of(w, n, count, codes_of(next));
+    const QmvPanel panel = panel_of(item, next, count);
     int64_t chunk[2][kQmvMost];
     int64_t size[2] = {0, 0};
     for (int64_t r = 0; r < rows; ++r) {
@@ -242,7 +267,8 @@ class Product {
       const int64_t row = rows[i] % p_.m;
       float* const of_row = sums + i * kMostPanel;
       for (int64_t j = 0; j < panel.rows; ++j) {
-        if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
+        if (decoded_sum_ != nullptr && !std::isfinite(of_row[j]))
+          of_row[j] = decoded_sum_(p_, pair, row, n + j);
       }
       store_sums(p_, pair, row, n, panel.rows, of_row);
     }
@@ -260,8 +286,20 @@ class Product {
   int64_t panel_ = 0;
   int64_t panels_ = 0;
   QmvFormat format_;
+  // Of packed weights.
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
+
+// What fills a panel once for all rows is faster beyond some, and where the order of a sum must not
+// depend on the number of rows it serves any number.
+Reason reject_many_rows(const MatmulProblem& p) {
+  if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
+  const int64_t matrices = std::max<int64_t>(1, p.w.values.count());
+  if (p.total_rows() <= kMostRows * matrices) return {};
+  return Reason::of("%lld rows for %lld matrices are more than %lld each",
+                    static_cast<long long>(p.total_rows()), static_cast<long long>(matrices),
+                    static_cast<long long>(kMostRows));
+}
 
 }  // namespace
 
@@ -269,16 +307,15 @@ size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
-  // What decodes a panel once for all rows is faster beyond, and where the order of a sum must not
-  // depend on the number of rows it serves any number.
-  if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
-  const int64_t matrices = std::max<int64_t>(1, p.w.values.count());
-  if (p.total_rows() > kMostRows * matrices) {
-    return Reason::of("%lld rows for %lld matrices are more than %lld each",
-                      static_cast<long long>(p.total_rows()), static_cast<long long>(matrices),
-                      static_cast<long long>(kMostRows));
-  }
-  return {};
+  return reject_many_rows(p);
+}
+
+Reason mv_reject(const MatmulProblem& p) {
+  const dispatch::Matrices& w = p.w.values;
+  const int64_t along_k = p.transpose ? w.col_stride : w.row_stride;
+  if (along_k != 1 && p.k > 1)
+    return Reason::of("w has stride %lld along K, it takes 1", static_cast<long long>(along_k));
+  return reject_many_rows(p);
 }
 
 Reason qmv_dot_reject(const MatmulProblem& p) {
@@ -294,11 +331,14 @@ void qmv_avx2(const MatmulProblem& p, dispatch::Workspace workspace) {
 void qmv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512::qmv, avx512::qmv, workspace).run();
 }
+void mv_avx2(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, avx2::mv, avx2::mv, workspace).run();
+}
+void mv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, avx512::mv, avx512::mv, workspace).run();
+}
 void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
-  const Qmv& dot = p.dtype() == DType::bf16  ? avx512_bf16::qmv_dot_1
-                   : p.dtype() == DType::f16 ? avx512_bf16::qmv_dot_2
-                                             : avx512_bf16::qmv_dot_3;
-  Product(p, dot, avx512::qmv, workspace).run();
+  Product(p, avx512_bf16::qmv_dot, avx512::qmv, workspace).run();
 }
 #endif
 

@@ -155,6 +155,16 @@ std::string describe(RowRange rows) {
   return std::to_string(rows.least) + ".." + (open ? "" : std::to_string(rows.most));
 }
 
+// What why_not finds in the columns, without its words: most calls take microseconds.
+template <class Problem>
+bool columns_take(const Row<Problem>& row, const Problem& problem, int capability) {
+  const int64_t rows = problem.total_rows();
+  return capability >= row.arch.least && capability <= row.arch.most &&
+         row.formats.has(required_formats(problem)) && row.dtypes.has(problem.dtype()) &&
+         row.grouping.has(problem.grouping) && (problem.extras() & ~row.extras.mask) == 0 &&
+         rows >= row.rows.least && rows <= row.rows.most;
+}
+
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
   if (capability < row.arch.least || capability > row.arch.most)
@@ -187,10 +197,10 @@ template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation) {
   std::string lines;
-  // Reasons become text only where somebody reads them: most calls take microseconds.
   const auto look = [&](bool explain) -> const Row<Problem>* {
     for (const auto& row : table) {
       if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
+      if (!explain && !columns_take(row, problem, capability)) continue;
       const Reason reason = why_not(row, problem, capability);
       if (explain)
         lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";

@@ -32,7 +32,8 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 }  // namespace
 
 Path path_of(std::string_view kernel) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
+  if (kernel.starts_with("mv_avx") || kernel == "matmul_portable" || kernel == "qmm_simt")
+    return Path::decoded;
   if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16") return Path::factored;
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90") {
     return Path::factored;

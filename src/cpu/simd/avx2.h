@@ -22,9 +22,13 @@ struct Simd {
   static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 
   static float sum(Floats v) {
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+    const Floats pairs = _mm256_hadd_ps(v, v), fours = _mm256_hadd_ps(pairs, pairs);
+    return _mm_cvtss_f32(
+        _mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+  }
+  static void sums(Floats a, Floats b, Floats c, Floats d, float* out) {
+    const Floats fours = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
   }
 
   static Words load_words(const void* p) {

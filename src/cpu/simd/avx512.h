@@ -22,10 +22,15 @@ struct Simd {
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 
   static float sum(Floats v) {
-    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-    quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
-    return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_shuffle_ps(quarter, quarter, 1)));
+    const __m256 half = halved(v), pairs = _mm256_hadd_ps(half, half);
+    const __m256 fours = _mm256_hadd_ps(pairs, pairs);
+    return _mm_cvtss_f32(
+        _mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+  }
+  static void sums(Floats a, Floats b, Floats c, Floats d, float* out) {
+    const __m256 fours =
+        _mm256_hadd_ps(_mm256_hadd_ps(halved(a), halved(b)), _mm256_hadd_ps(halved(c), halved(d)));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
   }
 
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
@@ -277,6 +282,9 @@ struct Simd {
   static long long spread_octet(long long octet) {
     return static_cast<long long>(_pdep_u64(static_cast<uint64_t>(octet),
                                             0x0101010101010101u * ((1u << Bits) - 1)));
+  }
+  static __m256 halved(Floats v) {
+    return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   }
   static Words odd_lanes(int even, int odd) {
     return _mm512_set1_epi64(static_cast<int64_t>(odd) << 32 | even);

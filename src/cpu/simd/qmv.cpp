@@ -115,6 +115,7 @@ const Qmv qmv = {
                kernel<Affine<5>>, kernel<Affine<6>>, nullptr, kernel<Affine<8>>},
     .e2m1 = kernel<E2m1>,
     .e4m3 = kernel<E4m3>,
+    .dense = {},
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER

@@ -1,12 +1,12 @@
-// What the launcher of the qmv rows (cpu/qmv.cpp) and their kernels tell each other: plain data, so
-// that a kernel's translation unit needs nothing else.
+// What the launcher of the qmv and mv rows (cpu/qmv.cpp) and their kernels tell each other: plain
+// data, so that a kernel's translation unit needs nothing else.
 #pragma once
 
 #include <cstdint>
 
 namespace moeblas::cpu {
 
-// How a packed matrix holds its scales.
+// How a packed matrix holds its scales, a dense one its values.
 enum class ScaleKind : uint8_t { f32, f16, bf16, e8m0, e4m3 };
 
 // What all rows of a packed matrix share.
@@ -17,21 +17,28 @@ struct QmvFormat {
   const float* code_values = nullptr;  // of the sixteen E2M1 codes
 };
 
-// Room for a prepared row: whole blocks of 128 values in at most three parts of 16 bits, and the
-// sum of each octet.
-constexpr int64_t qmv_prepared_bytes(int64_t k) { return (k + 127) / 128 * (3 * 256 + 64); }
+// Room for a prepared row: whole blocks of values, as any kernel has them, and the sum of each
+// octet.
+constexpr int64_t qmv_prepared_bytes(int64_t k) {
+  return (k + 127) / 128 * (128 + 16) * static_cast<int64_t>(sizeof(float));
+}
 
-// Consecutive rows of one matrix; strides in bytes.
-struct QmvPanel {
+// Where a row's codes, scales and biases lie.
+struct QmvRow {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;
   const uint8_t* biases = nullptr;  // affine
+};
+
+// Consecutive rows of one matrix; strides in bytes.
+struct QmvPanel {
+  QmvRow first;
+  QmvRow next;  // the first row that the same thread reads after this panel
   int64_t code_stride = 0;
   int64_t scale_stride = 0;
   int64_t bias_stride = 0;
   int64_t rows = 0;
-  float tensor_scale = 1.0f;      // nvfp4
-  const uint8_t* next = nullptr;  // codes that the same thread reads next, or null
+  float tensor_scale = 1.0f;  // nvfp4
 };
 
 // sums[j * pitch + n] = panel row n times prepared row j of x. A sum that is not finite, or meets a
@@ -39,8 +46,9 @@ struct QmvPanel {
 using QmvKernel = void (*)(const QmvFormat& format, const QmvPanel& panel, const void* const* x,
                            int64_t count, float* sums, int64_t pitch);
 
-// One way to multiply: how x is prepared, and a kernel for each format, null where there is none.
 constexpr int kQmvMost = 16;  // rows of x that a kernel takes at a time
+
+// One way to multiply: how x is prepared, and a kernel for each format, null where there is none.
 struct Qmv {
   // Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is
   // a multiple of 128, count another or what is left. False: some cannot be prepared without loss.
@@ -48,20 +56,18 @@ struct Qmv {
   QmvKernel affine[9];  // by bits
   QmvKernel e2m1;
   QmvKernel e4m3;
+  QmvKernel dense[3];  // by ScaleKind: rows of floats, K of any number
 };
 
 #if defined(__x86_64__)
 namespace avx2 {
-extern const Qmv qmv;
+extern const Qmv qmv, mv;
 }
 namespace avx512 {
-extern const Qmv qmv;
+extern const Qmv qmv, mv;
 }
 namespace avx512_bf16 {
-// For x of so many parts of 8 bits: bfloat16, float16, float32.
-extern const Qmv qmv_dot_1;
-extern const Qmv qmv_dot_2;
-extern const Qmv qmv_dot_3;
+extern const Qmv qmv_dot;  // bfloat16 x
 }  // namespace avx512_bf16
 #endif
 

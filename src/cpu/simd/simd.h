@@ -19,7 +19,7 @@
 //                           more, code j < 4 there and code j >= 4 at bit Bits * (j - 4) of `high`.
 //                           What stands above an octet's codes is undefined. Reads kLanes * Bits
 //                           bytes.
-//   sum(v)                  all lanes, in a fixed order
+//   sum(v)                  all lanes, in a fixed order; sums(a, b, c, d, out) four of these
 // With bfloat16 products:
 //   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
 //   HalfTable16(f)[words]   for each half of a word the bfloat16 f(i) that its low four bits choose
