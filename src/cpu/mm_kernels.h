@@ -50,8 +50,8 @@ struct MmKernels {
   Fill e4m3_scales = nullptr;
   // sums[r][cols] (+)= x[r] . panel over k values, `first`: from 0; x holds the panel's numbers,
   // kTileRows rows at most.
-  void (*multiply[kPanelKinds])(const uint8_t* const* x, int64_t rows, int64_t k,
-                                const void* panel, float* sums, bool first) = {};
+  void (*multiply[kPanelKinds])(const uint8_t* const* x, int64_t rows, int64_t k, const void* panel,
+                                float* sums, bool first) = {};
   // Rows of count numbers; stored ones times `factor`, rounded once.
   void (*load[kElements])(const void* from, int64_t count, float* to) = {};
   void (*store[kElements])(const float* from, float factor, int64_t count, void* to) = {};

@@ -24,7 +24,10 @@ namespace {
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
-constexpr int64_t kMostRows = 4;  // per matrix, on average
+// Rows per matrix, on average, from which on what fills a panel for all rows is faster (measured).
+constexpr int64_t kMostRows = 8;
+constexpr int64_t kMostRowsMxfp8 = 4;
+constexpr int64_t kMostRowsDense = 5;
 
 constexpr int64_t kPanelBytes = 64 << 10;  // of codes
 constexpr int64_t kMostPanel = 128;        // rows of a panel
@@ -290,15 +293,14 @@ class Product {
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
 
-// What fills a panel once for all rows is faster beyond some, and where the order of a sum must not
-// depend on the number of rows it serves any number.
-Reason reject_many_rows(const MatmulProblem& p) {
+// Where the order of a sum must not depend on the number of rows, what is for many serves any.
+Reason reject_many_rows(const MatmulProblem& p, int64_t most) {
   if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
   const int64_t matrices = std::max<int64_t>(1, p.w.values.count());
-  if (p.total_rows() <= kMostRows * matrices) return {};
+  if (p.total_rows() <= most * matrices) return {};
   return Reason::of("%lld rows for %lld matrices are more than %lld each",
                     static_cast<long long>(p.total_rows()), static_cast<long long>(matrices),
-                    static_cast<long long>(kMostRows));
+                    static_cast<long long>(most));
 }
 
 }  // namespace
@@ -307,7 +309,7 @@ size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
-  return reject_many_rows(p);
+  return reject_many_rows(p, p.w.spec->mode == Mode::mxfp8 ? kMostRowsMxfp8 : kMostRows);
 }
 
 Reason mv_reject(const MatmulProblem& p) {
@@ -315,7 +317,7 @@ Reason mv_reject(const MatmulProblem& p) {
   const int64_t along_k = p.transpose ? w.col_stride : w.row_stride;
   if (along_k != 1 && p.k > 1)
     return Reason::of("w has stride %lld along K, it takes 1", static_cast<long long>(along_k));
-  return reject_many_rows(p);
+  return reject_many_rows(p, kMostRowsDense);
 }
 
 Reason qmv_dot_reject(const MatmulProblem& p) {

@@ -90,12 +90,9 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
       float scales[kMostGroups], biases[kMostGroups];
       Part part{side.row(r), first / size, {}};
       char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
-      part.groups = {values,
-                     const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
-                     scales,
-                     biases,
-                     count / size,
-                     size};
+      part.groups = {values,       const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
+                     scales,       biases,
+                     count / size, size};
       if (p.conversion == Conversion::dequantize) {
         dequantize_part<Format>(kernels, code, dtype, part);
       } else {

@@ -8,7 +8,8 @@
 namespace moeblas::cpu {
 
 // Row `row` of the pair's matrix of a block-quantized x, as float32.
-inline void quantized_x_row(const dispatch::MatmulProblem& p, const Pair& pair, int64_t row, float* out) {
+inline void quantized_x_row(const dispatch::MatmulProblem& p, const Pair& pair, int64_t row,
+                            float* out) {
   formats::visit_format(p.x.spec->mode, p.x.spec->bits, [&]<class Format>() {
     if (p.x.form == dispatch::Form::packed) {
       decode_row<Format>(packed_row(p.x, pair.x, row, pair.w), p.x.spec->group_size, 0, p.k, out,

@@ -134,8 +134,8 @@ std::vector<Expected> evaluate(const FfnCase& c, const FfnOperands& o) {
         u = 2 * i + 1;
       }
       h.push_back(activated(c, product(c.dtype, x, c.gate_up, o.gate_up, gate_up.matrix(e), e, g),
-                            product(c.dtype, x, c.separate ? c.up : c.gate_up, c.separate ? o.up : o.gate_up,
-                                    up.matrix(e), e, u)));
+                            product(c.dtype, x, c.separate ? c.up : c.gate_up,
+                                    c.separate ? o.up : o.gate_up, up.matrix(e), e, u)));
     }
     const double weight = o.weights.get(pair);
     for (int64_t n = 0; n < c.hidden; ++n) {

@@ -152,9 +152,7 @@ struct Simd {
     __builtin_memcpy(buffer, p, static_cast<unsigned>(bytes));
     return load_words(buffer);
   }
-  static void store_words(void* p, Words v) {
-    _mm256_storeu_si256(static_cast<__m256i*>(p), v);
-  }
+  static void store_words(void* p, Words v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
   static Words as_words(Floats v) { return _mm256_castps_si256(v); }
   static Words either(Words a, Words b) { return _mm256_or_si256(a, b); }
   static Words sum_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
@@ -179,8 +177,8 @@ struct Simd {
   static void store_bf16(void* p, Floats v, int count) {
     const Words u = as_words(v);
     const Words odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), all_words(1));
-    const Words rounded = _mm256_srli_epi32(
-        _mm256_add_epi32(_mm256_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, odd), all_words(0x7fff)), 16);
     const Words quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), all_words(0x40));
     const Floats is_nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
     store_halves(p, low_halves(_mm256_blendv_epi8(rounded, quiet, as_words(is_nan))), count);
@@ -222,7 +220,8 @@ struct Simd {
     return _mm256_blendv_ps(others, less, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
   }
   static Floats power_of_two(Floats n) {
-    return as_floats(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), all_words(127)), 23));
+    return as_floats(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), all_words(127)), 23));
   }
   static Floats evens(Floats low, Floats high) {
     return as_floats(in_order(_mm256_shuffle_ps(low, high, 0x88)));

@@ -169,9 +169,9 @@ struct Simd {
       return _mm512_or_si512(byte, _mm512_slli_epi64(byte, 28));
     } else {
       const __m128i octets = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << 2 * Bits) - 1), p);
-      return _mm512_cvtepu8_epi32(_mm_set_epi64x(
-          spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
-          spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
+      return _mm512_cvtepu8_epi32(
+          _mm_set_epi64x(spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
+                         spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
     }
   }
 
@@ -211,7 +211,8 @@ struct Simd {
     return _mm512_mask_mov_ps(others, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), less);
   }
   static Floats power_of_two(Floats n) {
-    return as_floats(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), all_words(127)), 23));
+    return as_floats(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), all_words(127)), 23));
   }
   static Floats evens(Floats low, Floats high) {
     const Words even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -224,7 +225,8 @@ struct Simd {
   static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
   static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
   static float largest_lane(Words v) {
-    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+    return _mm_cvtss_f32(
+        _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
   }
   template <int Bits>
   static void store_codes(Words codes, uint8_t* p) {
@@ -243,16 +245,17 @@ struct Simd {
   static Words look_up_halves(Words table, const uint8_t* codes) {
     // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
     // half. Of an index five bits count, and the fifth makes no difference.
-    const Words byte = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const Words byte =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
     const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
     return _mm512_permutexvar_epi16(index, table);
   }
 
 #if defined(__AVX512BF16__)
   static Words pair_bf16(Floats even, Floats odd) {
-    alignas(64) static constexpr uint16_t kInTurn[32] = {
-        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    alignas(64) static constexpr uint16_t kInTurn[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                         21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                         11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     return _mm512_permutexvar_epi16(load_words(kInTurn),
                                     reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(odd, even)));
   }
@@ -280,8 +283,8 @@ struct Simd {
   // Eight codes as eight bytes.
   template <int Bits>
   static long long spread_octet(long long octet) {
-    return static_cast<long long>(_pdep_u64(static_cast<uint64_t>(octet),
-                                            0x0101010101010101u * ((1u << Bits) - 1)));
+    return static_cast<long long>(
+        _pdep_u64(static_cast<uint64_t>(octet), 0x0101010101010101u * ((1u << Bits) - 1)));
   }
   static __m256 halved(Floats v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

@@ -44,16 +44,13 @@ class Decoder {
     const Words wide = Simd::shift_left<20>(body);
     const Floats normal = Simd::as_floats(Simd::sum_words(wide, Simd::all_words(0x3c000000)));
     // Below 8 a multiple of 2^-9: (1 + m / 8) 2^-6 less 2^-6.
-    const Floats small =
-        Simd::add(Simd::as_floats(Simd::sum_words(wide, Simd::all_words(0x3c800000))),
-                  Simd::all(-0.015625f));
+    const Floats small = Simd::add(
+        Simd::as_floats(Simd::sum_words(wide, Simd::all_words(0x3c800000))), Simd::all(-0.015625f));
     const Floats finite = Simd::where_below(body, 8, small, normal);
     const Floats value = Simd::where_below(body, 0x7f, finite, nan());
     return Simd::as_floats(Simd::either(Simd::as_words(value), sign));
   }
-  static Floats e8m0(Words byte) {
-    return Simd::where_below(byte, 255, Simd::e8m0(byte), nan());
-  }
+  static Floats e8m0(Words byte) { return Simd::where_below(byte, 255, Simd::e8m0(byte), nan()); }
 
  private:
   static Floats nan() { return Simd::as_floats(Simd::all_words(0x7fc00000)); }

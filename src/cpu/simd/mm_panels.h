@@ -2,8 +2,9 @@
 // word of as many outputs, and decoded there: a shift, a look-up or conversion and a multiply-add
 // per vector of weights, whatever the width. A panel is filled once for all rows of x that meet it.
 //
-// Where the time goes, 4 bits into pairs of bfloat16, per 32 weights: one shuffle and half a load of
-// the transposition, two shifts, two look-ups, two multiply-adds, a conversion, a shuffle, a store.
+// Where the time goes, 4 bits into pairs of bfloat16, per 32 weights: one shuffle and half a load
+// of the transposition, two shifts, two look-ups, two multiply-adds, a conversion, a shuffle, a
+// store.
 #pragma once
 
 #include "cpu/mm_kernels.h"
@@ -92,7 +93,8 @@ struct Panels {
         const Floats scale = Simd::load(b.scales + group);
         const Floats bias = is_affine(kCodes) ? Simd::load(b.biases + group) : Simd::zero();
         // Of an odd width every other run of 16 begins within a word.
-        const uint32_t* words = b.words + (kBits % 2 != 0 ? k / 32 * kBits : k * kBits / 32) * kLanes;
+        const uint32_t* words =
+            b.words + (kBits % 2 != 0 ? k / 32 * kBits : k * kBits / 32) * kLanes;
         if (kBits % 2 != 0 && k % 32 != 0) {
           decode_run<kCodes, kPanel, kBits % 2 * 16>(decoder, words, scale, bias, b.panel, k, v);
         } else {

@@ -37,8 +37,7 @@ struct Tiles {
     unroll<kVectors>([&](auto v) { w[v.value] = Simd::load_words(panel + v.value * kLanes); });
     unroll<kRows>([&](auto r) {
       const Words value = Simd::all_words(word_of(x[r.value]));
-      unroll<kVectors>(
-          [&](auto v) { step<kPanel>(sum[r.value][v.value], w[v.value], value); });
+      unroll<kVectors>([&](auto v) { step<kPanel>(sum[r.value][v.value], w[v.value], value); });
     });
   }
 

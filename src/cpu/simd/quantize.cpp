@@ -27,8 +27,8 @@ void dequantize(const Groups& g) {
     const int64_t end = i + g.size;
     if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32) {
       if (g.size >= 32) {
-        const auto table = S::half_table(
-            kTo == Element::f16, number.value(Simd::load_words(S::kCount), scale, bias));
+        const auto table = S::half_table(kTo == Element::f16,
+                                         number.value(Simd::load_words(S::kCount), scale, bias));
         for (; i < end; i += 32, codes += 16) {
           Simd::store_words(static_cast<uint16_t*>(g.values) + i, S::look_up_halves(table, codes));
         }
@@ -79,15 +79,15 @@ Words minifloat_code(Words bits, uint32_t saturates, uint32_t top) {
   const Words body = Simd::both(bits, Simd::all_words(0x7fffffff));
   const Words odd = Simd::both(Simd::shift_right<kShift>(body), Simd::all_words(1));
   const Words rounded = Simd::sum_words(
-      odd, Simd::sum_words(body, Simd::all_words((1u << (kShift - 1)) - 1 - kFirst +
-                                                 (kOne << kShift))));
+      odd,
+      Simd::sum_words(body, Simd::all_words((1u << (kShift - 1)) - 1 - kFirst + (kOne << kShift))));
   constexpr float kSteps = kLeast < 0 ? kOne * (1 << -kLeast) : kOne / (1 << kLeast);
-  const Floats small = Simd::as_floats(Simd::to_words(
-      Simd::round(Simd::mul(Simd::as_floats(body), Simd::all(kSteps)))));
-  const Floats code = Simd::where_below(body, kFirst, small,
-                                        Simd::as_floats(Simd::shift_right<kShift>(rounded)));
-  return Simd::as_words(Simd::where_below(body, saturates, code,
-                                          Simd::as_floats(Simd::all_words(top))));
+  const Floats small = Simd::as_floats(
+      Simd::to_words(Simd::round(Simd::mul(Simd::as_floats(body), Simd::all(kSteps)))));
+  const Floats code =
+      Simd::where_below(body, kFirst, small, Simd::as_floats(Simd::shift_right<kShift>(rounded)));
+  return Simd::as_words(
+      Simd::where_below(body, saturates, code, Simd::as_floats(Simd::all_words(top))));
 }
 
 Words e2m1_code(Floats v) {

@@ -19,7 +19,8 @@ Floats exponential(Floats x) {
   Floats r = Simd::fma(n, Simd::all(-0.693359375f), in);
   r = Simd::fma(n, Simd::all(2.12194440e-4f), r);
   Floats p = Simd::all(1.0f / 720);
-  for (float c : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = Simd::fma(p, r, Simd::all(c));
+  for (float c : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    p = Simd::fma(p, r, Simd::all(c));
   // In two steps, since 2^128 is no float32.
   const Floats half = Simd::round(Simd::mul(n, Simd::all(0.5f)));
   p = Simd::mul(Simd::mul(p, Simd::power_of_two(half)),
