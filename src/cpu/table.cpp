@@ -17,6 +17,7 @@
 #include "cpu/quantize_tier.h"
 #include "cpu/route_portable.h"
 #include "cpu/tier.h"
+#include "memory/huge_pages.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -105,6 +106,13 @@ void* allocate(int32_t, size_t bytes, void*) {
   return p;
 }
 
+// What stays is worth large pages; a workspace, which comes and goes, is not.
+void* allocate_buffer(int32_t, size_t bytes) {
+  void* p = memory::allocate_huge_pages(bytes);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
 constexpr Backend kBackend = {
     .name = "cpu",
     .device_type = MOEBLAS_CPU,
@@ -128,6 +136,7 @@ constexpr Backend kBackend = {
                           name(tier));
           }
         },
+    .allocate_buffer = allocate_buffer,
 };
 
 }  // namespace
