@@ -39,9 +39,9 @@ void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorV
                                                    weight, count, sums);
         continue;
       }
-      for (int64_t h = 0; h < count; ++h) {
-        sums[h] += weight * load_float(row.data, row.dtype, row.first + (begin + h) * row.stride);
-      }
+      float values[kBlock];
+      load_floats(row.data, row.dtype, row.first + begin * row.stride, row.stride, count, values);
+      for (int64_t h = 0; h < count; ++h) sums[h] += weight * values[h];
     }
     const int64_t first = t * out.strides[0] + begin;
     if (kernels != nullptr) {
@@ -49,7 +49,7 @@ void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorV
           sums, count,
           static_cast<char*>(out.data) + first * static_cast<int64_t>(size_of(out.dtype)));
     } else {
-      for (int64_t h = 0; h < count; ++h) store_float(out.data, out.dtype, first + h, sums[h]);
+      store_floats(out.data, out.dtype, first, count, sums);
     }
   }
 }

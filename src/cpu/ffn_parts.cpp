@@ -3,6 +3,8 @@
 // its own table chooses, so that a layer equals its parts bit for bit.
 #include "cpu/ffn_parts.h"
 
+#include <algorithm>
+
 #include "cpu/combine.h"
 #include "cpu/experts.h"
 #include "cpu/glu.h"
@@ -33,9 +35,15 @@ void activate(const FfnProblem& p, int64_t pair, const float* gate_up, void* hid
                      static_cast<char*>(hidden) + first);
     }
   }
-  for (int64_t i = 0; i < n; ++i) {
-    store_float(hidden, p.x.dtype, pair * n + i,
-                glu(p.activation, gate[i * order.step], up[i * order.step], p.alpha, p.limit));
+  constexpr int64_t kBlock = 256;
+  float values[kBlock];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = std::min(kBlock, n - begin);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = (begin + i) * order.step;
+      values[i] = glu(p.activation, gate[at], up[at], p.alpha, p.limit);
+    }
+    store_floats(hidden, p.x.dtype, pair * n + begin, count, values);
   }
 }
 

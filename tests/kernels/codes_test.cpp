@@ -69,7 +69,9 @@ void multiply(const Quantized& w, int64_t k, int64_t n, Check&& check) {
 }
 
 // Results round to x's dtype, as the definition's value does here; NaN equals NaN, -0 equals 0.
-bool same(float got, float value, DType dtype) {
+// Products of bfloat16 pairs take what is below 2^-126 for 0.
+bool same(const std::string& kernel, float got, float value, DType dtype) {
+  if (kernel.starts_with("mm_bf16") && std::fabs(value) < 0x1p-126f) value = 0;
   if (dtype == DType::bf16) value = formats::bfloat16_to_float(formats::float_to_bfloat16(value));
   return got == value || (std::isnan(got) && std::isnan(value));
 }
@@ -110,7 +112,7 @@ void every_code_under_every_scale(float tensor_scale) {
       for (int64_t i = 0; i < k; ++i) {
         const float value = finite ? formats::mul(Format::decode_code(code_at(i)), scale) : NAN;
         const float got = out[static_cast<size_t>(i * n + row)];
-        ASSERT_TRUE(same(got, value, dtype))
+        ASSERT_TRUE(same(kernel, got, value, dtype))
             << kernel << ": code " << code_at(i) << " under scale byte " << row << " gives " << got
             << ", expected " << value;
       }
@@ -164,7 +166,7 @@ void every_affine_code() {
         cpu::store_octet<Bits>(&codes[static_cast<size_t>(row * k * Bits / 8)], i / 8, octet);
       }
     }
-    const Quantized w{.spec = {Mode::affine, Bits, group},
+    const Quantized w{.spec = {Mode::affine, Bits, static_cast<int>(group)},
                       .codes = TensorView(codes.data(), DType::u8, {n, k * Bits / 8}),
                       .scales = TensorView(scales.data(), DType::f32, {n, k / group}),
                       .biases = TensorView(biases.data(), DType::f32, {n, k / group})};
@@ -175,7 +177,7 @@ void every_affine_code() {
           const float value =
               formats::Affine<Bits>::decode(code_at(row, i), {scales[g], biases[g]});
           const float got = out[static_cast<size_t>(i * n + row)];
-          ASSERT_TRUE(same(got, value, dtype))
+          ASSERT_TRUE(same(kernel, got, value, dtype))
               << kernel << ": " << Bits << " bits, k " << i << ", row " << row << " gives " << got
               << ", expected " << value;
         }

@@ -57,29 +57,34 @@ Floats load_scales(const uint8_t* row, int64_t group, int count) {
   return Simd::nan_where_e4m3_nan(bytes, e4m3_at_top(Simd::shift_left<24>(bytes)));
 }
 
-// Groups [first, last) of a row, times `factor`, in whole vectors, zeros behind the last.
+// Of several rows, `stride` bytes apart, groups [first, last) times `factor`, in whole vectors,
+// zeros behind the last; rows of `out` are `pitch` apart.
 template <ScaleKind Kind>
-void decode_scales(const uint8_t* row, int64_t first, int64_t last, float factor, float* out) {
+void decode_scales(const uint8_t* row, int64_t stride, int rows, int64_t first, int64_t last,
+                   float factor, float* out, int64_t pitch) {
   const Floats by = Simd::all(factor);
-  for (; first < last; first += kLanes, out += kLanes) {
-    const int count = last - first < kLanes ? static_cast<int>(last - first) : kLanes;
-    Simd::store(out, Simd::mul(load_scales<Kind>(row, first, count), by));
+  for (int64_t group = first; group < last; group += kLanes, out += kLanes) {
+    const int count = last - group < kLanes ? static_cast<int>(last - group) : kLanes;
+    for (int r = 0; r < rows; ++r) {
+      Simd::store(out + r * pitch,
+                  Simd::mul(load_scales<Kind>(row + r * stride, group, count), by));
+    }
   }
 }
 
-void decode_scales(ScaleKind kind, const uint8_t* row, int64_t first, int64_t last, float factor,
-                   float* out) {
+void decode_scales(ScaleKind kind, const uint8_t* row, int64_t stride, int rows, int64_t first,
+                   int64_t last, float factor, float* out, int64_t pitch) {
   switch (kind) {
     case ScaleKind::f32:
-      return decode_scales<ScaleKind::f32>(row, first, last, factor, out);
+      return decode_scales<ScaleKind::f32>(row, stride, rows, first, last, factor, out, pitch);
     case ScaleKind::f16:
-      return decode_scales<ScaleKind::f16>(row, first, last, factor, out);
+      return decode_scales<ScaleKind::f16>(row, stride, rows, first, last, factor, out, pitch);
     case ScaleKind::bf16:
-      return decode_scales<ScaleKind::bf16>(row, first, last, factor, out);
+      return decode_scales<ScaleKind::bf16>(row, stride, rows, first, last, factor, out, pitch);
     case ScaleKind::e8m0:
-      return decode_scales<ScaleKind::e8m0>(row, first, last, factor, out);
+      return decode_scales<ScaleKind::e8m0>(row, stride, rows, first, last, factor, out, pitch);
     default:
-      return decode_scales<ScaleKind::e4m3>(row, first, last, factor, out);
+      return decode_scales<ScaleKind::e4m3>(row, stride, rows, first, last, factor, out, pitch);
   }
 }
 
@@ -190,19 +195,23 @@ class Tile {
     const int64_t last = behind < all ? behind : all;
     const float factor = Codes::kAffine ? 1.0f : panel_.tensor_scale;
     const int64_t bytes = bytes_of(format_.scale_kind);
-    for (int r = 0; r < R; ++r) {
-      decode_scales(format_.scale_kind, row_.scales + r * panel_.scale_stride, group, last, factor,
-                    scale_[r]);
-      fetch(ahead_.scales + r * panel_.scale_stride, group * bytes, last * bytes);
-      if constexpr (Codes::kAffine) {
-        decode_scales(format_.scale_kind, row_.biases + r * panel_.bias_stride, group, last, factor,
-                      scale_[R + r]);
-        fetch(ahead_.biases + r * panel_.bias_stride, group * bytes, last * bytes);
-      }
+    decode_scales(format_.scale_kind, row_.scales, panel_.scale_stride, R, group, last, factor,
+                  scale_[0], kMostScales);
+    fetch(ahead_.scales, panel_.scale_stride, group * bytes, last * bytes);
+    if constexpr (Codes::kAffine) {
+      decode_scales(format_.scale_kind, row_.biases, panel_.bias_stride, R, group, last, factor,
+                    scale_[R], kMostScales);
+      fetch(ahead_.biases, panel_.bias_stride, group * bytes, last * bytes);
     }
   }
-  static void fetch(const uint8_t* from, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i += kLine) __builtin_prefetch(from + i, 0, 3);
+  // Bytes [begin, end) of R rows.
+  static void fetch(const uint8_t* from, int64_t stride, int64_t begin, int64_t end) {
+    // Rows without gaps are one range.
+    const int rows = stride == end - begin ? 1 : R;
+    const int64_t stop = rows == 1 ? begin + R * stride : end;
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t i = begin; i < stop; i += kLine) __builtin_prefetch(from + r * stride + i, 0, 3);
+    }
   }
 
   const QmvFormat& format_;
