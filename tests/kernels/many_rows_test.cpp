@@ -65,6 +65,13 @@ TEST(ManyRows, MoreThanABlockOfSums) {
   }
 }
 
+TEST(ManyRows, MoreScalesThanAreTransposedAtATime) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    expect_right_by_all(matmul_case({Mode::affine, 4, 16}, dtype, {3, 33, 16 * 270}));
+    expect_right_by_all(matmul_case(kNvfp4, dtype, {3, 33, 16 * 142}));
+  }
+}
+
 TEST(ManyRows, ATensorScaleThatIsNoPowerOfTwo) {
   for (float scale : {0.037f, 3e-38f, 1e-41f, -7.0f, 1.5e30f}) {
     for (DType dtype : {DType::f32, DType::bf16}) {
