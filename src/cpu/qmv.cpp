@@ -29,8 +29,12 @@ constexpr int64_t kMostRows = 8;
 constexpr int64_t kMostRowsMxfp8 = 4;
 constexpr int64_t kMostRowsDense = 5;
 
-constexpr int64_t kPanelBytes = 64 << 10;  // of codes
-constexpr int64_t kMostPanel = 128;        // rows of a panel
+// A panel is so long that its stream is worth starting, and short enough for every thread to have
+// several.
+constexpr int64_t kLeastPanelBytes = 16 << 10;
+constexpr int64_t kMostPanelBytes = 512 << 10;
+constexpr int64_t kMostPanel = 256;  // rows of w
+constexpr int64_t kPanelsPerThread = 8;
 constexpr int64_t kMaxGroup = 128;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
@@ -140,7 +144,11 @@ class Product {
     const int64_t bits =
         p_.w.spec ? p_.w.spec->bits : 8 * static_cast<int64_t>(size_of(p_.w.values.dtype));
     const int64_t row_bytes = std::max<int64_t>(1, p_.k * bits / 8);
-    panel_ = std::clamp<int64_t>(kPanelBytes / row_bytes / 16 * 16, 16, kMostPanel);
+    const auto rows_of = [&](int64_t bytes) {
+      return std::clamp<int64_t>(bytes / row_bytes / 16 * 16, 16, kMostPanel);
+    };
+    const int64_t share = runs * p_.n / (threads::num_threads() * kPanelsPerThread) / 16 * 16;
+    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(kMostPanelBytes));
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
         runs * panels_, threads::num_threads(), [&](int64_t item, int64_t next) {
@@ -293,8 +301,10 @@ class Product {
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
 
-// Where the order of a sum must not depend on the number of rows, what is for many serves any.
+// Where the order of a sum must not depend on the number of rows, what is for many serves any. A
+// caller that asks for a row by its name gets it.
 Reason reject_many_rows(const MatmulProblem& p, int64_t most) {
+  if (p.options.kernel != nullptr) return {};
   if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
   const int64_t matrices = std::max<int64_t>(1, p.w.values.count());
   if (p.total_rows() <= most * matrices) return {};
