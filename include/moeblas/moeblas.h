@@ -215,11 +215,12 @@ typedef struct moeblas_options {
 MOEBLAS_API moeblas_status moeblas_quantize(const moeblas_tensor* w, const moeblas_quantized* out,
                                             const moeblas_options* options);
 /* The outputs of moeblas_quantize: out[0] codes (uint32), out[1] scales, out[2] biases (affine;
- * ndim -1 otherwise). scale_dtype: NULL is w's dtype; affine only. */
+ * ndim -1 otherwise). scale_dtype: NULL is w's dtype; affine only. scale_layout:
+ * MOEBLAS_SCALES_ROWS, ... */
 MOEBLAS_API moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode,
                                                   int32_t bits, int32_t group_size,
                                                   const moeblas_dtype* scale_dtype,
-                                                  moeblas_spec out[3]);
+                                                  int32_t scale_layout, moeblas_spec out[3]);
 
 /* quantize of w (..., R, K) and of its transpose (..., K, R), from one read: `rows` as
  * moeblas_quantize writes it, `columns` the same for the transpose. R and K are multiples of the
@@ -228,6 +229,12 @@ MOEBLAS_API moeblas_status moeblas_quantize_dual(const moeblas_tensor* w,
                                                  const moeblas_quantized* rows,
                                                  const moeblas_quantized* columns,
                                                  const moeblas_options* options);
+/* The outputs of moeblas_quantize_dual: out[0..2] rows, out[3..5] columns, each as
+ * moeblas_infer_quantize has them. */
+MOEBLAS_API moeblas_status moeblas_infer_quantize_dual(const moeblas_tensor* w, int32_t mode,
+                                                       int32_t bits, int32_t group_size,
+                                                       const moeblas_dtype* scale_dtype,
+                                                       int32_t scale_layout, moeblas_spec out[6]);
 
 /* out (..., K) <- the values of w, formed in float32 (one multiplication, then one addition) and
  * rounded once to out's dtype: float32, float16 or bfloat16. */

@@ -32,15 +32,17 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 }  // namespace
 
 Path path_of(std::string_view kernel) {
-  if (kernel.starts_with("mv_avx") || kernel == "matmul_portable" || kernel == "qmm_simt")
+  if (kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx") ||
+      kernel == "matmul_portable" || kernel == "qmm_simt") {
     return Path::decoded;
-  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16") return Path::factored;
-  if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90") {
+  }
+  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16" || kernel == "qmv_simt" ||
+      kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" || kernel == "qqmm_sm90") {
     return Path::factored;
   }
-  if (kernel == "mm_f32_avx2" || kernel == "mm_f32_avx512") return Path::decoded;
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
-  if (kernel == "qmm_sm90" || kernel == "qmm_sm80") return Path::rounded_weight;
+  if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
+    return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
 }
