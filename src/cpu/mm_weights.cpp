@@ -45,13 +45,15 @@ WeightPanels::WeightPanels(const MatmulProblem& p, const MmKernels& kernels, Pan
     fill_ = kernels.dense_along_k[index(kind)][element_index(DType::f32)];
   } else if (p.w.form == Form::packed) {
     along_k_ = p.transpose;
-    fill_ = (along_k_ ? kernels.packed_along_k : kernels.packed_along_n)[index(kind)][code_index(*p.w.spec)];
+    fill_ = (along_k_ ? kernels.packed_along_k
+                      : kernels.packed_along_n)[index(kind)][code_index(*p.w.spec)];
     bits_ = p.w.spec->bits;
     group_ = p.w.spec->group_size;
   } else {
     const DType dtype = p.w.values.dtype;
     along_k_ = k_step(p) == 1;
-    fill_ = (along_k_ ? kernels.dense_along_k : kernels.dense_along_n)[index(kind)][element_index(dtype)];
+    fill_ = (along_k_ ? kernels.dense_along_k
+                      : kernels.dense_along_n)[index(kind)][element_index(dtype)];
     bits_ = 8 * static_cast<int64_t>(size_of(dtype));
   }
 }
@@ -80,8 +82,8 @@ PanelWeights WeightPanels::panel(const Pair& pair, int64_t n) const {
   } else {
     w.n_step = n_step(p_) * size;
     w.k_step = k_step(p_) * size;
-    w.values = static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size +
-               pair.k_begin * w.k_step;
+    w.values =
+        static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size + pair.k_begin * w.k_step;
   }
   return w;
 }
@@ -193,8 +195,7 @@ void WeightPanels::scales_along_k(const PanelWeights& w, int64_t first, int64_t 
     from(b);
   };
   const auto* floats = kernels_.dense_along_k[index(Panel::f32)];
-  const MmKernels::Fill from = o.spec->mode == Mode::affine
-                                   ? floats[element_index(o.scales.dtype)]
+  const MmKernels::Fill from = o.spec->mode == Mode::affine  ? floats[element_index(o.scales.dtype)]
                                : o.spec->mode == Mode::nvfp4 ? kernels_.e4m3_scales
                                                              : kernels_.e8m0_scales;
   transpose(w.packed.scales, o.scales, from, scratch.scales);

@@ -7,9 +7,7 @@
 
 namespace moeblas::cpu {
 
-constexpr int64_t panel_depth(Panel panel) {
-  return kPanelSteps * (panel == Panel::bf16 ? 2 : 1);
-}
+constexpr int64_t panel_depth(Panel panel) { return kPanelSteps * (panel == Panel::bf16 ? 2 : 1); }
 
 // Elements from one output, or one value of K, to the next.
 inline int64_t n_step(const dispatch::MatmulProblem& p) {
