@@ -1,0 +1,228 @@
+#include "array.h"
+
+#include <nanobind/ndarray.h>
+
+#include <cstring>
+#include <string>
+
+#include "moeblas/tensor.h"
+#include "numpy.h"
+
+namespace moeblas::python {
+namespace {
+
+// DLPack's managed tensors; moeblas_tensor has the layout of its DLTensor.
+struct Managed {
+  moeblas_tensor tensor;
+  void* context;
+  void (*deleter)(Managed*);
+};
+struct ManagedVersioned {
+  uint32_t major, minor;
+  void* context;
+  void (*deleter)(ManagedVersioned*);
+  uint64_t flags;
+  moeblas_tensor tensor;
+};
+constexpr uint64_t kReadOnly = 1, kCopied = 2;
+constexpr uint32_t kMajor = 1;
+
+bool has_attribute(nb::handle object, const char* name) {
+  return nb::hasattr(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))), name);
+}
+
+// obj.__dlpack__(...): versioned where the library knows versions.
+nb::object capsule_of(nb::handle object, nb::handle stream) {
+  nb::dict arguments;
+  if (!stream.is_none()) arguments["stream"] = stream;
+  nb::dict versioned;
+  versioned.update(arguments);
+  versioned["max_version"] = nb::make_tuple(1, 1);
+  nb::object method = object.attr("__dlpack__");
+  try {
+    return method(**versioned);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return method(**arguments);
+}
+
+const char* dtype_name(moeblas_dtype dtype) { return name(from_dlpack(dtype)); }
+
+}  // namespace
+
+// What keeps a tensor that came through DLPack.
+struct DLPackTensor {
+  Managed* plain = nullptr;
+  ManagedVersioned* versioned = nullptr;
+  ~DLPackTensor() {
+    if (plain != nullptr && plain->deleter != nullptr) plain->deleter(plain);
+    if (versioned != nullptr && versioned->deleter != nullptr) versioned->deleter(versioned);
+  }
+};
+
+bool is_array(nb::handle object) { return is_numpy(object) || has_attribute(object, "__dlpack__"); }
+
+Array::~Array() {
+  if (has_buffer_) PyBuffer_Release(&buffer_);
+  delete dlpack_;
+}
+
+void Array::bind(Call& call, const char* name, nb::handle object, Access access) {
+  if (object.is_none()) return;
+  if (is_numpy(object)) {
+    bind_numpy(call, name, object, access);
+  } else if (has_attribute(object, "__dlpack__")) {
+    bind_dlpack(call, name, object, access);
+  } else {
+    fail_type(call.op(), name, object, "an array (of numpy, or one that speaks DLPack)");
+  }
+  present_ = true;
+  if (access == Access::read) call.add_input(object, tensor_.device);
+}
+
+void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Access access) {
+  tensor_.dtype = dtype_of_numpy(call.op(), name, object);
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_STRIDES) != 0) throw nb::python_error();
+  has_buffer_ = true;
+  if (access == Access::write && buffer_.readonly) {
+    fail_value(call.op(), name, "is read-only, expected an array to write");
+  }
+  tensor_.data = buffer_.buf;
+  tensor_.device = {MOEBLAS_CPU, 0};
+  tensor_.ndim = buffer_.ndim;
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+  tensor_.shape = reinterpret_cast<const int64_t*>(buffer_.shape);
+  tensor_.strides = strides_;
+  for (int i = 0; i < buffer_.ndim && i < MOEBLAS_MAX_NDIM; ++i) {
+    strides_[i] = buffer_.strides[i] / buffer_.itemsize;
+    if (strides_[i] * buffer_.itemsize != buffer_.strides[i] && buffer_.shape[i] > 1) {
+      fail_value(
+          call.op(), name,
+          ("has a stride of " + std::to_string(buffer_.strides[i]) +
+           " bytes, expected a multiple of its element's " + std::to_string(buffer_.itemsize))
+              .c_str());
+    }
+  }
+}
+
+void Array::bind_dlpack(Call& call, const char* name, nb::handle object, Access access) {
+  try {
+    const nb::object device = object.attr("__dlpack_device__")();
+    const auto type = nb::cast<int32_t>(nb::int_(device[0])),
+               id = nb::cast<int32_t>(nb::int_(device[1]));
+    nb::object stream = nb::none();
+    if (type == MOEBLAS_CUDA) stream = nb::int_(call.stream_for(object, id));
+    const nb::object capsule = capsule_of(object, stream);
+
+    PyObject* c = capsule.ptr();
+    dlpack_ = new DLPackTensor;
+    uint64_t flags = 0;
+    if (PyCapsule_IsValid(c, "dltensor_versioned")) {
+      auto* managed = static_cast<ManagedVersioned*>(PyCapsule_GetPointer(c, "dltensor_versioned"));
+      // Of another major version only the version and the deleter may be trusted.
+      if (managed->major != kMajor) {
+        fail_value(call.op(), name, "comes in an unknown version of DLPack, expected 1");
+      }
+      dlpack_->versioned = managed;
+      PyCapsule_SetName(c, "used_dltensor_versioned");
+      tensor_ = managed->tensor;
+      flags = managed->flags;
+    } else if (PyCapsule_IsValid(c, "dltensor")) {
+      dlpack_->plain = static_cast<Managed*>(PyCapsule_GetPointer(c, "dltensor"));
+      PyCapsule_SetName(c, "used_dltensor");
+      tensor_ = dlpack_->plain->tensor;
+      if (access == Access::write && !nb::cast<bool>(libraries("is_mutable")(object))) {
+        flags |= kReadOnly;
+      }
+    } else {
+      fail_value(call.op(), name, "gave no DLPack capsule");
+    }
+    if (access == Access::write && (flags & (kReadOnly | kCopied)) != 0) {
+      fail_value(call.op(), name, "is read-only, expected an array to write");
+    }
+  } catch (nb::python_error& error) {
+    // The library's own refusal, in its words.
+    if (!error.matches(PyExc_Exception)) throw;
+    const std::string text = nb::cast<std::string>(nb::str(error.value()));
+    nb::raise_from(error, PyExc_ValueError, "[%s] %s refuses DLPack: %s", call.op(), name,
+                   text.c_str());
+  }
+}
+
+void Array::accept_as_bytes(uint8_t dlpack_code) {
+  if (tensor_.dtype.code == dlpack_code && tensor_.dtype.bits == 8) {
+    tensor_.dtype.code = MOEBLAS_UINT;
+  }
+}
+
+Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spec& spec)
+    : call_(call) {
+  if (!given.is_none()) {
+    object_ = nb::borrow(given);
+    array_.bind(call, name, object_, Access::write);
+    return;
+  }
+  if (call.asks() || !call.model().is_valid()) {
+    std::memcpy(shape_, spec.shape, sizeof shape_);
+    array_.tensor_ = {nullptr, call.device(), spec.ndim, spec.dtype, shape_, nullptr, 0};
+    array_.present_ = true;
+    return;
+  }
+  if (is_numpy(call.model())) {
+    object_ = new_numpy(spec);
+    array_.bind(call, name, object_, Access::write);
+    return;
+  }
+  nb::list sizes;
+  for (int i = 0; i < spec.ndim; ++i) sizes.append(spec.shape[i]);
+  object_ = libraries("empty")(call.model(), nb::tuple(sizes), dtype_name(spec.dtype),
+                               call.device().type, call.device().id);
+  if (!object_.is_none()) {
+    array_.bind(call, name, object_, Access::write);
+    return;
+  }
+  // The library's arrays are written by itself alone: it adopts memory of the core's.
+  if (call.device().type != MOEBLAS_CPU) {
+    fail_value(call.op(), name, "is missing: this library's device arrays cannot be made here");
+  }
+  std::memcpy(shape_, spec.shape, sizeof shape_);
+  size_t bytes = spec.dtype.bits / 8u;
+  for (int i = 0; i < spec.ndim; ++i) bytes *= static_cast<size_t>(spec.shape[i]);
+  void* memory = nullptr;
+  check(moeblas_buffer_alloc({MOEBLAS_CPU, 0}, bytes > 0 ? bytes : 1, &memory));
+  const nb::capsule owner(memory,
+                          [](void* p) noexcept { moeblas_buffer_free({MOEBLAS_CPU, 0}, p); });
+  size_t sizes_of[MOEBLAS_MAX_NDIM];
+  for (int i = 0; i < spec.ndim; ++i) sizes_of[i] = static_cast<size_t>(spec.shape[i]);
+  const nb::dlpack::dtype dtype{spec.dtype.code, spec.dtype.bits, spec.dtype.lanes};
+  object_ = nb::cast(nb::ndarray<nb::array_api>(memory, static_cast<size_t>(spec.ndim), sizes_of,
+                                                owner, nullptr, dtype));
+  array_.tensor_ = {memory, {MOEBLAS_CPU, 0}, spec.ndim, spec.dtype, shape_, nullptr, 0};
+  array_.present_ = true;
+  adopted_ = true;
+}
+
+Parts::Parts(const Call& call, nb::handle given, size_t count) {
+  if (given.is_none()) return;
+  if (!PyTuple_Check(given.ptr()) && !PyList_Check(given.ptr())) {
+    fail_type(call.op(), "out", given, "a tuple of arrays");
+  }
+  const size_t size = nb::len(given);
+  if (size != count) {
+    fail_value(call.op(), "out",
+               "has " + std::to_string(size) + " arrays, expected " + std::to_string(count));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    parts_[i] = given[i];
+    if (parts_[i].is_none()) fail_type(call.op(), "out", parts_[i], "a tuple of arrays");
+  }
+}
+
+nb::object Result::take() {
+  if (!object_.is_valid()) return nb::none();
+  if (adopted_) return libraries("adopt")(call_.model(), object_);
+  return object_;
+}
+
+}  // namespace moeblas::python
