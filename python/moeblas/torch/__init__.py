@@ -4,16 +4,15 @@ Names, argument order and defaults are those of `moeblas` and of mlx.core. Each 
 operator torch.ops.moeblas.<name>, of which torch knows shapes (Meta), gradients, CPU and CUDA kernels:
 it works under torch.compile, torch.export and CUDA graphs, on the current stream of its tensors' device.
 
-Codes are uint32 tensors or the same bytes as uint8. A floating w, without scales, counts as it is. Sums
-are float32, rounded once to x's dtype. A bad argument is a ValueError with the library's text, a
+Codes are uint32 tensors or the same bytes as uint8. With mode "dense" w is floating and has no scales.
+Sums are float32, rounded once to x's dtype. A bad argument is a ValueError with the library's text, a
 problem that no kernel takes a RuntimeError. tensor_scale and global_scale (nvfp4; 2688 times as large)
 are numbers or float32 tensors, shape () or (E,); at most one of the two.
 """
 
-from typing import NamedTuple
-
 import torch
 
+from .. import Quantized
 from . import _autograd, _register
 
 _library, registration = _register.register()
@@ -21,7 +20,7 @@ _ops = torch.ops.moeblas
 _autograd.register(_register.names, _library)
 
 __all__ = [
-    "Weight", "dequantize", "from_fp8", "gather_mm", "gather_qmm", "gather_qmv", "gather_qqmm",
+    "Quantized", "dequantize", "from_fp8", "gather_mm", "gather_qmm", "gather_qmv", "gather_qqmm",
     "grouped_mm", "grouped_qmm", "grouped_qqmm", "moe_ffn", "moe_permute", "moe_route",
     "moe_unpermute", "qqmm", "quantize", "quantize_dual", "quantized_matmul", "registration",
     "segmented_mm", "to_fp8",
@@ -43,20 +42,6 @@ def _tensor_scale(op, like, global_scale, tensor_scale, suffix=""):
     if isinstance(tensor_scale, torch.Tensor):
         return tensor_scale
     return torch.full((), tensor_scale, dtype=torch.float32, device=like.device)
-
-
-class Weight(NamedTuple):
-    """One matrix per expert for moe_ffn: codes (E, N, K * bits / 32) with scales and biases
-    (E, N, K / group_size), or a floating (E, N, K) alone; bias (E, N) is added to the product."""
-
-    codes: torch.Tensor
-    scales: torch.Tensor | None = None
-    biases: torch.Tensor | None = None
-    group_size: int | None = None
-    bits: int | None = None
-    mode: str = "affine"
-    tensor_scale: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
 
 
 def quantize(w, group_size=None, bits=None, mode="affine", global_scale=None, *, tensor_scale=None,
@@ -161,52 +146,53 @@ def grouped_qmm(x, w, scales, biases, offsets, transpose=True, group_size=None, 
 
 
 def qqmm(x, w, scales=None, group_size=None, bits=None, mode="nvfp4", global_scale_x=None,
-         global_scale_w=None, *, tensor_scale_x=None, tensor_scale_w=None, bias=None, alpha=1.0,
-         beta=1.0, c=None, scales_x=None, scale_layout_x="rows", scale_layout_w="rows", dtype=None,
-         precision="native"):
+         global_scale_w=None, *, tensor_scale_x=None, tensor_scale_w=None, x_scales=None,
+         scale_layout="rows", x_scale_layout="rows", bias=None, alpha=1.0, beta=0.0, c=None,
+         dtype=None, precision="native"):
     """(alpha * fq(x) @ fq(w)^T + beta * c) + bias, fq = quantize, then dequantize.
 
     x and w are floats, quantized on the fly along K, or codes with scales. nvfp4, mxfp4 or mxfp8.
     Differentiable (straight-through) in floating x and w, and in bias and c."""
     scale_x = _tensor_scale("qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("qqmm", x, global_scale_w, tensor_scale_w, "_w")
-    return _ops.qqmm(x, w, scales, group_size, bits, mode, scale_x, scale_w, bias, c, scales_x,
-                     scale_layout_x=scale_layout_x, scale_layout_w=scale_layout_w, alpha=alpha, beta=beta,
-                     dtype=dtype, precision=precision)
+    return _ops.qqmm(x, w, scales, group_size, bits, mode, scale_x, scale_w, bias, c, x_scales,
+                     scale_layout=scale_layout, x_scale_layout=x_scale_layout, alpha=alpha,
+                     beta=beta, dtype=dtype, precision=precision)
 
 
-def gather_qqmm(x, w, scales=None, group_size=None, bits=None, mode="nvfp4", global_scale_x=None,
-                global_scale_w=None, *, tensor_scale_x=None, tensor_scale_w=None, lhs_indices=None,
-                rhs_indices=None, sorted_indices=False, bias=None, alpha=1.0, beta=1.0, c=None,
-                scales_x=None, scale_layout_x="rows", scale_layout_w="rows", dtype=None, precision="native"):
+def gather_qqmm(x, w, scales=None, lhs_indices=None, rhs_indices=None, group_size=None, bits=None,
+                mode="nvfp4", global_scale_x=None, global_scale_w=None, *, sorted_indices=False,
+                tensor_scale_x=None, tensor_scale_w=None, x_scales=None, scale_layout="rows",
+                x_scale_layout="rows", bias=None, alpha=1.0, beta=0.0, c=None, dtype=None,
+                precision="native"):
     """The gathered form of qqmm: out[p] = fq(x[lhs[p]]) @ fq(w[rhs[p]])^T."""
     scale_x = _tensor_scale("gather_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("gather_qqmm", x, global_scale_w, tensor_scale_w, "_w")
-    return _ops.gather_qqmm(x, w, scales, group_size, bits, mode, scale_x, scale_w, lhs_indices,
-                            rhs_indices, bias, c, scales_x, sorted_indices=sorted_indices,
-                            scale_layout_x=scale_layout_x, scale_layout_w=scale_layout_w, alpha=alpha, beta=beta,
-                            dtype=dtype, precision=precision)
+    return _ops.gather_qqmm(x, w, scales, lhs_indices, rhs_indices, group_size, bits, mode, scale_x,
+                            scale_w, bias, c, x_scales, sorted_indices=sorted_indices,
+                            scale_layout=scale_layout, x_scale_layout=x_scale_layout, alpha=alpha,
+                            beta=beta, dtype=dtype, precision=precision)
 
 
 def grouped_qqmm(x, w, scales, offsets, group_size=None, bits=None, mode="nvfp4",
                  global_scale_x=None, global_scale_w=None, *, tensor_scale_x=None,
-                 tensor_scale_w=None, bias=None, alpha=1.0, beta=1.0, c=None, scales_x=None,
-                 scale_layout_w="rows", dtype=None, precision="native"):
+                 tensor_scale_w=None, x_scales=None, scale_layout="rows", x_scale_layout="rows",
+                 bias=None, alpha=1.0, beta=0.0, c=None, dtype=None, precision="native"):
     """The offsets form of qqmm: x (R, K), w (E, N, K)."""
     scale_x = _tensor_scale("grouped_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("grouped_qqmm", x, global_scale_w, tensor_scale_w, "_w")
     return _ops.grouped_qqmm(x, w, scales, offsets, group_size, bits, mode, scale_x, scale_w, bias,
-                             c, scales_x, scale_layout_w=scale_layout_w, alpha=alpha, beta=beta,
-                             dtype=dtype, precision=precision)
+                             c, x_scales, scale_layout=scale_layout, x_scale_layout=x_scale_layout,
+                             alpha=alpha, beta=beta, dtype=dtype, precision=precision)
 
 
-def moe_route(logits, top_k, bias=None, *, score="softmax", normalize=True, n_group=1, topk_group=1,
+def moe_route(logits, k, *, score="softmax", normalize=False, bias=None, n_group=1, topk_group=1,
               scaling_factor=1.0):
-    """logits (T, E) -> ids (T, top_k) int32 and weights (T, top_k) float32, largest first.
+    """logits (T, E) -> ids (T, k) int32 and weights (T, k) float32, largest first.
 
     score: "softmax" over all experts or "sigmoid". bias (E,) float32 counts for the choice only.
     With n_group > 1 only the topk_group groups of the best two sums are considered."""
-    return _ops.moe_route(logits, top_k, bias, score=score, normalize=normalize, n_group=n_group,
+    return _ops.moe_route(logits, k, bias, score=score, normalize=normalize, n_group=n_group,
                           topk_group=topk_group, scaling_factor=scaling_factor)
 
 
@@ -221,24 +207,31 @@ def moe_unpermute(y, inverse, weights=None):
     return _ops.moe_unpermute(y, inverse, weights)
 
 
-_NONE = (None, None, None, None, None, None, "affine", None)
-
-
-def _weight(w):
+def _weight(w, bias):
+    """The eight arguments of one matrix, a Quantized or a floating tensor."""
+    if isinstance(w, torch.Tensor):
+        return w, None, None, None, None, None, "dense", bias
     if w is None:
-        return _NONE
-    return (w.codes, w.scales, w.biases, w.tensor_scale, w.group_size, w.bits, w.mode, w.bias)
+        return None, None, None, None, None, None, "dense", bias
+    return w.w_q, w.scales, w.biases, w.tensor_scale, w.group_size, w.bits, w.mode, bias
 
 
-def moe_ffn(x, topk_ids, topk_weights, down, *, gate_up=None, gate=None, up=None,
-            activation="silu", glu_layout="gate_up", expert_map=None, alpha=1.702, limit=7.0,
+def moe_ffn(x, gate_up, down, ids, weights, activation="silu", glu_layout="gate_up",
+            expert_map=None, *, gate_up_bias=None, down_bias=None, alpha=1.702, limit=7.0,
             precision="native"):
     """The experts of a layer: out[t] = sum over j of weights[t, j] * (down[e] @ a(gate[e] @ x[t],
     up[e] @ x[t]) + bias), e = ids[t, j].
 
-    down, and gate_up or gate and up, are Weights. activation: silu, gelu, gelu_tanh, relu,
-    clamped_swiglu (gpt-oss; alpha, limit). glu_layout of gate_up: gate_up, up_gate, interleaved.
-    Gate and up stay float32 through the activation; the sum over j is float32, rounded once."""
-    return _ops.moe_ffn(x, topk_ids, topk_weights, *_weight(gate_up), *_weight(gate), *_weight(up),
-                        *_weight(down), expert_map, activation, glu_layout, alpha, limit,
-                        precision)
+    gate_up (E, 2I, H), or the pair (gate, up) of (E, I, H), and down (E, H, I): each a Quantized
+    (its tensor_scale a tensor) or a floating tensor; biases (E, 2I), or a pair of (E, I), and
+    (E, H). activation: silu, gelu_erf, gelu_tanh, relu, clamped_swiglu (gpt-oss; alpha, limit).
+    glu_layout of gate_up: gate_up, up_gate, interleaved. Gate and up stay float32 through the
+    activation; the sum over j is float32, rounded once."""
+    if isinstance(gate_up, tuple):
+        gate_bias, up_bias = gate_up_bias or (None, None)
+        first = (None, None), *zip(gate_up, (gate_bias, up_bias))
+    else:
+        first = (gate_up, gate_up_bias), (None, None), (None, None)
+    matrices = [v for w, bias in (*first, (down, down_bias)) for v in _weight(w, bias)]
+    return _ops.moe_ffn(x, ids, weights, *matrices, expert_map, activation, glu_layout, alpha,
+                        limit, precision)

@@ -223,27 +223,27 @@ def _qqmm_setup(ctx, inputs, keyword_only_inputs, output):
 
 def _qqmm_backward(ctx, dy):
     _refuse("qqmm", ctx, {6: "tensor_scale_x", 7: "tensor_scale_w"})
-    x, w, scales, group_size, bits, mode, scale_x, scale_w, _, _, scales_x = _saved(ctx)
+    x, w, scales, group_size, bits, mode, scale_x, scale_w, _, _, x_scales = _saved(ctx)
     alpha, beta = ctx.keywords["alpha"], ctx.keywords["beta"]
     found = {}
     if _needs(ctx, 0):
         if scales is None:
             w, scales, _ = _ops.quantize(w, group_size, bits, mode, scale_w)
-        if ctx.keywords["scale_layout_w"] != "rows":
+        if ctx.keywords["scale_layout"] != "rows":
             # The products read scales row by row: here the values themselves are formed.
             w = _ops.dequantize(w, scales, None, group_size, bits, mode, scale_w, dtype=dy.dtype,
-                                scale_layout=ctx.keywords["scale_layout_w"])
-            dx = _ops.quantized_matmul(dy, w, transpose=False)
+                                scale_layout=ctx.keywords["scale_layout"])
+            dx = _ops.quantized_matmul(dy, w, transpose=False, mode="dense")
         else:
             dx = _ops.quantized_matmul(dy, w, scales, None, False, group_size, bits, mode, scale_w)
         found[0] = (alpha * dx).sum_to_size(ctx.shapes[0])
     if _needs(ctx, 1):
         if scale_x is not None and scale_x.numel() > 1:
             raise RuntimeError("[qqmm] w has no gradient where tensor_scale_x has several numbers")
-        if scales_x is None:
-            x, scales_x, _ = _ops.quantize(x, group_size, bits, mode, scale_x)
-        x = _ops.dequantize(x, scales_x, None, group_size, bits, mode, scale_x,
-                            dtype=torch.float32, scale_layout=ctx.keywords["scale_layout_x"])
+        if x_scales is None:
+            x, x_scales, _ = _ops.quantize(x, group_size, bits, mode, scale_x)
+        x = _ops.dequantize(x, x_scales, None, group_size, bits, mode, scale_x,
+                            dtype=torch.float32, scale_layout=ctx.keywords["x_scale_layout"])
         rows = dy
         if w.dim() == 2:
             x, rows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])

@@ -2,12 +2,12 @@
 
 import ctypes
 import functools
-import os
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t
 from ctypes import c_uint8, c_uint16, c_uint64, c_void_p
-from pathlib import Path
 
 import torch
+
+from .. import _core
 
 MAX_NDIM = 8
 
@@ -128,7 +128,7 @@ DENSE = 4
 PRECISIONS = {"native": 0, "exact": 1, "fast": 2}
 SCALE_LAYOUTS = {"rows": 0, "swizzled_128x4": 1}
 SCORES = {"softmax": 0, "sigmoid": 1}
-ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "clamped_swiglu": 4}
+ACTIVATIONS = {"silu": 0, "gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "clamped_swiglu": 4}
 GLU_LAYOUTS = {"gate_up": 0, "up_gate": 1, "interleaved": 2}
 
 _DTYPES = {
@@ -169,15 +169,9 @@ def word(op, argument, words, value):
 
 @functools.cache
 def library():
-    """The library beside this package, or the one that MOEBLAS_LIBRARY names."""
-    path = os.environ.get("MOEBLAS_LIBRARY")
-    if not path:
-        folder = Path(__file__).resolve().parent.parent
-        found = sorted(folder.glob("**/libmoeblas.so*")) + sorted(folder.glob("**/libmoeblas*.dylib"))
-        if not found:
-            raise ImportError(f"no libmoeblas in {folder}")
-        path = found[0]
-    lib = ctypes.CDLL(str(path))
+    """The library that the base package's extension has loaded: a symbol that the extension does not
+    define is looked up in what it was linked with."""
+    lib = ctypes.CDLL(_core.__file__)
     lib.moeblas_last_error.restype = c_char_p
     return lib
 
@@ -233,9 +227,14 @@ class Call:
                   tensor_scale=None, scale_layout="rows"):
         if codes is None:
             return None
-        number = word(self.op, "mode", MODES, mode)
-        if codes.is_floating_point() and scales is None and biases is None:
+        if mode == "dense":
+            if not (scales is biases is tensor_scale is None):
+                raise ValueError(
+                    f"[{self.op}] scales, biases and tensor_scale are expected to be absent for mode "
+                    "'dense'"
+                )
             return self.keep(Quantized(mode=DENSE, codes=self.tensor(argument, codes)))
+        number = word(self.op, "mode", MODES, mode)
         return self.packed(argument, codes, scales, biases, group_size, bits, number,
                            tensor_scale, scale_layout)
 

@@ -176,15 +176,15 @@ def grouped_qmm(data, x, w, scales, biases, offsets, transpose, group_size, bits
 
 
 def _block_quantized(op, data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w,
-                     bias, c, scales_x, scale_layout_x, scale_layout_w, alpha, beta, dtype, precision,
+                     bias, c, x_scales, scale_layout, x_scale_layout, alpha, beta, dtype, precision,
                      between=lambda call: (), flags=()):
     """qqmm and its forms: `between` are the indices or offsets after w, `flags` what only the run
     takes."""
     call = Call(op, x, data)
     number = _capi.word(op, "mode", _capi.MODES, mode)
     arguments = (
-        call.packed("x", x, scales_x, None, group_size, bits, number, tensor_scale_x, scale_layout_x),
-        call.packed("w", w, scales, None, group_size, bits, number, tensor_scale_w, scale_layout_w),
+        call.packed("x", x, x_scales, None, group_size, bits, number, tensor_scale_x, x_scale_layout),
+        call.packed("w", w, scales, None, group_size, bits, number, tensor_scale_w, scale_layout),
         *between(call),
     )
     # x's own dtype is the output's; asking for another is an error that the inference words.
@@ -201,11 +201,11 @@ def qqmm(data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scal
         "qqmm", data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w, *rest)
 
 
-def gather_qqmm(data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w,
-                lhs_indices, rhs_indices, bias, c, scales_x, sorted_indices, *rest):
+def gather_qqmm(data, x, w, scales, lhs_indices, rhs_indices, group_size, bits, mode, tensor_scale_x,
+                tensor_scale_w, bias, c, x_scales, sorted_indices, *rest):
     return _block_quantized(
         "gather_qqmm", data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w,
-        bias, c, scales_x, *rest,
+        bias, c, x_scales, *rest,
         between=lambda call: call.named((lhs_indices, rhs_indices), "lhs_indices rhs_indices"),
         flags=(int(sorted_indices),))
 
@@ -216,13 +216,13 @@ def grouped_qqmm(data, x, w, scales, offsets, *rest):
         between=lambda call: (call.tensor("offsets", offsets),))
 
 
-def moe_route(data, logits, top_k, bias, score, normalize, n_group, topk_group, scaling_factor):
+def moe_route(data, logits, k, bias, score, normalize, n_group, topk_group, scaling_factor):
     call = Call("moe_route", logits, data)
     arguments = (
         call.tensor("logits", logits),
         call.tensor("bias", bias),
         call.keep(_capi.Router(
-            top_k=top_k, score=_capi.word(call.op, "score", _capi.SCORES, score),
+            top_k=k, score=_capi.word(call.op, "score", _capi.SCORES, score),
             normalize=int(normalize), n_group=n_group, topk_group=topk_group,
             scaling_factor=scaling_factor)),
     )

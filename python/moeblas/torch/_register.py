@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from .. import _core
 from . import _operators, _shapes
 
 _FOLDER = Path(__file__).resolve().parent
@@ -27,7 +28,7 @@ names = list(_schemas())
 def _extension():
     if os.environ.get("MOEBLAS_TORCH") == "python":
         return None
-    return next(iter(sorted(_FOLDER.glob("libmoeblas_torch.*"))), None)
+    return next(Path(_core.__file__).parent.glob("libmoeblas_torch.*"), None)
 
 
 def _in_order(schema, function):

@@ -13,7 +13,7 @@ def _n(w, transpose, mode, group_size, scales):
     """The outputs of a product with w."""
     if transpose:
         return w.shape[-2]
-    if scales is None:
+    if mode == "dense":
         return w.shape[-1]
     return scales.shape[-1] * (group_size or _DEFAULTS[mode][1])
 
@@ -111,8 +111,7 @@ def qqmm(x, w, *rest):
     return [(_batched(x, w, w.shape[-2]), _block_dtype(x, rest[-2]))]
 
 
-def gather_qqmm(x, w, scales, group_size, bits, mode, scale_x, scale_w, lhs_indices, rhs_indices,
-                *rest):
+def gather_qqmm(x, w, scales, lhs_indices, rhs_indices, *rest):
     shape = _gathered(x, w, lhs_indices, rhs_indices, w.shape[-2])
     return [(shape, _block_dtype(x, rest[-2]))]
 
@@ -121,8 +120,8 @@ def grouped_qqmm(x, w, *rest):
     return [((x.shape[0], w.shape[-2]), _block_dtype(x, rest[-2]))]
 
 
-def moe_route(logits, top_k, *_):
-    shape = (logits.shape[0], top_k)
+def moe_route(logits, k, *_):
+    shape = (logits.shape[0], k)
     return [(shape, torch.int32), (shape, torch.float32)]
 
 

@@ -88,11 +88,10 @@ const moeblas_tensor* Call::tensor(const char* argument, const Tensor& t) {
 
 const moeblas_quantized* Call::weight(const char* argument, const Weight& w, const Form& form,
                                       const OptionalTensor& tensor_scale) {
-  const ScalarType dtype = w.codes.scalar_type();
-  const bool floating = dtype == ScalarType::Float || dtype == ScalarType::Half ||
-                        dtype == ScalarType::BFloat16 || dtype == ScalarType::Double;
-  if (!floating || w.scales || w.biases) return packed(argument, w, form, tensor_scale, "rows");
-  mode(form.mode);  // a word that means nothing is an error here too
+  if (form.mode != "dense") return packed(argument, w, form, tensor_scale, "rows");
+  if (w.scales || w.biases || tensor_scale) {
+    fail("scales, biases and tensor_scale are expected to be absent for mode 'dense'");
+  }
   moeblas_quantized& out = packed_[quantized_++];
   out = MOEBLAS_QUANTIZED_INIT;
   out.mode = MOEBLAS_DENSE;

@@ -58,7 +58,7 @@ inline Form read_form(Arguments& a) {
   return {group_size, bits, a.word()};
 }
 
-// The tensors of a weight, floating w included.
+// The tensors of a weight.
 struct Weight {
   Tensor codes;
   OptionalTensor scales;
@@ -74,7 +74,7 @@ class Call {
   const moeblas_tensor* tensor(const char* argument, const OptionalTensor& t) {
     return t ? tensor(argument, *t) : nullptr;
   }
-  // A floating w without scales is MOEBLAS_DENSE.
+  // Mode "dense" too, which has codes alone.
   const moeblas_quantized* weight(const char* argument, const Weight& w, const Form& form,
                                   const OptionalTensor& tensor_scale);
   const moeblas_quantized* packed(const char* argument, const Weight& w, const Form& form,

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "schemas.h"
+#include "torch/schemas.h"
 #include "torch/call.h"
 
 namespace moeblas::torch_operators {
@@ -274,10 +274,10 @@ BlockArguments read_block(Arguments& a) {
 struct BlockEpilogue {
   OptionalTensor bias;
   OptionalTensor c;
-  OptionalTensor scales_x;
+  OptionalTensor x_scales;
   bool sorted;
-  std::string layout_x;
   std::string layout_w;
+  std::string layout_x;
   double alpha;
   double beta;
   std::optional<torch::headeronly::ScalarType> dtype;
@@ -288,10 +288,10 @@ BlockEpilogue read_epilogue(Arguments& a, bool has_sorted) {
   BlockEpilogue e;
   e.bias = a.optional();
   e.c = a.optional();
-  e.scales_x = a.optional();
+  e.x_scales = a.optional();
   e.sorted = has_sorted && a.flag();
-  e.layout_x = a.word();
   e.layout_w = a.word();
+  e.layout_x = a.word();
   e.alpha = a.number();
   e.beta = a.number();
   e.dtype = a.dtype();
@@ -307,7 +307,7 @@ struct BlockOperands {
 
 BlockOperands bind_block(Call& call, const Tensor& x, const Tensor& w, const OptionalTensor& scales,
                          const BlockArguments& b, const BlockEpilogue& e) {
-  const auto* left = call.packed("x", {x, e.scales_x, std::nullopt}, b.form, b.scale_x, e.layout_x);
+  const auto* left = call.packed("x", {x, e.x_scales, std::nullopt}, b.form, b.scale_x, e.layout_x);
   const auto* right = call.packed("w", {w, scales, std::nullopt}, b.form, b.scale_w, e.layout_w);
   moeblas_epilogue epilogue = MOEBLAS_EPILOGUE_INIT;
   epilogue.alpha = static_cast<float>(e.alpha);
@@ -336,9 +336,9 @@ void gather_qqmm(Stack stack, uint64_t, uint64_t) {
   const Tensor x = a.tensor();
   const Tensor w = a.tensor();
   const OptionalTensor scales = a.optional();
-  const BlockArguments b = read_block(a);
   const OptionalTensor lhs = a.optional();
   const OptionalTensor rhs = a.optional();
+  const BlockArguments b = read_block(a);
   const BlockEpilogue e = read_epilogue(a, true);
   Call call("gather_qqmm", x);
   const BlockOperands o = bind_block(call, x, w, scales, b, e);
@@ -474,7 +474,7 @@ void moe_ffn(Stack stack, uint64_t, uint64_t) {
   }
   layer.expert_map = call.tensor("expert_map", expert_map);
   layer.activation = call.number<5>(
-      "activation", {"silu", "gelu", "gelu_tanh", "relu", "clamped_swiglu"}, activation);
+      "activation", {"silu", "gelu_erf", "gelu_tanh", "relu", "clamped_swiglu"}, activation);
   layer.glu_layout =
       call.number<3>("glu_layout", {"gate_up", "up_gate", "interleaved"}, glu_layout);
   const auto* rows = call.tensor("x", x);

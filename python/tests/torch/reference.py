@@ -61,6 +61,11 @@ class Packed:
         self.w, self.scales, *rest = ops.quantize(w, group_size, bits, mode)
         self.biases = rest[0] if rest else None
         self.values = values(self.w, self.scales, self.biases, mode, bits, group_size)
+        # What the bound of a factored product is in: |scale| * code + |bias|.
+        self.magnitude = self.values.abs()
+        if mode == "affine":
+            self.magnitude = values(self.w, self.scales.abs(), self.biases.abs(), mode, bits,
+                                    group_size)
         self.to(device)
 
     def to(self, device):
@@ -84,11 +89,7 @@ def index(given, batch):
 
 def gather(x, w, lhs=None, rhs=None):
     """out[p] = x[lhs[p]] @ w[rhs[p]] in float64; an id outside its range gives 0."""
-    left, right = x.double().flatten(0, -3), w.double().flatten(0, -3)
-    if x.dim() == 2:
-        left = x.double().unsqueeze(0)
-    if w.dim() == 2:
-        right = w.double().unsqueeze(0)
+    left, right = (t.double().reshape(-1, *t.shape[-2:]) for t in (x, w))
     i, j = torch.broadcast_tensors(index(lhs, x.shape[:-2]), index(rhs, w.shape[:-2]))
     good = (i >= 0) & (i < len(left)) & (j >= 0) & (j < len(right))
     out = left[i.clamp(0, len(left) - 1)] @ right[j.clamp(0, len(right) - 1)]
