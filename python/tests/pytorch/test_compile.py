@@ -1,7 +1,7 @@
 """The operators as torch's tools see them: opcheck, torch.compile, dynamic shapes, CUDA graphs."""
 
 import pytest
-import reference as ref
+import torch_reference as ref
 import torch
 from torch.library import opcheck
 

@@ -1,7 +1,7 @@
 """Gradients against finite differences and against torch's own of the same formulas."""
 
 import pytest
-import reference as ref
+import torch_reference as ref
 import torch
 from torch.autograd import gradcheck
 

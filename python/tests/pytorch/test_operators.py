@@ -1,7 +1,7 @@
 """Every operator against its meaning in plain torch, float64."""
 
 import pytest
-import reference as ref
+import torch_reference as ref
 import torch
 
 import moeblas.torch as mt

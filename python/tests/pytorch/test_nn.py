@@ -1,7 +1,7 @@
 """The layers: their values, their checkpoint keys, training."""
 
 import pytest
-import reference as ref
+import torch_reference as ref
 import torch
 from safetensors.torch import load_file, save_file
 
