@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the CUDA backend on a machine with a GPU: builds, runs every kernel at its smallest shape
 # under compute-sanitizer's four tools, then every operation over its generated cases against the CPU
-# backend and float64, called and captured, then the timings.
+# backend and float64, called and captured.
 #   scripts/gpu_check.sh [--json FILE] [--cases N] [--binary FILE] [--commit ID] [--no-sanitizer]
 #     --json     where to write what was found (default build/gpu/gpu_check.json)
 #     --cases    seeds per operation (default 432, each format with each dtype and orientation)
@@ -48,8 +48,8 @@ if ((sanitizer)); then
     launches=$(grep 'kernels launched' "$log" || echo 'nothing launched')
     echo "$tool: $summary; $launches"
     facts+=(--fact "$tool=$summary; $launches")
-    grep -qE 'SUMMARY: 0 (errors|hazards)' "$log" || { failed=1; grep -vE '^ +never' "$log" | head -60; }
+    grep -qE 'SUMMARY: 0 (errors|hazards)' "$log" || { failed=1; grep -vE '^ +never' "$log" | sed -n 1,60p; }
   done
 fi
-"$binary" --cases "$cases" --timings --commit "$commit" --json "$json" "${facts[@]}" || failed=1
+"$binary" --cases "$cases" --commit "$commit" --json "$json" "${facts[@]}" || failed=1
 exit $failed

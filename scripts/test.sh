@@ -9,6 +9,14 @@ scripts/setup.sh --tests
 # Code for the GPU at hand; where there is none, one architecture shows that it compiles.
 architectures=90a-real
 nvidia-smi -L >/dev/null 2>&1 && architectures=native
-cmake --preset "$preset" -DMOEBLAS_CUDA_ARCHITECTURES="$architectures" >/dev/null
+# The Python package, but for sanitizers, which would need an interpreter of their own.
+python=()
+if [[ $preset == release || $preset == debug ]]; then
+  environment=$(scripts/python_env.sh)
+  python=(-DMOEBLAS_PYTHON=ON -DPython_EXECUTABLE="$environment/bin/python")
+fi
+# So that ccache knows an object again that another build folder has made.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
+cmake --preset "$preset" -DMOEBLAS_CUDA_ARCHITECTURES="$architectures" "${python[@]}" >/dev/null
 cmake --build --preset "$preset"
 ctest --preset "$preset"

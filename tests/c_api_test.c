@@ -71,7 +71,8 @@ static void test_product(void) {
   char text[1024];
   int t, j, n, k;
 
-  EXPECT(moeblas_infer_quantize(&w, MOEBLAS_AFFINE, 4, 32, NULL, specs) == MOEBLAS_OK);
+  EXPECT(moeblas_infer_quantize(&w, MOEBLAS_AFFINE, 4, 32, NULL, MOEBLAS_SCALES_ROWS, specs) ==
+         MOEBLAS_OK);
   EXPECT(specs[0].ndim == 3 && memcmp(specs[0].shape, codes_shape, sizeof codes_shape) == 0);
   EXPECT(specs[1].ndim == 3 && memcmp(specs[1].shape, scales_shape, sizeof scales_shape) == 0);
   EXPECT(specs[2].ndim == 3 && specs[2].dtype.code == MOEBLAS_FLOAT && specs[2].dtype.bits == 32);

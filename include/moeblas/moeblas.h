@@ -182,7 +182,10 @@ typedef struct moeblas_query {
 typedef struct moeblas_options {
   size_t struct_size;    /* sizeof(moeblas_options) */
   int32_t precision;     /* MOEBLAS_NATIVE, ... */
-  int32_t deterministic; /* 1: the order in which a row is summed depends on K, N and format only */
+  int32_t deterministic; /* 1: a row's result does not depend, to the bit, on how many other rows
+                            there are or on what they and their ids are: such calls are taken by one
+                            kernel for any number of rows, which may be slower than the one chosen
+                            otherwise. (0: equal from run to run, as all results are.) */
   int32_t check_ids;     /* 1: ids and segments out of range are an error (also: environment
                             variable MOEBLAS_CHECK_IDS=1); on a device the call then waits for the
                             stream, which must not be under capture */
@@ -210,11 +213,12 @@ typedef struct moeblas_options {
 MOEBLAS_API moeblas_status moeblas_quantize(const moeblas_tensor* w, const moeblas_quantized* out,
                                             const moeblas_options* options);
 /* The outputs of moeblas_quantize: out[0] codes (uint32), out[1] scales, out[2] biases (affine;
- * ndim -1 otherwise). scale_dtype: NULL is w's dtype; affine only. */
+ * ndim -1 otherwise). scale_dtype: NULL is w's dtype; affine only. scale_layout:
+ * MOEBLAS_SCALES_ROWS, ... */
 MOEBLAS_API moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode,
                                                   int32_t bits, int32_t group_size,
                                                   const moeblas_dtype* scale_dtype,
-                                                  moeblas_spec out[3]);
+                                                  int32_t scale_layout, moeblas_spec out[3]);
 
 /* quantize of w (..., R, K) and of its transpose (..., K, R), from one read: `rows` as
  * moeblas_quantize writes it, `columns` the same for the transpose. R and K are multiples of the
@@ -223,6 +227,12 @@ MOEBLAS_API moeblas_status moeblas_quantize_dual(const moeblas_tensor* w,
                                                  const moeblas_quantized* rows,
                                                  const moeblas_quantized* columns,
                                                  const moeblas_options* options);
+/* The outputs of moeblas_quantize_dual: out[0..2] rows, out[3..5] columns, each as
+ * moeblas_infer_quantize has them. */
+MOEBLAS_API moeblas_status moeblas_infer_quantize_dual(const moeblas_tensor* w, int32_t mode,
+                                                       int32_t bits, int32_t group_size,
+                                                       const moeblas_dtype* scale_dtype,
+                                                       int32_t scale_layout, moeblas_spec out[6]);
 
 /* out (..., K) <- the values of w, formed in float32 (one multiplication, then one addition) and
  * rounded once to out's dtype: float32, float16 or bfloat16. */

@@ -72,6 +72,11 @@ class COptions {
 inline Spec to_spec(const moeblas_spec& s) {
   return {from_dlpack(s.dtype), Shape(std::span(s.shape, static_cast<size_t>(s.ndim)))};
 }
+inline QuantizedSpec to_quantized_spec(const moeblas_spec* s) {
+  QuantizedSpec result{to_spec(s[0]), to_spec(s[1]), {}};
+  if (s[2].ndim >= 0) result.biases = to_spec(s[2]);
+  return result;
+}
 
 }  // namespace detail
 
@@ -82,20 +87,30 @@ inline void quantize(const TensorView& w, const Quantized& out, const Options& o
 }
 
 inline QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
-                                    std::optional<DType> scale_dtype = {}) {
+                                    std::optional<DType> scale_dtype = {},
+                                    ScaleLayout scale_layout = ScaleLayout::rows) {
   moeblas_spec out[3];
   moeblas_dtype dtype = to_dlpack(scale_dtype.value_or(DType::f32));
   check(moeblas_infer_quantize(detail::CTensor(w), static_cast<int32_t>(spec.mode), spec.bits,
-                               spec.group_size, scale_dtype ? &dtype : nullptr, out));
-  QuantizedSpec result{detail::to_spec(out[0]), detail::to_spec(out[1]), {}};
-  if (out[2].ndim >= 0) result.biases = detail::to_spec(out[2]);
-  return result;
+                               spec.group_size, scale_dtype ? &dtype : nullptr,
+                               static_cast<int32_t>(scale_layout), out));
+  return detail::to_quantized_spec(out);
 }
 
 inline void quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
                           const Options& options = {}) {
   check(moeblas_quantize_dual(detail::CTensor(w), detail::CQuantized(rows),
                               detail::CQuantized(columns), detail::COptions(options)));
+}
+inline DualSpecs infer_quantize_dual(const TensorView& w, const QuantSpec& spec,
+                                     std::optional<DType> scale_dtype = {},
+                                     ScaleLayout scale_layout = ScaleLayout::rows) {
+  moeblas_spec out[6];
+  moeblas_dtype dtype = to_dlpack(scale_dtype.value_or(DType::f32));
+  check(moeblas_infer_quantize_dual(detail::CTensor(w), static_cast<int32_t>(spec.mode), spec.bits,
+                                    spec.group_size, scale_dtype ? &dtype : nullptr,
+                                    static_cast<int32_t>(scale_layout), out));
+  return {detail::to_quantized_spec(out), detail::to_quantized_spec(out + 3)};
 }
 
 inline void dequantize(const Quantized& w, const TensorView& out, const Options& options = {}) {

@@ -61,4 +61,10 @@ struct QuantizedSpec {
   std::optional<Spec> biases;
 };
 
+// What quantize_dual writes.
+struct DualSpecs {
+  QuantizedSpec rows;
+  QuantizedSpec columns;
+};
+
 }  // namespace moeblas

@@ -41,7 +41,7 @@ from ._products import (
     quantized_matmul,
     segmented_mm,
 )
-from ._quantization import dequantize, from_fp8, quantize, to_fp8
+from ._quantization import dequantize, from_fp8, quantize, quantize_dual, to_fp8
 
 __version__: str = _version()
 
@@ -68,6 +68,7 @@ __all__ = [
     "moe_unpermute",
     "qqmm",
     "quantize",
+    "quantize_dual",
     "quantized_matmul",
     "segmented_mm",
     "set_num_threads",

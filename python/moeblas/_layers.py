@@ -39,7 +39,7 @@ class Quantized:
         *,
         tensor_scale: TensorScale | None = None,
         scale_layout: ScaleLayout = "rows",
-    ):
+    ) -> None:
         self.w_q = w_q
         self.scales = scales
         self.biases = biases
@@ -219,7 +219,7 @@ def moe_ffn(
     )
 
 
-def _pair(name, given):
+def _pair(name: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(given) != 2:
         raise ValueError(f"[moe_ffn] {name} is a tuple of {len(given)}, expected (gate, up)")
     return given

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def _is_of(array, library):
+_CPU = 1  # DLPack's number
+
+
+def _is_of(array: Any, library: str) -> bool:
     return any(c.__module__.partition(".")[0] == library for c in type(array).__mro__)
 
 
-def is_mutable(array):
+def is_mutable(array: Any) -> bool:
     """Whether memory of this array, exported without saying so, may be written."""
     return not any(_is_of(array, library) for library in ("jax", "jaxlib", "mlx"))
 
 
-def empty(like, shape, dtype, device_type, device_id):
-    """A new array of the library of `like` on its device; None where only the library writes one."""
+def empty(
+    op: str, like: Any, shape: tuple[int, ...], dtype: str, device_type: int, device_id: int
+) -> Any:
+    """A new array of the library of `like` on its device; None where `adopt` is to make it."""
     if _is_of(like, "torch"):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
@@ -27,19 +35,32 @@ def empty(like, shape, dtype, device_type, device_id):
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device_id):
             return cupy.empty(shape, dtype)
+    if _adopter(like) is None or device_type != _CPU:
+        where = "" if device_type == _CPU else " on a device"
+        raise TypeError(
+            f"[{op}] no way is known to make a {type(like).__name__}{where}, expected out= to write"
+        )
     return None
 
 
-def adopt(like, memory):
-    """An array of the library of `like` in memory that is handed over through DLPack."""
+def adopt(like: Any, memory: Any) -> Any:
+    """An array of the library of `like` from memory that DLPack hands over."""
+    adopter = _adopter(like)
+    assert adopter is not None
+    return adopter(memory)
+
+
+def _adopter(like: Any) -> Any:
     if _is_of(like, "jaxlib") or _is_of(like, "jax"):
-        return sys.modules["jax"].dlpack.from_dlpack(memory)
+        return sys.modules["jax"].dlpack.from_dlpack
     if _is_of(like, "mlx"):
-        return sys.modules["mlx.core"].from_dlpack(memory)
-    return like.__array_namespace__().from_dlpack(memory)
+        return sys.modules["mlx.core"].from_dlpack
+    if hasattr(like, "__array_namespace__"):
+        return like.__array_namespace__().from_dlpack
+    return None
 
 
-def current_stream(array, device_id):
+def current_stream(array: Any, device_id: int) -> int:
     """The address of the stream that the array's library works on: 0 is the legacy default."""
     if _is_of(array, "torch"):
         return sys.modules["torch"].cuda.current_stream(device_id).cuda_stream
@@ -50,22 +71,23 @@ def current_stream(array, device_id):
     return 0
 
 
-def stream_pointer(op, stream):
+def stream_pointer(op: str, stream: Any) -> int:
     """The address of a stream given by a user: a number, or a stream of torch, cupy or CUDA's."""
-    if isinstance(stream, int):
-        return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        return (protocol() if callable(protocol) else protocol)[1]
-    for attribute in ("cuda_stream", "ptr"):
-        if hasattr(stream, attribute):
-            return getattr(stream, attribute)
-    raise TypeError(
-        f"[{op}] stream is a {type(stream).__name__}, expected an address or a CUDA stream"
-    )
+        address = (protocol() if callable(protocol) else protocol)[1]
+    else:
+        address = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+    if not isinstance(address, int):
+        raise TypeError(
+            f"[{op}] stream is a {type(stream).__name__}, expected an address or a CUDA stream"
+        )
+    if not 0 <= address < 2**64:
+        raise ValueError(f"[{op}] stream is {address}, expected an address or a CUDA stream")
+    return address
 
 
-def dtype_name(dtype):
+def dtype_name(dtype: Any) -> str:
     """The name of a dtype of any library: "bfloat16", numpy.float16, torch.float32, mlx.core.bfloat16."""
     if isinstance(dtype, str):
         return dtype

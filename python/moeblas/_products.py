@@ -270,7 +270,7 @@ def qqmm(
         x: (..., M, K), float32, float16 or bfloat16, quantized on the fly; or codes with x_scales.
         w: (..., N, K), codes with scales; or float, and quantized on the fly. With two dimensions
             it is shared by all matrices of x; with more, batch dimensions broadcast.
-        mode: nvfp4, mxfp4 or mxfp8, with its one width and group.
+        mode: nvfp4, mxfp4 or mxfp8; group_size and bits can only be its own.
         tensor_scale_x, tensor_scale_w: nvfp4's multipliers, both or neither; or global_scale_x,
             global_scale_w, MLX's form of them.
         scale_layout, x_scale_layout: of scales and x_scales, as for ``dequantize``.

@@ -20,6 +20,7 @@ def quantize(
     global_scale: TensorScale | None = None,
     tensor_scale: TensorScale | None = None,
     scale_dtype: DType | None = None,
+    scale_layout: ScaleLayout = "rows",
     out: tuple[A, ...] | None = None,
     **options: Unpack[Options],
 ) -> tuple[A, ...]:
@@ -41,6 +42,8 @@ def quantize(
         tensor_scale: t of nvfp4, a number or an array of shape () or one per matrix; 1 if absent.
         global_scale: the same as MLX gives it, t = global_scale / 2688; not both.
         scale_dtype: of affine scales and biases; w's dtype if absent.
+        scale_layout: "swizzled_128x4" writes scales in the tiles that block-scaled matrix
+            instructions read: rows padded to 128, scales of a row to 4, zeros in the padding.
         out: arrays to write, as they would be returned.
         options: see ``help(moeblas)``.
 
@@ -59,7 +62,33 @@ def quantize(
         TypeError: an argument that is no array, or no number.
     """
     t = multiplier("quantize", tensor_scale, global_scale)
-    return _core.quantize(w, group_size, bits, mode, t, scale_dtype, out, options)
+    return _core.quantize(w, group_size, bits, mode, t, scale_dtype, scale_layout, out, options)
+
+
+def quantize_dual(
+    w: A,
+    /,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: Mode = "nvfp4",
+    *,
+    global_scale: TensorScale | None = None,
+    tensor_scale: TensorScale | None = None,
+    scale_dtype: DType | None = None,
+    scale_layout: ScaleLayout = "rows",
+    out: tuple[tuple[A, ...], tuple[A, ...]] | None = None,
+    **options: Unpack[Options],
+) -> tuple[tuple[A, ...], tuple[A, ...]]:
+    """``quantize`` of w (..., R, K) and of its transpose (..., K, R), from one read:
+    ``((w_q, scales[, biases]), (w_q, scales[, biases]))``.
+
+    R and K are multiples of the group. Arguments, rounding and errors are those of ``quantize``; one
+    tensor_scale serves both.
+    """
+    t = multiplier("quantize_dual", tensor_scale, global_scale)
+    return _core.quantize_dual(
+        w, group_size, bits, mode, t, scale_dtype, scale_layout, out, options
+    )
 
 
 def dequantize(
@@ -112,8 +141,9 @@ def to_fp8(x: A, *, out: A | None = None, **options: Unpack[Options]) -> A:
 def from_fp8(
     x: A, dtype: DType = "bfloat16", *, out: A | None = None, **options: Unpack[Options]
 ) -> A:
-    """The values of E4M3FN codes: float32, float16 or bfloat16 of x's shape; 0x7F and 0xFF are NaN.
+    """The values of E4M3FN codes, of x's shape; 0x7F and 0xFF are NaN.
 
-    x: uint8 or float8_e4m3fn, any shape.
+    x: uint8 or float8_e4m3fn, any shape. dtype: float32, float16 or bfloat16. ``out`` is written
+    instead of a new array.
     """
     return _core.from_fp8(x, dtype, out, options)

@@ -176,16 +176,13 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
   }
   nb::list sizes;
   for (int i = 0; i < spec.ndim; ++i) sizes.append(spec.shape[i]);
-  object_ = libraries("empty")(call.model(), nb::tuple(sizes), dtype_name(spec.dtype),
+  object_ = libraries("empty")(call.op(), call.model(), nb::tuple(sizes), dtype_name(spec.dtype),
                                call.device().type, call.device().id);
   if (!object_.is_none()) {
     array_.bind(call, name, object_, Access::write);
     return;
   }
-  // The library's arrays are written by itself alone: it adopts memory of the core's.
-  if (call.device().type != MOEBLAS_CPU) {
-    fail_value(call.op(), name, "is missing: this library's device arrays cannot be made here");
-  }
+  // The library's arrays are written by itself alone: it takes over memory of the core's.
   std::memcpy(shape_, spec.shape, sizeof shape_);
   size_t bytes = spec.dtype.bits / 8u;
   for (int i = 0; i < spec.ndim; ++i) bytes *= static_cast<size_t>(spec.shape[i]);

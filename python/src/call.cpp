@@ -50,7 +50,7 @@ Call::Call(const char* op, nb::handle options) : op_(op) {
     } else if (name == "stream") {
       if (value.is_none()) continue;
       options_.stream =
-          reinterpret_cast<void*>(nb::cast<intptr_t>(libraries("stream_pointer")(op, value)));
+          reinterpret_cast<void*>(nb::cast<uintptr_t>(libraries("stream_pointer")(op, value)));
       has_stream_ = true;
     } else if (name == "plan") {
       options_.query = &nb::cast<Plan&>(value).query;
@@ -67,22 +67,25 @@ void Call::add_input(nb::handle object, moeblas_device device) {
   device_ = device;
 }
 
-intptr_t Call::stream_for(nb::handle object, int32_t device_id) {
+uintptr_t Call::stream_for(nb::handle object, int32_t device_id) {
   if (!has_stream_) {
-    const auto current = nb::cast<intptr_t>(libraries("current_stream")(object, device_id));
+    const auto current = nb::cast<uintptr_t>(libraries("current_stream")(object, device_id));
     options_.stream = reinterpret_cast<void*>(current);
     has_stream_ = true;
   }
   // 0 is ambiguous in DLPack; the legacy default stream is 1 there, and for CUDA's runtime too.
-  const auto stream = reinterpret_cast<intptr_t>(options_.stream);
+  const auto stream = reinterpret_cast<uintptr_t>(options_.stream);
   return stream == 0 ? 1 : stream;
 }
 
 int32_t integer_of(const char* op, const char* name, nb::handle value) {
   if (value.is_none()) return 0;
-  if (!PyIndex_Check(value.ptr())) fail_type(op, name, value, "an integer");
+  // Arrays have __index__, and most of them refuse it.
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
-  if (!number.is_valid()) throw nb::python_error();
+  if (!number.is_valid()) {
+    PyErr_Clear();
+    fail_type(op, name, value, "an integer");
+  }
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || n < std::numeric_limits<int32_t>::min() ||

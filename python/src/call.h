@@ -35,7 +35,7 @@ class Call {
   moeblas_device device() const { return device_; }
   void add_input(nb::handle object, moeblas_device device);
   // The stream on which a call with this CUDA array runs, as DLPack writes it.
-  intptr_t stream_for(nb::handle object, int32_t device_id);
+  uintptr_t stream_for(nb::handle object, int32_t device_id);
 
   // Runs the C function without the GIL; throws its error.
   template <class Function>

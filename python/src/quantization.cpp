@@ -6,54 +6,95 @@
 namespace moeblas::python {
 namespace {
 
-// The tensors that a quantization writes.
-struct Written {
-  Written(Call& call, const moeblas_spec (&spec)[3], const Format& format, const Parts& given)
-      : codes(call, "w_q", given[0], spec[0]), scales(call, "scales", given[1], spec[1]) {
-    if (format.mode == MOEBLAS_AFFINE) {
-      biases.emplace(call, "biases", given[2], spec[2]);
-    } else {
-      scales.accept_as_bytes(scale_code(format.mode));
+// What quantize and quantize_dual are asked for.
+struct Request {
+  Request(const Call& call, nb::handle mode, nb::handle bits, nb::handle group_size,
+          nb::handle scale_dtype, nb::handle scale_layout)
+      : format(call, mode, bits, group_size),
+        dtype(dtype_of(call.op(), "scale_dtype", scale_dtype)),
+        layout(scale_layout_of(call, scale_layout)) {}
+
+  const moeblas_dtype* scale_dtype() const { return dtype ? &*dtype : nullptr; }
+  size_t arrays() const { return format.mode == MOEBLAS_AFFINE ? 3 : 2; }
+
+  Format format;
+  std::optional<moeblas_dtype> dtype;
+  int32_t layout;
+};
+
+// The arrays that one of them writes: codes, scales and, where the format has them, biases.
+class Written {
+ public:
+  Written(Call& call, const Request& request, const moeblas_spec* spec, nb::handle out)
+      : parts_(call, out, request.arrays()),
+        codes_(call, "w_q", parts_[0], spec[0]),
+        scales_(call, "scales", parts_[1], spec[1]) {
+    if (request.arrays() == 3) biases_.emplace(call, "biases", parts_[2], spec[2]);
+    if (request.format.mode != MOEBLAS_AFFINE) {
+      scales_.accept_as_bytes(scale_code(request.format.mode));
     }
-    c.mode = format.mode;
-    c.bits = format.bits;
-    c.group_size = format.group_size;
-    c.codes = codes;
-    c.scales = scales;
-    if (biases) c.biases = *biases;
+    c_.mode = request.format.mode;
+    c_.bits = request.format.bits;
+    c_.group_size = request.format.group_size;
+    c_.scale_layout = request.layout;
+    c_.codes = codes_;
+    c_.scales = scales_;
+    if (biases_) c_.biases = *biases_;
   }
   Written(const Written&) = delete;
   Written& operator=(const Written&) = delete;
 
-  void take(nb::list& to) {
-    to.append(codes.take());
-    to.append(scales.take());
-    if (biases) to.append(biases->take());
+  void set(const Scale& tensor_scale) { tensor_scale.set(c_); }
+  operator const moeblas_quantized*() const { return &c_; }
+  nb::object take() {
+    if (!biases_) return nb::make_tuple(codes_.take(), scales_.take());
+    return nb::make_tuple(codes_.take(), scales_.take(), biases_->take());
   }
 
-  Result codes, scales;
-  std::optional<Result> biases;
-  moeblas_quantized c = MOEBLAS_QUANTIZED_INIT;
+ private:
+  Parts parts_;
+  Result codes_, scales_;
+  std::optional<Result> biases_;
+  moeblas_quantized c_ = MOEBLAS_QUANTIZED_INIT;
 };
 
 nb::object quantize(nb::handle w_, nb::handle group_size, nb::handle bits, nb::handle mode,
-                    nb::handle tensor_scale, nb::handle scale_dtype, nb::handle out,
-                    nb::handle options) {
+                    nb::handle tensor_scale, nb::handle scale_dtype, nb::handle scale_layout,
+                    nb::handle out_, nb::handle options) {
   Call call("quantize", options);
   const Array w(call, "w", w_);
-  const Format format(call, mode, bits, group_size);
-  const Parts parts(call, out, format.mode == MOEBLAS_AFFINE ? 3 : 2);
-  const std::optional<moeblas_dtype> dtype = dtype_of(call.op(), "scale_dtype", scale_dtype);
-  moeblas_spec spec[3]{};
-  check(moeblas_infer_quantize(w, format.mode, format.bits, format.group_size,
-                               dtype ? &*dtype : nullptr, spec));
-  Written written(call, spec, format, parts);
+  const Request request(call, mode, bits, group_size, scale_dtype, scale_layout);
+  const Format& f = request.format;
   const Scale scale(call, "tensor_scale", tensor_scale);
-  scale.set(written.c);
-  call.run([&] { return moeblas_quantize(w, &written.c, call.options()); });
-  nb::list results;
-  written.take(results);
-  return nb::tuple(results);
+  moeblas_spec spec[3]{};
+  if (out_.is_none()) {
+    check(moeblas_infer_quantize(w, f.mode, f.bits, f.group_size, request.scale_dtype(),
+                                 request.layout, spec));
+  }
+  Written out(call, request, spec, out_);
+  out.set(scale);
+  call.run([&] { return moeblas_quantize(w, out, call.options()); });
+  return out.take();
+}
+
+nb::object quantize_dual(nb::handle w_, nb::handle group_size, nb::handle bits, nb::handle mode,
+                         nb::handle tensor_scale, nb::handle scale_dtype, nb::handle scale_layout,
+                         nb::handle out, nb::handle options) {
+  Call call("quantize_dual", options);
+  const Array w(call, "w", w_);
+  const Request request(call, mode, bits, group_size, scale_dtype, scale_layout);
+  const Format& f = request.format;
+  const Scale scale(call, "tensor_scale", tensor_scale);
+  const Parts parts(call, out, 2);
+  moeblas_spec spec[6]{};
+  if (out.is_none()) {
+    check(moeblas_infer_quantize_dual(w, f.mode, f.bits, f.group_size, request.scale_dtype(),
+                                      request.layout, spec));
+  }
+  Written rows(call, request, spec, parts[0]), columns(call, request, spec + 3, parts[1]);
+  rows.set(scale);
+  call.run([&] { return moeblas_quantize_dual(w, rows, columns, call.options()); });
+  return nb::make_tuple(rows.take(), columns.take());
 }
 
 nb::object dequantize(nb::handle w_q, nb::handle scales, nb::handle biases, nb::handle group_size,
@@ -97,6 +138,7 @@ nb::object from_fp8(nb::handle x_, nb::handle dtype_, nb::handle out_, nb::handl
 
 void bind_quantization(nb::module_& m) {
   define(m, "quantize", &quantize);
+  define(m, "quantize_dual", &quantize_dual);
   define(m, "dequantize", &dequantize);
   define(m, "to_fp8", &to_fp8);
   define(m, "from_fp8", &from_fp8);

@@ -24,6 +24,14 @@ std::optional<DType> optional_dtype(const char* op, const char* name, const moeb
   return dtype != nullptr ? std::optional(import(op, name, *dtype)) : std::nullopt;
 }
 
+void write(moeblas_spec* out, const char* op, const QuantizedSpec& spec) {
+  capi::write(out, op, spec.codes);
+  capi::write(out + 1, op, spec.scales);
+  out[2] = {};
+  out[2].ndim = -1;
+  if (spec.biases) capi::write(out + 2, op, *spec.biases);
+}
+
 }  // namespace
 
 extern "C" {
@@ -40,20 +48,13 @@ moeblas_status moeblas_quantize(const moeblas_tensor* w, const moeblas_quantized
 
 moeblas_status moeblas_infer_quantize(const moeblas_tensor* w, int32_t mode, int32_t bits,
                                       int32_t group_size, const moeblas_dtype* scale_dtype,
-                                      moeblas_spec out[3]) {
+                                      int32_t scale_layout, moeblas_spec out[3]) {
   constexpr const char* op = "quantize";
   return guarded([&] {
-    const QuantizedSpec spec =
-        ops::infer_quantize(import(op, "w", w), {static_cast<Mode>(mode), bits, group_size},
-                            optional_dtype(op, "scale_dtype", scale_dtype));
-    capi::write(out, op, spec.codes);
-    capi::write(out + 1, op, spec.scales);
-    if (spec.biases) {
-      capi::write(out + 2, op, *spec.biases);
-    } else {
-      out[2] = {};
-      out[2].ndim = -1;
-    }
+    const QuantizedSpec spec = ops::infer_quantize(
+        import(op, "w", w), {static_cast<Mode>(mode), bits, group_size},
+        optional_dtype(op, "scale_dtype", scale_dtype), static_cast<ScaleLayout>(scale_layout));
+    write(out, op, spec);
   });
 }
 
@@ -64,6 +65,19 @@ moeblas_status moeblas_quantize_dual(const moeblas_tensor* w, const moeblas_quan
   return guarded([&] {
     run(ops::quantize_dual(import(op, "w", w), import(op, ops::kRows, rows),
                            import(op, ops::kColumns, columns), import(op, options)));
+  });
+}
+
+moeblas_status moeblas_infer_quantize_dual(const moeblas_tensor* w, int32_t mode, int32_t bits,
+                                           int32_t group_size, const moeblas_dtype* scale_dtype,
+                                           int32_t scale_layout, moeblas_spec out[6]) {
+  constexpr const char* op = "quantize_dual";
+  return guarded([&] {
+    const DualSpecs specs = ops::infer_quantize_dual(
+        import(op, "w", w), {static_cast<Mode>(mode), bits, group_size},
+        optional_dtype(op, "scale_dtype", scale_dtype), static_cast<ScaleLayout>(scale_layout));
+    write(out, op, specs.rows);
+    write(out + 3, op, specs.columns);
   });
 }
 

@@ -148,7 +148,10 @@ int capability(int32_t device, Reason& why_not) {
 }
 
 int multiprocessors(int32_t device) {
-  return machine().devices[static_cast<size_t>(device)].multiprocessors;
+  constexpr int kHopper = 132;
+  const auto& devices = machine().devices;
+  const auto id = static_cast<size_t>(device);
+  return id < devices.size() ? devices[id].multiprocessors : kHopper;
 }
 
 void describe(char* text, size_t bytes) {

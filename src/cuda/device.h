@@ -17,7 +17,8 @@ void check(cudaError_t status, const char* op, const char* what);
 // 10 * major + minor, or why the device cannot be used: no driver, no such device, no code for it.
 int capability(int32_t device, dispatch::Reason& why_not);
 
-// Of a device that can be used.
+// Of a device of this process, and 132 of one that is not there: a plan can be asked for without
+// it.
 int multiprocessors(int32_t device);
 
 // What was found, as one line.

@@ -33,7 +33,6 @@ namespace moeblas::cuda::device {
 struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
-  uint64_t stored[4];            // by row group: its sums have been read
   uint64_t used[kQmvMostSlots];  // slots of scales
   Schedule schedule;
 };
@@ -43,7 +42,7 @@ struct QmvMemory {
   uint32_t ring;
   uint32_t scales;  // slots
   XColumns x;
-  float* sums;  // [warp][column][32 rows]
+  float* sums;  // [two in turn][warp][column][32 rows]
 };
 
 // Columns up to the last one of so many rows of x.
@@ -213,7 +212,7 @@ struct Consumer {
   const QmvMemory& memory;
   uint32_t warp, lane;
   uint32_t parts, row_group, part;  // of K; which this warp's are
-  uint32_t slot = 0, parity = 0, sums_parity = 1, scale_slot = 0;
+  uint32_t slot = 0, parity = 0, sums_turn = 0, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
@@ -258,20 +257,16 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ float* my_sums(uint32_t columns) const {
-    return memory.sums + warp * columns * kQmvSumsPitch;
+  // Where the sums of the next `columns` go: those of warp w from w * columns on. Two such places
+  // take turns, so that whoever writes to one has seen, at the other's share_sums, that all warps
+  // of the row group have read it.
+  __device__ __forceinline__ float* next_sums(uint32_t columns) {
+    float* sums = memory.sums + sums_turn * kQmvConsumers * columns * kQmvSumsPitch;
+    sums_turn ^= 1;
+    return sums;
   }
-  // Sums of a row group's warps: begin() before they are written, share() between that and reading
-  // them, end() after.
-  __device__ __forceinline__ void begin_sums() {
-    barrier_wait(shared_address(&shared.stored[row_group]), sums_parity);
-    sums_parity ^= 1;
-  }
+  // Between writing sums and reading those of the row group's other warps.
   __device__ __forceinline__ void share_sums() const { named_barrier(2 + row_group, parts * 32); }
-  __device__ __forceinline__ void end_sums() {
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&shared.stored[row_group]));
-  }
 
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
     const uint32_t g = lane / 4, t = lane % 4;
@@ -289,8 +284,8 @@ struct Consumer {
       return all;
     });
     // Columns of one token are of other units: the lanes that hold them add up.
-    begin_sums();
-    float* to = my_sums(T::kTokens);
+    float* sums = next_sums(T::kTokens);
+    float* to = sums + warp * T::kTokens * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float v = y[i / 4][i % 4];
@@ -303,9 +298,7 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared, tile, memory.sums, T::kTokens, 0, tile.tokens, parts, part, row_group,
-                  lane);
-    end_sums();
+    store_tile<T>(p, shared, tile, sums, T::kTokens, 0, tile.tokens, parts, part, row_group, lane);
   }
 
   template <int tiles>
@@ -335,27 +328,24 @@ struct Consumer {
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
       return all;
     });
+    const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
 #pragma unroll
-    for (int j = 0; j < tiles; ++j) {
-      begin_sums();
-      float* to = my_sums(8);
+    for (uint32_t j = 0; j < 2 * tiles; ++j) {
+      const uint32_t first_token = j * tokens_each;
+      if (first_token >= tile.tokens) break;
+      float* sums = next_sums(kQmvSumsColumns);
+      float* to = sums + warp * kQmvSumsColumns * kQmvSumsPitch;
+      if (t / 2 == j % 2) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        to[(2 * t + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = y[i / 4][j][i % 4];
+        for (int i = 0; i < 8; ++i) {
+          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] =
+              y[i / 4][j / 2][i % 4];
+        }
       }
       share_sums();
-      store_columns(tile, 8 * j);
-      end_sums();
+      store_tile<T>(p, shared, tile, sums, kQmvSumsColumns, first_token,
+                    min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
     }
-  }
-
-  // Eight columns from `first` on: rows of x all of whose limbs are among them, or begin there.
-  __device__ __forceinline__ void store_columns(const QmvTile& tile, uint32_t first) {
-    const uint32_t tokens_each = 8 / p.column_step;
-    const uint32_t first_token = first / 8 * tokens_each;
-    if (first_token >= tile.tokens) return;
-    store_tile<T>(p, shared, tile, memory.sums, 8, first_token,
-                  min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
   }
 
   template <class RowAt>
@@ -415,9 +405,6 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
   for (uint32_t i = 0; i < p.scale_slots; ++i) {
     barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
   }
-  for (uint32_t i = 0; i < p.row_groups; ++i) {
-    barrier_init(shared_address(&shared.stored[i]), kQmvConsumers / p.row_groups);
-  }
   barrier_init_visible();
 }
 
@@ -438,7 +425,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  constexpr uint32_t kReady = 6, kDone = 7, kReaders = 32 * (kQmvConsumers + 1);
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp > kQmvConsumers) return;
@@ -460,6 +447,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
       named_barrier(kReady, kReaders);
     }
     produce<T>(p, shared, memory, codes, scales, biases, lane);
+    // Who has arrived stays until all have gone on: synccheck takes it for missing otherwise.
+    named_barrier(kDone, kReaders);
     return;
   }
   take_registers<kQmvConsumerRegisters>();
@@ -470,6 +459,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
   named_barrier(kReady, kReaders);
   consumer.run();
   store_zeros(p, shared.schedule, thread);
+  named_barrier(kDone, kReaders);
 }
 
 }  // namespace moeblas::cuda::device

@@ -15,6 +15,7 @@ enum {
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
   kQmvMostSlots = 8,
+  kQmvSumsColumns = 4,   // whose sums meet at once
   kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
   kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
   kQmvItemRows = 32,     // a warp's share of a stage: so many rows

@@ -16,6 +16,11 @@ dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p) {
   return plan(p, made);
 }
 
+uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p) {
+  QmvPlan made;
+  return plan(p, made) ? 0 : made.passes;
+}
+
 void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace) {
   QmvPlan made;
   if (plan(p, made)) return;  // selection has asked before

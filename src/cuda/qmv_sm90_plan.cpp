@@ -19,9 +19,9 @@ using Size = long long;
 constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 2;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
-constexpr int64_t kMostRowsPerMatrix = 16;
+constexpr int64_t kMostRowsPerMatrix = 64;
 // How often w may be read: as often as it takes to have met all rows in columns.
-constexpr int64_t kMostPasses = 4;
+constexpr int64_t kMostPasses = 24;
 constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
@@ -115,6 +115,12 @@ int64_t matrices_met(const MatmulProblem& p) {
   return std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
 }
 
+// If all that can be met are met alike.
+int64_t rows_per_matrix(const MatmulProblem& p) {
+  const int64_t met = matrices_met(p);
+  return (p.total_rows() + met - 1) / met;
+}
+
 // Whether rows meet few enough matrices twice that each may stand alone.
 bool mostly_distinct(const MatmulProblem& p) {
   const int64_t rows = p.total_rows();
@@ -130,7 +136,7 @@ Reason why_not_sizes(const MatmulProblem& p) {
     return Reason::of("%lld matrices, more than %d", Size{matrices}, kQmvMostMatrices);
   }
   if (rows > kMostRowsPerMatrix * met) {
-    return Reason::of("%lld rows of x per matrix of w, more than %lld", Size{rows / met},
+    return Reason::of("%lld rows of x per matrix of w, more than %lld", Size{rows_per_matrix(p)},
                       Size{kMostRowsPerMatrix});
   }
   if (p.k == 0) return Reason::of("K is 0");
@@ -321,8 +327,11 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
   const uint32_t most = few ? family.few_tokens : kQmvMostColumns / q.column_step;
   const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
-  const uint32_t fixed = 1024 + 64 + kQmvConsumers * kQmvSumsPitch * 4 * (few ? most : 8) +
-                         q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
+  // Sums of two places in turn; before there are any, schedule_many counts there.
+  const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
+  const uint32_t sums =
+      std::max<uint32_t>(2 * kQmvConsumers * kQmvSumsPitch * together * 4, kQmvMostMatrices * 4);
+  const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
   for (q.tokens = wanted; q.tokens > 0; --q.tokens) {
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
@@ -377,8 +386,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan)
   const auto met = static_cast<uint32_t>(matrices_met(p));
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
   cut_stages(p, q);
-  const bool few = q.limbs == 1 && !p.options.deterministic &&
-                   (q.rows <= family->few_tokens || mostly_distinct(p));
+  const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
 
@@ -392,6 +400,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan)
     // Neighbours are the next stages'.
     plan.scales.fetch = plan.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   }
+  plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
   return {};
 }

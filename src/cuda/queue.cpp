@@ -140,7 +140,8 @@ void Queue::run(const simt::Step& step) {
     arguments[count] = step.params.data();
     sizes[count++] = step.param_bytes;
   }
-  launch({step.kernel, step.groups, step.threads, 0, count, arguments.data(), sizes.data()});
+  launch({step.kernel, step.groups, step.threads, step.shared_bytes, count, arguments.data(),
+          sizes.data()});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

@@ -1,5 +1,4 @@
-// CUDA's kernels, in order of preference: the first row that takes a problem runs. The portable
-// rows take anything between them.
+// CUDA's kernels, in order of preference: the first row that takes a problem runs.
 #include "cuda/table.h"
 
 #include <string_view>
@@ -7,9 +6,11 @@
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/queue.h"
+#include "dispatch/select.h"
 #include "simt/rows.h"
 
 namespace moeblas::cuda {
@@ -44,21 +45,42 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
                           .most = 90};
 
 // clang-format off
-constexpr Row<MatmulProblem> kQmvSm90{
-  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-  qmv_sm90_reject, nullptr, launch<qmv_sm90>,
-  Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kQmmSm80{
+  Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
+  Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
 // clang-format on
 
-// What stands behind a row that takes all that it takes runs where it is asked for by name alone:
-// gather_qmv_fast until a measurement puts it in front, the rows of sm_90 until their present text
-// has passed scripts/gpu_check.sh.
+// How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
+// few of its clusters, qmm_sm90 took 3.0 to 4.9 times as long as one pass, of a layer's 1.3 to 2.
+constexpr uint32_t kPassesOfOne = 3, kPassesOfLayers = 1;
+
+Reason qmv_sm90_of_few(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_sm90_reject(p)) return r;
+  const uint32_t passes = qmv_sm90_passes(p);
+  const uint32_t most = p.batch.numel() == 1 ? kPassesOfOne : kPassesOfLayers;
+  if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
+  return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
+}
+
+// clang-format off
+constexpr Row<MatmulProblem> kQmvSm90{
+  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
+  Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+// clang-format on
+
+// The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
+// faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
+// gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
+// qmm_sm80 was three to seven times as fast as qmm_simt.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    Portable::kQmv, Portable::kGatherQmvFast, Portable::kQmm, kQmvSm90, kQmmSm90,
+    kQmvSm90, kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm80, Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};

@@ -67,6 +67,7 @@ struct FfnProducts {
     m.w_position = {ends.experts, DType::i32, {p.top_k, 1}};
     m.epilogue.bias = bias;
     m.options.precision = p.options.precision;
+    m.options.deterministic = p.options.deterministic;
     return m;
   }
 };

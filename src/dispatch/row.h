@@ -33,6 +33,14 @@ class Reason {
   char text_[160] = "";
 };
 
+// Of kernels that others relieve at some number of rows: with options.deterministic a row's sums
+// must not depend on how many rows there are, so only kernels that take any number are left.
+template <class Problem>
+Reason why_not_deterministic(const Problem& p) {
+  if (!p.options.deterministic) return {};
+  return Reason::of("deterministic asks for one kernel at any number of rows");
+}
+
 struct Name {
   const char* text;
 };

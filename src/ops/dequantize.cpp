@@ -14,7 +14,7 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
   require_unit_stride(kOp, codes);
   Shape values = w.codes.shape;
   values[values.ndim() - 1] = columns;
-  require_scale_layout(kOp, kPacked, w, spec, w.codes.ndim());
+  require_scale_layout(kOp, kPacked, w.scale_layout, spec, w.codes.ndim());
   require_scales(kOp, kPacked, w, spec, values, "K");
   tensor_scale_of(kOp, kPacked, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel());
   if (dtype && !is_float(*dtype)) {

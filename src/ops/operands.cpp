@@ -149,11 +149,11 @@ Shape scales_shape(const Shape& values, const QuantSpec& spec, ScaleLayout layou
   return shape;
 }
 
-void require_scale_layout(const char* op, const OperandNames& names, const Quantized& q,
+void require_scale_layout(const char* op, const OperandNames& names, ScaleLayout layout,
                           const QuantSpec& spec, int ndim) {
-  if (q.scale_layout == ScaleLayout::rows) return;
-  if (q.scale_layout != ScaleLayout::swizzled_128x4) {
-    fail(op, names.prefix, "scale_layout is ", static_cast<int>(q.scale_layout),
+  if (layout == ScaleLayout::rows) return;
+  if (layout != ScaleLayout::swizzled_128x4) {
+    fail(op, names.prefix, "scale_layout is ", static_cast<int>(layout),
          ", expected 0 (rows) or 1 (swizzled_128x4)");
   }
   if (spec.mode == Mode::affine) {
@@ -228,7 +228,7 @@ Operand packed_operand(const char* op, const OperandNames& names, const Quantize
   const QuantSpec spec = require_spec(op, names, q.spec);
   const Argument codes{names.codes, q.codes};
   require_ndim(op, codes, 2);
-  require_scale_layout(op, names, q, spec, q.codes.ndim());
+  require_scale_layout(op, names, q.scale_layout, spec, q.codes.ndim());
   const int64_t columns = packed_columns(op, codes, spec);
   require_unit_stride(op, codes);
   Shape values = q.codes.shape;

@@ -41,7 +41,7 @@ dispatch::Operand packed_operand(const char* op, const OperandNames& names, cons
 dispatch::Operand weights_operand(const char* op, const OperandNames& names, const Quantized& q,
                                   const char* axis);
 // An optional scale layout is legal here.
-void require_scale_layout(const char* op, const OperandNames& names, const Quantized& q,
+void require_scale_layout(const char* op, const OperandNames& names, ScaleLayout layout,
                           const QuantSpec& spec, int ndim);
 
 // Positions 0, 1, ... over `own`, broadcast to `result`.

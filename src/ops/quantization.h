@@ -8,8 +8,11 @@ namespace moeblas::ops {
 using dispatch::QuantizeProblem;
 
 QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
-                             std::optional<DType> scale_dtype);
+                             std::optional<DType> scale_dtype, ScaleLayout scale_layout);
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options);
+
+DualSpecs infer_quantize_dual(const TensorView& w, const QuantSpec& spec,
+                              std::optional<DType> scale_dtype, ScaleLayout scale_layout);
 QuantizeProblem quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
                               const Options& options);
 

@@ -37,7 +37,7 @@ QuantizedSpec analyse(const char* op, const TensorView& w, const QuantSpec& spec
 dispatch::PackedRows packed_rows(const char* op, const OperandNames& names, const TensorView& w,
                                  const QuantSpec& spec, const Quantized& out) {
   require_ndim(op, {"w", w}, 1);
-  require_scale_layout(op, names, out, spec, w.ndim());
+  require_scale_layout(op, names, out.scale_layout, spec, w.ndim());
   require_present(op, {names.scales, out.scales});
   QuantizedSpec expected =
       analyse(op, w, spec, out.scales.dtype, out.scale_layout, cat(names.scales, " has dtype "));
@@ -77,12 +77,34 @@ QuantizeProblem problem(const char* op, const OperandNames& names, const TensorV
   return p;
 }
 
+constexpr const char* kDual = "quantize_dual";
+
+void require_both_axes(const TensorView& w, const QuantSpec& spec) {
+  require_ndim(kDual, {"w", w}, 2);
+  if (w.shape[w.ndim() - 2] % spec.group_size != 0) {
+    fail(kDual, "w has shape ", text(w.shape),
+         ", expected both last dimensions to be multiples of ", spec.group_size, " for ",
+         text(spec));
+  }
+}
+
+TensorView transposed_of(const TensorView& w) {
+  TensorView transposed = w;
+  const int last = w.ndim() - 1;
+  std::swap(transposed.shape[last], transposed.shape[last - 1]);
+  std::swap(transposed.strides[last], transposed.strides[last - 1]);
+  return transposed;
+}
+
 }  // namespace
 
 QuantizedSpec infer_quantize(const TensorView& w, const QuantSpec& spec,
-                             std::optional<DType> scale_dtype) {
-  return analyse("quantize", w, require_spec("quantize", kPacked, spec), scale_dtype,
-                 ScaleLayout::rows, "scale_dtype is ");
+                             std::optional<DType> scale_dtype, ScaleLayout scale_layout) {
+  constexpr const char* op = "quantize";
+  const QuantSpec resolved = require_spec(op, kPacked, spec);
+  require_ndim(op, {"w", w}, 1);
+  require_scale_layout(op, kPacked, scale_layout, resolved, w.ndim());
+  return analyse(op, w, resolved, scale_dtype, scale_layout, "scale_dtype is ");
 }
 
 QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Options& options) {
@@ -95,16 +117,27 @@ QuantizeProblem quantize(const TensorView& w, const Quantized& out, const Option
   return p;
 }
 
+DualSpecs infer_quantize_dual(const TensorView& w, const QuantSpec& spec,
+                              std::optional<DType> scale_dtype, ScaleLayout scale_layout) {
+  const QuantSpec resolved = require_spec(kDual, kRows, spec);
+  require_both_axes(w, resolved);
+  require_scale_layout(kDual, kRows, scale_layout, resolved, w.ndim());
+  const auto infer = [&](const TensorView& values) {
+    return analyse(kDual, values, resolved, scale_dtype, scale_layout, "scale_dtype is ");
+  };
+  return {infer(w), infer(transposed_of(w))};
+}
+
 QuantizeProblem quantize_dual(const TensorView& w, const Quantized& rows, const Quantized& columns,
                               const Options& options) {
-  constexpr const char* op = "quantize_dual";
+  constexpr const char* op = kDual;
   const QuantSpec spec = require_spec(op, kRows, rows.spec);
   const QuantSpec other = require_spec(op, kColumns, columns.spec);
   if (other != spec) {
     fail(op, "columns has format ", text(other), ", expected ", text(spec), " as rows");
   }
   require_ndim(op, {"w", w}, 2);
-  require_scale_layout(op, kRows, rows, spec, w.ndim());
+  require_scale_layout(op, kRows, rows.scale_layout, spec, w.ndim());
   if (columns.scale_layout != rows.scale_layout) {
     fail(op, "columns.scale_layout is ", static_cast<int>(columns.scale_layout), ", expected ",
          static_cast<int>(rows.scale_layout), " as rows.scale_layout");
@@ -112,15 +145,9 @@ QuantizeProblem quantize_dual(const TensorView& w, const Quantized& rows, const 
   if (columns.tensor_scale || columns.host_tensor_scale) {
     fail(op, kColumns.tensor_scale, " is given, expected none (that of rows serves both)");
   }
-  const int last = w.ndim() - 1;
-  if (w.shape[last - 1] % spec.group_size != 0) {
-    fail(op, "w has shape ", text(w.shape), ", expected both last dimensions to be multiples of ",
-         spec.group_size, " for ", text(spec));
-  }
+  require_both_axes(w, spec);
   QuantizeProblem p = problem(op, kRows, w, spec, rows, options);
-  TensorView transposed = w;
-  std::swap(transposed.shape[last], transposed.shape[last - 1]);
-  std::swap(transposed.strides[last], transposed.strides[last - 1]);
+  const TensorView transposed = transposed_of(w);
   p.transposed = packed_rows(op, kColumns, transposed, spec, columns);
   p.transposed_values = rows_of(transposed);
   p.device = require_memory(op, {{"w", w}, {kRows.tensor_scale, rows.tensor_scale}},

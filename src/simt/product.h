@@ -67,6 +67,8 @@ struct OutParams {
   int32_t c_type;      // kNoIndex: no c
   int32_t added_type;  // kNoIndex: no bias
   int32_t plain;       // no epilogue at all
+  int32_t align;       // bytes that divide where every row begins, up to 16
+  int32_t reserved;
 };
 
 struct ProductParams {

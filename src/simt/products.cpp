@@ -58,24 +58,10 @@ size_t format_index(formats::FormatList<F...>, Mode mode, int bits) {
 }
 
 const char* kernel_of(const Names& names, const MatmulProblem& p) {
-  const size_t format = p.w.form == Form::dense
-                            ? 9
-                            : format_index(formats::AllFormats{}, p.w.spec->mode, p.w.spec->bits);
-  return names.of[format][static_cast<size_t>(p.dtype())];
+  return names.of[weight_format(p)][static_cast<size_t>(p.dtype())];
 }
 
 void copy(const Shape& from, int64_t* to) { std::copy(from.begin(), from.end(), to); }
-
-// The largest power of two up to 16 that divides where every row begins.
-int32_t alignment_of(const dispatch::Matrices& m) {
-  auto bits = reinterpret_cast<uintptr_t>(m.data) | 16u;
-  const auto step = [&](int64_t count, int64_t stride) {
-    if (count > 1) bits |= static_cast<uintptr_t>(stride) * size_of(m.dtype);
-  };
-  step(m.rows, m.row_stride);
-  for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
-  return static_cast<int32_t>(bits & (~bits + 1));
-}
 
 ScaleParams scale_params(const dispatch::Operand& operand) {
   ScaleParams s{};
@@ -100,7 +86,7 @@ XParams x_params(const MatmulProblem& p) {
   x.form = static_cast<int32_t>(p.x.form);
   x.group = group_of(p.x);
   x.type = static_cast<int32_t>(p.x.values.dtype);
-  x.align = x.col_stride == 1 ? alignment_of(p.x.values) : 1;
+  x.align = x.col_stride == 1 ? row_alignment(p.x.values) : 1;
   return x;
 }
 
@@ -121,12 +107,7 @@ WParams w_params(const MatmulProblem& p) {
   w.form = static_cast<int32_t>(p.w.form);
   w.type = static_cast<int32_t>(m.dtype);
   w.group = group_of(p.w);
-  dispatch::Matrices rows = m;
-  if (rows.col_stride != 1) {
-    std::swap(rows.rows, rows.cols);
-    std::swap(rows.row_stride, rows.col_stride);
-  }
-  w.align = rows.col_stride == 1 ? alignment_of(rows) : 1;
+  w.align = neighbour_alignment(m);
   w.transpose = p.transpose;
   return w;
 }
@@ -144,18 +125,10 @@ OutParams out_params(const MatmulProblem& p) {
   out.c_type = e.c.data != nullptr ? static_cast<int32_t>(e.c.dtype) : int32_t{kNoIndex};
   out.added_type = e.bias.data != nullptr ? static_cast<int32_t>(e.bias.dtype) : int32_t{kNoIndex};
   out.plain = e.trivial();
+  out.align = row_alignment(p.out);
   return out;
 }
 
-// What a threadgroup makes, and with how many threads.
-struct TileSize {
-  uint32_t rows;
-  uint32_t cols;
-  uint32_t threads;
-  // Of columns times K: tiles that have less share a threadgroup, while there are enough of them,
-  // and with it the search for their rows and the staging of x.
-  int64_t enough_k = 0;
-};
 constexpr int64_t kEnoughGroups = 384;
 constexpr TileSize kFastTile = {kQmvTileRows, kFastCols, kFastThreads};
 constexpr TileSize kQmvTile = {kQmvTileRows, kQmvCols, kThreads, 8192};
@@ -170,9 +143,43 @@ uint32_t groups_across(const MatmulProblem& p, const TileSize& tile, int64_t til
   return static_cast<uint32_t>(std::min<int64_t>((across + shared - 1) / shared, kMaxGroupsYZ));
 }
 
-// Makes the work list, then one launch: a threadgroup per tile of rows and columns.
 void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
             const TileSize& tile, Queue& queue) {
+  queue.run(product_step(p, workspace, kernel, tile, queue));
+}
+
+bool is_block_product(const MatmulProblem& p) {
+  return p.x.form != Form::dense || p.w.form == Form::on_the_fly;
+}
+
+}  // namespace
+
+size_t weight_format(const MatmulProblem& p) {
+  if (p.w.form == Form::dense) return std::size(kQmmNames.of) - 1;
+  return format_index(formats::AllFormats{}, p.w.spec->mode, p.w.spec->bits);
+}
+
+int32_t row_alignment(const dispatch::Matrices& m) {
+  auto bits = reinterpret_cast<uintptr_t>(m.data) | 16u;
+  const auto step = [&](int64_t count, int64_t stride) {
+    if (count > 1) bits |= static_cast<uintptr_t>(stride) * size_of(m.dtype);
+  };
+  step(m.rows, m.row_stride);
+  for (int d = 0; d < m.batch.ndim(); ++d) step(m.batch[d], m.batch_stride[d]);
+  return static_cast<int32_t>(bits & (~bits + 1));
+}
+
+int32_t neighbour_alignment(const dispatch::Matrices& m) {
+  dispatch::Matrices rows = m;
+  if (rows.col_stride != 1) {
+    std::swap(rows.rows, rows.cols);
+    std::swap(rows.row_stride, rows.col_stride);
+  }
+  return rows.col_stride == 1 ? row_alignment(rows) : 1;
+}
+
+Step product_step(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
+                  const TileSize& tile, Queue& queue) {
   const PairPlan plan(p, tile.rows);
   const PairLists lists = plan.run(workspace.data, queue);
   ProductParams params{};
@@ -202,14 +209,8 @@ void launch(const MatmulProblem& p, dispatch::Workspace workspace, const char* k
     step.point(pointer);
   }
   step.set(params);
-  queue.run(step);
+  return step;
 }
-
-bool is_block_product(const MatmulProblem& p) {
-  return p.x.form != Form::dense || p.w.form == Form::on_the_fly;
-}
-
-}  // namespace
 
 Reason simt_qmv_reject(const MatmulProblem& p) {
   if (p.w.form != Form::packed) return Reason::of("w is not packed");
@@ -220,9 +221,10 @@ Reason simt_qmv_reject(const MatmulProblem& p) {
     return Reason::of("K = %lld, more than %lld", static_cast<long long>(p.k),
                       static_cast<long long>(kQmvLongest));
   }
-  if (alignment_of(p.w.values) < 4) {
+  if (row_alignment(p.w.values) < 4) {
     return Reason::of("rows of codes begin at addresses that 4 does not divide");
   }
+  if (const Reason why = dispatch::why_not_deterministic(p)) return why;
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows > kQmvRowsPerMatrix) {
@@ -251,8 +253,8 @@ Reason simt_gather_qmv_fast_reject(const MatmulProblem& p) {
     return Reason::of("N = %lld is not a multiple of %u", number(p.n), kFastCols);
   }
   if (p.x.values.col_stride != 1) return Reason::of("x has gaps between its columns");
-  if (alignment_of(p.x.values) < 16) return Reason::of("rows of x are not aligned to 16 bytes");
-  if (alignment_of(p.w.values) < 8) return Reason::of("rows of w are not aligned to 8 bytes");
+  if (row_alignment(p.x.values) < 16) return Reason::of("rows of x are not aligned to 16 bytes");
+  if (row_alignment(p.w.values) < 8) return Reason::of("rows of w are not aligned to 8 bytes");
   return {};
 }
 

@@ -144,7 +144,7 @@ TEST_P(Allocation, FailureWhileRefusing) {
 
 TEST_P(Allocation, FailureInInferAndQuery) {
   const bool has_infer = valid().operation->infer != nullptr;
-  moeblas_spec out[3];
+  moeblas_spec out[kMaxSpecs];
   if (has_infer) {
     ASSERT_EQ(valid().infer(out), MOEBLAS_OK);
   }

@@ -30,14 +30,17 @@ void conversions(const Sizes& z, std::vector<Case>& cases) {
   for (const auto& [name, mode] : kModeCases) {
     const bool block = mode != MOEBLAS_AFFINE;
     Builder b("quantize_dual", name);
-    b.values("w", DType::f16, {2, 64, z.k}, "bbb", "bbb",
+    b.values("w", DType::f16, {2, 64, z.k}, "obb", "oob",
              {"rows.w_q", "rows.scales", "columns.w_q", "columns.scales"})
         .dtypes = kFloats;
     const Storage storage{.mode = mode, .swizzled = block, .output = true};
     b.quantized(kRows, {2, 64}, z.k, storage).partners = {"columns"};
     b.quantized(kColumns, {2, z.k}, 64, storage).takes_tensor_scale = false;
     b->quantized.back().partners = {"columns"};
-    if (mode == MOEBLAS_NVFP4) b.tensor_scale(kRows, 2);
+    b->quantized.back().format_in_infer = false;
+    for (QuantizedArgument& q : b->quantized) q.in_infer = false;
+    if (mode == MOEBLAS_NVFP4) b.tensor_scale(kRows, 2).in_infer = false;
+    if (!block) b->dtype = to_dlpack(storage.dtype);
     cases.push_back(*b);
   }
   Builder to("to_fp8", "");

@@ -13,7 +13,14 @@ const moeblas_dtype* dtype_of(const Case& c) { return c.dtype ? &*c.dtype : null
 
 moeblas_status infer_quantize(C c, A a, S s) {
   const moeblas_quantized& q = c.quantized.front().fields;
-  return moeblas_infer_quantize(a["w"], q.mode, q.bits, q.group_size, dtype_of(c), s);
+  return moeblas_infer_quantize(a["w"], q.mode, q.bits, q.group_size, dtype_of(c), q.scale_layout,
+                                s);
+}
+
+moeblas_status infer_quantize_dual(C c, A a, S s) {
+  const moeblas_quantized& q = c.quantized.front().fields;
+  return moeblas_infer_quantize_dual(a["w"], q.mode, q.bits, q.group_size, dtype_of(c),
+                                     q.scale_layout, s);
 }
 
 // clang-format off
@@ -23,7 +30,7 @@ const Operation kOperations[] = {
    [](C c, A a, S s) { return infer_quantize(c, a, s); }},
   {"quantize_dual",
    [](C c, A a) { return moeblas_quantize_dual(a["w"], a.q("rows"), a.q("columns"), &c.options); },
-   nullptr},
+   [](C c, A a, S s) { return infer_quantize_dual(c, a, s); }},
   {"dequantize",
    [](C c, A a) { return moeblas_dequantize(a.q("w_q"), a["out"], &c.options); },
    [](C c, A a, S s) { return moeblas_infer_dequantize(a.q("w_q"), dtype_of(c), s); }},

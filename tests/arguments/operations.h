@@ -22,6 +22,8 @@ enum class Bound : uint8_t {
   free,       // not wrong at all
 };
 
+inline constexpr int kMaxSpecs = 6;  // that an infer function writes
+
 // One tensor of a call. Plain data, so that a copy can be made wrong.
 struct Tensor {
   std::string name;  // as messages call it
@@ -71,6 +73,7 @@ struct QuantizedArgument {
   moeblas_quantized fields = MOEBLAS_QUANTIZED_INIT;  // without pointers: those follow from names
   std::optional<float> host_tensor_scale;
   bool in_infer = true;               // infer takes the struct
+  bool format_in_infer = true;        // infer takes the format, even where not the struct
   std::vector<std::string> partners;  // arguments that share the format, which a message may name
   bool takes_tensor_scale = true;     // as nvfp4
   bool both_tensor_scales = false;    // x and w have one, or neither

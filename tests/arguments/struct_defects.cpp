@@ -71,11 +71,12 @@ class QuantizedDefects {
     for (int32_t mode : {-1, 5, 99, INT32_MAX, INT32_MIN}) {
       defect("mode " + number(int64_t{mode}), {field("mode")}, [&](QuantizedArgument& q) {
         q.fields.mode = mode;
-      }).in_infer = true;
+      }).in_infer = valid().format_in_infer;
     }
     for (int32_t layout : {-1, 2, 99, INT32_MIN}) {
       defect("scale_layout " + number(int64_t{layout}), {field("scale_layout")},
-             [&](QuantizedArgument& q) { q.fields.scale_layout = layout; });
+             [&](QuantizedArgument& q) { q.fields.scale_layout = layout; })
+          .in_infer = valid().format_in_infer;
     }
     const QuantizedArgument defaults = with_defaults();
     const bool affine = own.mode == MOEBLAS_AFFINE;
@@ -94,7 +95,7 @@ class QuantizedDefects {
                  q.fields.bits = bits;
                  q.fields.group_size = group;
                })
-            .in_infer = true;
+            .in_infer = valid().format_in_infer;
       }
     }
   }

@@ -20,7 +20,7 @@ struct Arguments {
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
-  bool smallest = false, timings = false, checks = true, cpu = false;
+  bool smallest = false, checks = true, cpu = false;
 };
 
 // An operation as a source of jobs, and the table that its rows stand in.
@@ -109,8 +109,6 @@ bool parse(int argc, char** argv, Arguments& a) {
     const std::string name = argv[i];
     if (name == "--smallest") {
       a.smallest = true;
-    } else if (name == "--timings") {
-      a.timings = true;
     } else if (name == "--no-checks") {
       a.checks = false;
     } else if (name == "--cpu") {
@@ -165,7 +163,6 @@ int run(const Machine& machine, const Arguments& arguments) {
       }
     }
   }
-  if (usable && arguments.timings && machine.timings != nullptr) machine.timings(report);
   if (usable && !arguments.cpu) report.kernels(machine.for_each_kernel);
   report.print();
   if (!arguments.json.empty()) report.write(arguments.json);

@@ -1,12 +1,12 @@
 // The check of a GPU backend, as a program without a test framework:
 //
 //   [--cases N] [--first SEED] [--threads N] [--op NAME] [--row NAME] [--json FILE]
-//   [--commit ID] [--fact KEY=VALUE] [--smallest] [--timings] [--no-checks] [--cpu]
+//   [--commit ID] [--fact KEY=VALUE] [--smallest] [--no-checks] [--cpu]
 //
 // Every operation over its generated cases, through the table's own choice and forced through every
 // row (--row: that one), against the CPU backend and float64. --smallest: each kernel once or
-// twice, for tools that watch memory. --timings: also how fast the products are. --cpu: the jobs
-// judge the CPU backend itself, on a machine without a GPU.
+// twice, for tools that watch memory. --cpu: the jobs judge the CPU backend itself, on a machine
+// without a GPU.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,6 @@ struct Machine {
   Outcome (*run)(const Job& job, Lane& lane, const char* kernel, bool all);
   void (*check)(Report&);                             // what is not a job
   void (*smallest)(Report&, const std::string& row);  // row: only its jobs; all if empty
-  void (*timings)(Report&);
   ForEachKernel for_each_kernel;
 };
 

@@ -41,7 +41,7 @@ std::string check_graph(const Job& job, CudaLane& lane, size_t workspace, Option
   captured.stream = lane.stream();
   captured.workspace = block.workspace(lane.base());
   captured.workspace_bytes = workspace;
-  const std::vector<TensorView> views = block.views(lane.base(), kCuda);
+  const std::vector<TensorView> views = block.views(lane.base(), lane.device());
   Graph graph(lane.cuda_stream(), [&] { job.call(views, captured); });
   const auto replay = [&](const char* what) -> std::string {
     const std::vector<uint8_t> called = block.results(call_once(job, lane, block, options));

@@ -14,10 +14,12 @@ inline void check_cuda(cudaError_t status, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+int device_count();
+
 // Device memory of exactly these bytes.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(size_t bytes);
+  explicit DeviceMemory(size_t bytes, int device = 0);
   explicit DeviceMemory(std::span<const uint8_t> host);  // with these in it
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
@@ -30,15 +32,15 @@ class DeviceMemory {
   size_t bytes_;
 };
 
-// Its stream waits for no other.
+// Its stream waits for no other. No call changes the thread's current device.
 class CudaLane final : public Lane {
  public:
-  explicit CudaLane(size_t bytes);
+  explicit CudaLane(size_t bytes, int device = 0);
   ~CudaLane() override;
   CudaLane(const CudaLane&) = delete;
   CudaLane& operator=(const CudaLane&) = delete;
 
-  Device device() const override { return kCuda; }
+  Device device() const override { return {MOEBLAS_CUDA, device_}; }
   cudaStream_t cuda_stream() const { return stream_; }
   void* stream() const override { return stream_; }
   void send(const Block& block) override;
@@ -46,6 +48,7 @@ class CudaLane final : public Lane {
   std::vector<uint8_t> fetch(const Block& block) override;
 
  private:
+  int device_;
   std::unique_ptr<DeviceMemory> memory_;
   cudaStream_t stream_ = nullptr;
 };

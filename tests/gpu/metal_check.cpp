@@ -51,5 +51,5 @@ int main(int argc, char** argv) {
   using namespace moeblas::gpu;
   return run_check(argc, argv,
                    {"metal_check", "metal", describe, make_lane, run, check_contract, nullptr,
-                    nullptr, moeblas::metal::for_each_kernel});
+                    moeblas::metal::for_each_kernel});
 }

@@ -73,13 +73,6 @@ void Report::check(const std::string& name, const std::string& failure) {
   if (!failure.empty()) fail(name + ": " + failure);
 }
 
-void Report::timing(const std::string& name, std::map<std::string, double> values) {
-  std::string line = name;
-  for (const auto& [key, value] : values) line += "  " + key + " " + number(value);
-  std::printf("%s\n", line.c_str());
-  timings_.emplace_back(name, std::move(values));
-}
-
 void Report::kernels(const ForEachKernel& for_each) {
   instances_ = launched_ = 0;
   launches_ = 0;
@@ -136,13 +129,6 @@ void Report::write(const std::string& path) const {
   counts("rows", rows_);
   s << "\n  \"checks\": {" << joined(checks_, "    ", [](const auto& c) {
     return quoted(c.first) + ": " + quoted(c.second.empty() ? "ok" : c.second);
-  }) << "},";
-  s << "\n  \"timings\": {" << joined(timings_, "    ", [](const auto& t) {
-    std::string values;
-    for (const auto& [key, value] : t.second) {
-      values += (values.empty() ? "" : ", ") + quoted(key) + ": " + number(value);
-    }
-    return quoted(t.first) + ": {" + values + "}";
   }) << "},";
   s << "\n  \"kernel_instances\": " << instances_
     << ",\n  \"kernel_instances_launched\": " << launched_

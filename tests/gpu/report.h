@@ -23,7 +23,6 @@ class Report {
   void add(const Job& job, const char* forced, const Outcome& outcome);
   // A check that is not a job.
   void check(const std::string& name, const std::string& failure);
-  void timing(const std::string& name, std::map<std::string, double> values);
   // How many kernels were launched, and which were not.
   void kernels(const ForEachKernel& for_each);
 
@@ -43,7 +42,6 @@ class Report {
   std::map<std::string, Count> ops_;   // by operation
   std::map<std::string, Count> rows_;  // by kernel of the table
   std::map<std::string, std::string> checks_;
-  std::vector<std::pair<std::string, std::map<std::string, double>>> timings_;
   std::vector<std::string> failed_lines_, never_launched_;
   int64_t failures_ = 0, instances_ = 0, launched_ = 0;
   uint64_t launches_ = 0;

@@ -500,6 +500,12 @@ TEST(SimtProducts, QmvSaysWhatItDoesNotTake) {
   p = product.problem(out);
   p.k = p.x.values.cols = (int64_t{1} << 30) + 32;
   EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()), "K = 1073741856, more than 1073741824");
+  // Nine rows and more are another kernel's.
+  p = product.problem(out);
+  p.options.deterministic = true;
+  EXPECT_EQ(std::string(simt::simt_qmv_reject(p).text()),
+            "deterministic asks for one kernel at any number of rows");
+  EXPECT_FALSE(simt::simt_qmm_reject(p));
 }
 
 TEST(SimtProducts, GatherQmvFastSaysWhatItDoesNotTake) {

@@ -49,6 +49,7 @@ struct Expected {
   double single = 0;   // summed in float32, one product after the other
   double scatter = 0;  // variance of that sum's error by the model of independent roundings
   double magnitude = 0;
+  bool rounded = false;  // the path rounds weights that this element needs
 };
 
 // Adds up one element.
@@ -74,7 +75,7 @@ struct Agreement {
 
 // An empty string if `got` (row-major, of dtype `out`) is right, else the first element that is
 // not, or how the RMS rule is broken. exact: the sums are exact in float32 by construction, and
-// results must equal the rounded exact ones bit for bit.
+// results must equal the rounded exact ones bit for bit, unless their weights are rounded.
 std::string compare(std::span<const Expected> expected, std::span<const double> got, DType out,
                     bool exact, Agreement* agreement = nullptr);
 

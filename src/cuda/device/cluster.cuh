@@ -58,6 +58,15 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool r
                  : "memory");
   }
 }
+// This thread's copies since the last group are one; waits until at most kLeft groups are under
+// way.
+__device__ __forceinline__ void copies_end_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kLeft>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
 // This thread's copies so far arrive at the barrier when they are done: one of its arrivals.
 __device__ __forceinline__ void copies_async_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");

@@ -178,6 +178,14 @@ __device__ __forceinline__ void multiply_f16(float (&sums)[4], uint4 a, uint2 b)
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
+// The same of bfloat16.
+__device__ __forceinline__ void multiply_bf16(float (&sums)[4], uint4 a, uint2 b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
 // 0, but not before `values` is known: an arrival at a barrier does not wait for loads that stand
 // before it; one whose address depends on what they brought does.
 __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {

@@ -1,0 +1,127 @@
+// Which of CUDA's kernels runs: asked of the table by capability, without a device.
+#include "cuda/table.h"
+
+#include <gtest/gtest.h>
+
+#include "dispatch/select.h"
+#include "nowhere.h"
+
+namespace moeblas::test {
+namespace {
+
+using dispatch::MatmulProblem;
+
+constexpr QuantSpec kAffine4{Mode::affine, 4, 64}, kAffine8{Mode::affine, 8, 64};
+constexpr QuantSpec kMxfp4{Mode::mxfp4, 4, 32}, kMxfp8{Mode::mxfp8, 8, 32},
+    kNvfp4{Mode::nvfp4, 4, 16};
+constexpr DType kBf16 = DType::bf16;
+
+// Kernels of sm_90a are in the tables of builds that have their code.
+class CudaTable : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const auto& row : cuda::backend().matmul) {
+      if (std::string(row.name.text) == "qmv_sm90" && row.arch.least > 90) {
+        GTEST_SKIP() << "this build has no code for sm_90a";
+      }
+    }
+  }
+};
+
+std::string winner(const MatmulProblem& p, int capability = 90) {
+  return dispatch::select(cuda::backend().matmul, p, capability, nullptr).name.text;
+}
+
+TEST_F(CudaTable, DecodingOfLayers) {
+  for (const Layer& l : kLayers) {
+    for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      for (int64_t tokens : {1, 8, 16, 64}) {
+        for (bool down : {false, true}) {
+          if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
+          // Sixteen rows of each matrix: more than shared memory holds.
+          const bool many =
+              tokens * l.top_k >= 16 * l.experts &&
+              (spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4));
+          EXPECT_EQ(winner(product_nowhere(l, down, spec, kBf16, kBf16, tokens)),
+                    many ? "qmm_sm90" : "qmv_sm90")
+              << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
+              << tokens << " tokens";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaTable, DenseRows) {
+  for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+    for (int64_t size : {512, 4096, 8192, 16384}) {
+      for (int64_t rows : {1, 2, 4}) {
+        EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), "qmv_sm90")
+            << size << ", " << rows << " rows";
+      }
+    }
+  }
+  EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
+}
+
+TEST_F(CudaTable, ManyRowsPerMatrix) {
+  const Layer& qwen = kLayers[1];
+  for (int64_t tokens : {512, 4096}) {
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, kBf16, tokens)), "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kMxfp4, kBf16, kBf16, tokens)), "qmm_sm90");
+  }
+  // Between what qmm_sm90 takes and what nothing but the portable rows does.
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm80");
+}
+
+TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
+  for (int capability : {80, 89, 100, 120}) {
+    EXPECT_EQ(winner(product_nowhere(kLayers[0], false, kAffine4, kBf16, kBf16, 1), capability),
+              "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, kBf16, kBf16), capability),
+              "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, DType::f16, kBf16), capability),
+              "qmm_simt");
+  }
+}
+
+// With options.deterministic the choice must not depend on the number of rows.
+TEST_F(CudaTable, DeterministicCallsHaveOneKernelForAnyNumberOfRows) {
+  Options options;
+  options.deterministic = true;
+  for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+    for (DType dtype : {DType::f32, DType::f16, kBf16}) {
+      for (int capability : {80, 90, 100}) {
+        const auto dense = [&](int64_t rows) {
+          return winner(dense_nowhere(rows, 4096, 4096, spec, dtype, kBf16, options), capability);
+        };
+        const auto layer = [&](int64_t tokens) {
+          return winner(product_nowhere(kLayers[1], false, spec, dtype, kBf16, tokens, options),
+                        capability);
+        };
+        for (int64_t rows : {2, 3, 8, 9, 16, 17, 64, 65, 600, 5000}) {
+          EXPECT_EQ(dense(rows), dense(1)) << rows << " rows";
+          EXPECT_EQ(layer(rows), layer(1)) << rows << " tokens";
+        }
+      }
+    }
+  }
+}
+
+// What users read of a row that did not run.
+TEST_F(CudaTable, Reasons) {
+  std::string text;
+  dispatch::select(cuda::backend().matmul, dense_nowhere(48, 4096, 4096, kAffine4, kBf16, kBf16),
+                   90, nullptr, &text);
+  EXPECT_EQ(text,
+            "qmv_sm90: it would read w 4 times, qmm_sm90 reads it once\n"
+            "qmm_sm90: takes it\n");
+}
+
+}  // namespace
+}  // namespace moeblas::test
