@@ -30,45 +30,39 @@ class Call(_capi.Call):
         return [self.tensor(name, t) for name, t in zip(names.split(), tensors)]
 
 
-def swizzled_shape(shape):
-    """The shape of scales in the swizzled layout: rows to a multiple of 128, groups of 4."""
-    if len(shape) < 2:
-        return shape
-    return (*shape[:-2], -(-shape[-2] // 128) * 128, -(-shape[-1] // 4) * 4)
+def _quantized_outputs(op, data, w, group_size, bits, mode, scale_dtype, scale_layout, count):
+    """A call of quantize or quantize_dual, the number of its mode, w, and its outputs."""
+    call = Call(op, w, data)
+    number = _capi.word(op, "mode", _capi.MODES, mode)
+    layout = _capi.word(op, "scale_layout", _capi.SCALE_LAYOUTS, scale_layout)
+    argument = call.tensor("w", w)
+    outputs = call.outputs(count, argument, number, bits or 0, group_size or 0,
+                           call.dtype("scale_dtype", scale_dtype), layout)
+    return call, number, argument, outputs
 
 
-def _packed_outputs(call, w, argument, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
-    number = _capi.word(call.op, "mode", _capi.MODES, mode)
-    inference = _capi.Call("quantize", call.data)
-    specs = inference.infer(3, inference.tensor("w", w), number, bits or 0, group_size or 0,
-                            inference.dtype("scale_dtype", scale_dtype))
-    if scale_layout == "swizzled_128x4":
-        shape, dtype = specs[1]
-        specs[1] = (swizzled_shape(shape), dtype)
-    codes, scales, biases = [call.empty(spec) for spec in specs]
-    packed = call.packed(argument, codes, scales, biases if specs[2] else None, group_size, bits,
-                         number, tensor_scale, scale_layout)
-    return packed, (codes, scales, biases)
+def _packed(call, argument, outputs, group_size, bits, number, tensor_scale, scale_layout):
+    codes, scales, biases = outputs
+    return call.packed(argument, codes, scales, biases if number == 0 else None, group_size, bits,
+                       number, tensor_scale, scale_layout)
 
 
 def quantize(data, w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
-    call = Call("quantize", w, data)
-    packed, outputs = _packed_outputs(
-        call, w, "codes", group_size, bits, mode, tensor_scale, scale_dtype, scale_layout)
-    call.run("native", call.tensor("w", w), packed)
-    return outputs
+    call, number, argument, outputs = _quantized_outputs(
+        "quantize", data, w, group_size, bits, mode, scale_dtype, scale_layout, 3)
+    form = (group_size, bits, number, tensor_scale, scale_layout)
+    call.run("native", argument, _packed(call, "codes", outputs, *form))
+    return tuple(outputs)
 
 
 def quantize_dual(data, w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
-    call = Call("quantize_dual", w, data)
-    if w.dim() < 2:
-        raise ValueError(f"[quantize_dual] w has {w.dim()} dimensions, expected at least 2")
-    form = (group_size, bits, mode, tensor_scale, scale_dtype, scale_layout)
-    rows, row_outputs = _packed_outputs(call, w, "rows", *form)
-    columns, column_outputs = _packed_outputs(
-        call, w.transpose(-1, -2), "columns", group_size, bits, mode, None, scale_dtype, scale_layout)
-    call.run("native", call.tensor("w", w), rows, columns)
-    return row_outputs + column_outputs
+    call, number, argument, outputs = _quantized_outputs(
+        "quantize_dual", data, w, group_size, bits, mode, scale_dtype, scale_layout, 6)
+    form = (group_size, bits, number)
+    call.run("native", argument,
+             _packed(call, "rows", outputs[:3], *form, tensor_scale, scale_layout),
+             _packed(call, "columns", outputs[3:], *form, None, scale_layout))
+    return tuple(outputs)
 
 
 def dequantize(data, w, scales, biases, group_size, bits, mode, tensor_scale, dtype, scale_layout):

@@ -111,7 +111,7 @@ const moeblas_quantized* Call::packed(const char* argument, const Weight& w, con
   out.scales = tensor("scales", w.scales);
   out.biases = tensor("biases", w.biases);
   out.tensor_scale = tensor("tensor_scale", tensor_scale);
-  out.scale_layout = number<2>("scale_layout", {"rows", "swizzled_128x4"}, layout);
+  out.scale_layout = scale_layout(layout);
   return &out;
 }
 
@@ -165,6 +165,10 @@ void Call::fail(const std::string& text) const {
 
 int32_t Call::mode(const std::string& word) const {
   return number<4>("mode", {"affine", "mxfp4", "mxfp8", "nvfp4"}, word);
+}
+
+int32_t Call::scale_layout(const std::string& word) const {
+  return number<2>("scale_layout", {"rows", "swizzled_128x4"}, word);
 }
 
 int32_t Call::precision_of(const std::string& word) const {

@@ -131,6 +131,7 @@ class Call {
   }
 
   int32_t mode(const std::string& word) const;
+  int32_t scale_layout(const std::string& word) const;
 
  private:
   template <size_t count, size_t... i>

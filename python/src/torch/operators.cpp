@@ -37,27 +37,19 @@ QuantizeArguments read_quantize(Stack stack) {
   return {std::move(w), std::move(form), std::move(tensor_scale), scale_dtype, a.word()};
 }
 
-// Codes, scales and biases for w, a view of the shape that is quantized.
-std::array<Tensor, 3> packed_outputs(Call& call, const QuantizeArguments& given,
-                                     const moeblas_tensor& w) {
-  std::array<moeblas_spec, 3> specs;
-  const int32_t mode = call.mode(given.form.mode);
-  Call::check(moeblas_infer_quantize(&w, mode, static_cast<int32_t>(given.form.bits),
-                                     static_cast<int32_t>(given.form.group_size),
-                                     call.dtype("scale_dtype", given.scale_dtype), specs.data()));
-  if (given.scale_layout == "swizzled_128x4") {
-    moeblas_spec& scales = specs[1];
-    const auto up_to = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile * tile; };
-    if (scales.ndim > 1) {
-      scales.shape[scales.ndim - 2] = up_to(scales.shape[scales.ndim - 2], 128);
-      scales.shape[scales.ndim - 1] = up_to(scales.shape[scales.ndim - 1], 4);
-    }
-  }
-  return {call.empty(specs[0]), call.empty(specs[1]), call.empty(specs[2])};
+// Codes, scales and biases, as many times as `infer` has them.
+template <size_t count, class Infer>
+std::array<Tensor, count> quantized_outputs(Call& call, Infer* infer, const moeblas_tensor* w,
+                                            const QuantizeArguments& given) {
+  return call.outputs<count>(infer, w, call.mode(given.form.mode),
+                             static_cast<int32_t>(given.form.bits),
+                             static_cast<int32_t>(given.form.group_size),
+                             call.dtype("scale_dtype", given.scale_dtype),
+                             call.scale_layout(given.scale_layout));
 }
 
 const moeblas_quantized* bind_outputs(Call& call, const QuantizeArguments& given,
-                                      const char* argument, const std::array<Tensor, 3>& outputs,
+                                      const char* argument, const Tensor* outputs,
                                       const OptionalTensor& tensor_scale) {
   const bool affine = given.form.mode == "affine";
   return call.packed(argument,
@@ -69,33 +61,21 @@ void quantize(Stack stack, uint64_t, uint64_t) {
   const QuantizeArguments given = read_quantize(stack);
   Call call("quantize", given.w);
   const moeblas_tensor* w = call.tensor("w", given.w);
-  const auto outputs = packed_outputs(call, given, *w);
+  const auto out = quantized_outputs<3>(call, moeblas_infer_quantize, w, given);
   call.run(moeblas_quantize, "native", w,
-           bind_outputs(call, given, "codes", outputs, given.tensor_scale));
-  give(stack, outputs);
+           bind_outputs(call, given, "codes", out.data(), given.tensor_scale));
+  give(stack, out);
 }
 
 void quantize_dual(Stack stack, uint64_t, uint64_t) {
   const QuantizeArguments given = read_quantize(stack);
   Call call("quantize_dual", given.w);
   const moeblas_tensor* w = call.tensor("w", given.w);
-  if (w->ndim < 2) {
-    call.fail("w has " + std::to_string(w->ndim) + " dimensions, expected at least 2");
-  }
-  std::vector<int64_t> shape(w->shape, w->shape + w->ndim);
-  std::vector<int64_t> strides(w->strides, w->strides + w->ndim);
-  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
-  std::swap(strides[strides.size() - 1], strides[strides.size() - 2]);
-  moeblas_tensor transposed = *w;
-  transposed.shape = shape.data();
-  transposed.strides = strides.data();
-  const auto rows = packed_outputs(call, given, *w);
-  const auto columns = packed_outputs(call, given, transposed);
+  const auto out = quantized_outputs<6>(call, moeblas_infer_quantize_dual, w, given);
   call.run(moeblas_quantize_dual, "native", w,
-           bind_outputs(call, given, "rows", rows, given.tensor_scale),
-           bind_outputs(call, given, "columns", columns, std::nullopt));
-  give(stack, rows);
-  give(stack + 3, columns);
+           bind_outputs(call, given, "rows", out.data(), given.tensor_scale),
+           bind_outputs(call, given, "columns", out.data() + 3, std::nullopt));
+  give(stack, out);
 }
 
 void dequantize(Stack stack, uint64_t, uint64_t) {
