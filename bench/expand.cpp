@@ -109,7 +109,9 @@ std::vector<const Operation*> together(const Settings& s, const std::string& nam
     const Operation* op = &find_operation(other);
     if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
   };
-  if (ops[0]->beside != nullptr) add(ops[0]->beside);
+  for (const char* other : ops[0]->beside) {
+    if (other != nullptr) add(other);
+  }
   for (const std::string& other : s.beside) add(other);
   return ops;
 }

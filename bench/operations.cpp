@@ -19,7 +19,7 @@ constexpr Operation kOperations[] = {
   {"grouped_mm",       kStacks,                    false, true,  true,  make_grouped_mm},
   {"grouped_qmm",      kStacks,                    true,  true,  true,  make_grouped_qmm},
   {"segmented_mm",     kind_bit(Kind::segmented),  false, false, true,  make_segmented_mm},
-  {"qqmm",             kMatrix,                    true,  true,  false, make_qqmm,         true, "qqmm_packed"},
+  {"qqmm",             kMatrix,                    true,  true,  false, make_qqmm,         true, {"qqmm_packed", "quantized_matmul"}},
   {"qqmm_packed",      kMatrix,                    true,  true,  false, make_qqmm_packed,  true},
   {"gather_qqmm",      kStacks,                    true,  true,  true,  make_gather_qqmm,  true},
   {"grouped_qqmm",     kStacks,                    true,  true,  true,  make_grouped_qqmm, true},

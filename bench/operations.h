@@ -21,8 +21,9 @@ struct Operation {
   std::unique_ptr<Case> (*make)(Device& device, const CaseSpec& spec);
   // Both operands in blocks: only the modes for that; where a shape names another, nvfp4.
   bool blocks = false;
-  // What is always timed beside it: the product of qqmm without the quantization of x.
-  const char* beside = nullptr;
+  // What is always timed beside it: of qqmm, x in codes, and x in floats that count as they are,
+  // which is its product alone.
+  const char* beside[2] = {};
 
   // One product of a model; the others are about whole layers or have no experts.
   bool takes_projection() const { return (kinds & kind_bit(Kind::experts)) != 0; }

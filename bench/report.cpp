@@ -122,6 +122,38 @@ std::string one_per_line(const Json& j) {
 
 }  // namespace
 
+namespace {
+
+// The fastest product with the same weights and x as it is.
+const Record* product_of(const Run& run, const Record& r) {
+  const Record* best = nullptr;
+  for (const Record& other : run.records) {
+    if (other.group != r.group || other.spec.op != "quantized_matmul" ||
+        other.threads != r.threads || other.spec.tokens != r.spec.tokens ||
+        format_name(other.spec.format) != format_name(r.spec.format) ||
+        other.spec.dtype != r.spec.dtype) {
+      continue;
+    }
+    if (best == nullptr || other.samples.median() < best->samples.median()) best = &other;
+  }
+  return best;
+}
+
+// What of a qqmm is the product, and what x's way there.
+void print_splits(const Run& run, size_t group) {
+  for (const Record& r : run.records) {
+    if (r.group != group || r.spec.op != "qqmm") continue;
+    const Record* product = product_of(run, r);
+    if (product == nullptr) continue;
+    const double all = r.samples.median() * 1e6, part = product->samples.median() * 1e6;
+    std::printf("%s, %s: %.2f us = %.2f for quantizing x + %.2f for the product (%s)\n",
+                describe(r.spec).c_str(), r.kernel.c_str(), all, all - part, part,
+                product->kernel.c_str());
+  }
+}
+
+}  // namespace
+
 void print_header(const Run& run) {
   std::printf("%s: %s, last-level cache %.0f MiB; moeblas %s, %s%s, %s, %s\n",
               run.device_kind.c_str(), run.device_model.c_str(),
@@ -175,6 +207,7 @@ void print_group(const Run& run, size_t group) {
                 static_cast<double>(r.work.flop) / median * unit, tera ? 2 : 1, floor.seconds * 1e6,
                 100 * floor.seconds / median, floor.bound);
   }
+  print_splits(run, group);
   std::fflush(stdout);
 }
 

@@ -1,6 +1,5 @@
 // qqmm, gather_qqmm, grouped_qqmm: x, floats here, is quantized on the fly by the weights' format.
-// qqmm_packed: the same product with x in codes, so that the difference to qqmm is the price of
-// quantizing.
+// qqmm_packed: the same product with x in codes.
 #include "bench/operations.h"
 #include "bench/ops/encode.h"
 #include "bench/product.h"

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
+#include "simt/cuda_registry.h"
 
 namespace moeblas::cuda {
 
@@ -56,21 +57,31 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     // A matrix that few tokens meet is read once or twice.
     const uint64_t policy =
         Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
+    constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.read(n);
       records_.release(n);
       if (tile.tokens == 0) return;
-      for (uint32_t b = 0; b < p_.blocks; ++b, ++filled) {
+      for (uint32_t i = 0; i < p_.blocks * Block::kPieces; ++i, ++filled) {
         const uint32_t slot = filled % Tiles::kCodeSlots;
         const uint32_t full = barrier(Block::kCodesFull) + slot * 8;
         device::barrier_wait(barrier(Block::kCodesEmpty) + slot * 8,
                              (filled / Tiles::kCodeSlots % 2) ^ 1);
         device::barrier_expect(full, Memory::kCodeSlotBytes);
-        device::copy_box(base_ + Memory::kCodes + slot * Memory::kCodeSlotBytes, &p_.codes,
-                         static_cast<int32_t>(b * (Weights::Bytes::kCodes / 4)),
-                         static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows),
-                         static_cast<int32_t>(tile.w * p_.matrix_step), full, policy);
+        const uint32_t to = base_ + Memory::kCodes + slot * Memory::kCodeSlotBytes;
+        const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
+        const auto w = static_cast<int32_t>(tile.w * p_.matrix_step);
+        if constexpr (Weights::kAcross) {
+#pragma unroll
+          for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
+            device::copy_box(to + g * 64 * Weights::Bytes::kPiece, &p_.codes,
+                             row + static_cast<int32_t>(64 * g), static_cast<int32_t>(i * 64), w,
+                             full, policy);
+          }
+        } else {
+          device::copy_box(to, &p_.codes, static_cast<int32_t>(i * kStep), row, w, full, policy);
+        }
       }
     }
   }
@@ -78,7 +89,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t chunk_bytes = kChunkBlocks * kBlockK / p_.group * Weights::kScaleBytes;
+    const uint32_t chunk_bytes =
+        Weights::kDense ? 0 : Block::kChunkBlocks * kBlockK / p_.group * p_.scale_bytes;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.read(n);
@@ -90,14 +102,18 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       }
       const uint32_t first_row = tile.w_row + rank_ * Shape::kRows;
       const uint32_t rows = p_.n > first_row ? min(p_.n - first_row, Shape::kRows) : 0;
-      for (uint32_t at = 0; at < p_.scale_row_bytes; at += chunk_bytes, ++filled) {
+      const uint32_t chunks = Block::chunks();
+      for (uint32_t i = 0; i < chunks; ++i, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
-        copy_scales(p_.scales, tile.w, first_row, rows, at, to);
-        if (Weights::kBiases) {
-          copy_scales(p_.biases, tile.w, first_row, rows, at, to + Shape::kRows * p_.scale_pitch);
+        if constexpr (Weights::kScales > 0) {
+          copy_scales(p_.scales, tile.w, first_row, rows, i * chunk_bytes, to);
+        }
+        if constexpr (Weights::kBiases) {
+          copy_scales(p_.biases, tile.w, first_row, rows, i * chunk_bytes,
+                      to + Shape::kRows * p_.scale_pitch);
         }
         // Copies arrive as they end, what was stored with lane 0.
         device::copies_async_arrive(barrier(Block::kScalesFull) + slot * 8);
@@ -160,10 +176,10 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   // `count` < kBytes one by one, and zeros: a row's end may be that of all the memory there is.
   template <int kBytes>
   __device__ static void store_few(uint32_t to, const uint8_t* from, int32_t count) {
-    using Scale = typename Weights::StoredScale;
+    using Scale = typename Weights::Stored::Stored;
     for (int32_t i = 0; i < kBytes; i += sizeof(Scale)) {
       const Scale scale = i < count ? __ldg(reinterpret_cast<const Scale*>(from + i)) : Scale{0};
-      Weights::store(to + i, scale);
+      Weights::Stored::store(to + i, scale);
     }
   }
 };
@@ -193,5 +209,30 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   __syncwarp();
   device::cluster_barrier();
 }
+
+// Other architectures of the same build get a kernel that is never launched.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <class Weights, class Tiles>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::kThreads, 1)
+    qmm_sm90(const __grid_constant__ QmmSm90Params p) {
+#if defined(__CUDA_ARCH__)
+  qmm_block<Weights, Tiles>(p);
+#endif
+}
+#else
+template <class Weights, class Tiles>
+__global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
+#endif
+
+// Instances, by the names that the host launches them by: one, and all widths of a format.
+#define MB_QMM_SM90(name, Tiles, ...)                                               \
+  static const simt::CudaKernel name##_kernel {                                     \
+    "qmm_sm90_" #name, reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, Tiles>) \
+  }
+#define MB_QMM_SM90_ALL(name, ...)                \
+  MB_QMM_SM90(name##_256, Tiles256, __VA_ARGS__); \
+  MB_QMM_SM90(name##_128, Tiles128, __VA_ARGS__); \
+  MB_QMM_SM90(name##_64, Tiles64, __VA_ARGS__);   \
+  MB_QMM_SM90(name##_32, Tiles32, __VA_ARGS__)
 
 }  // namespace moeblas::cuda

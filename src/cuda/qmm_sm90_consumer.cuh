@@ -1,68 +1,46 @@
-// A block of qmm_sm90 as all its warps know it, and the warpgroups that multiply. The picture is in
-// qmm_sm90.cuh.
+// The warpgroups of qmm_sm90 that multiply. The picture is in qmm_sm90.cuh.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include "cuda/device/wgmma.cuh"
-#include "cuda/qmm_sm90_schedule.cuh"
+#include "cuda/qmm_sm90_rings.cuh"
 #include "cuda/qmm_sm90_weights.cuh"
 
 namespace moeblas::cuda {
 
-// Rings in shared memory and the barriers at which their slots are full and empty.
-template <class Weights, class Tiles>
-class QmmBlock {
- public:
-  using Memory = BlockMemory<typename Weights::Bytes, Tiles>;
-  static constexpr uint32_t kConsumerWarps = 4 * Tiles::kRowGroups;
-  static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
-
-  // Numbers of the first barrier of each kind.
-  static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
-  static constexpr uint32_t kCodesFull = kXEmpty + Tiles::kXSlots;
-  static constexpr uint32_t kCodesEmpty = kCodesFull + Tiles::kCodeSlots;
-  static constexpr uint32_t kScalesFull = kCodesEmpty + Tiles::kCodeSlots;
-  static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
-  static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
-  static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
-
-  __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
-      : p_(p),
-        base_(base),
-        rank_(device::cluster_rank()),
-        records_(base + Memory::kRecords, barrier(kRecordFull), barrier(kRecordEmpty)) {}
-
-  __device__ void init_barriers() const {
-    const auto init = [&](uint32_t first, uint32_t slots, uint32_t arrivals) {
-      for (uint32_t i = 0; i < slots; ++i) device::barrier_init(barrier(first) + i * 8, arrivals);
+// The results of 64 rows of w from `first_n` on, some of whose weights are beyond float16, from
+// weights in float32. By a warpgroup; slow, and not of use to any model.
+template <class Weights>
+__device__ __noinline__ void make_again(const QmmSm90Params& p, const TileRecord tile,
+                                        uint32_t first_n, uint32_t out_rows) {
+  constexpr uint32_t kBits = 4 * Weights::Bytes::kPieces;
+  const auto half = [](const void* from, uint32_t at) {
+    return __half2float(__ldg(static_cast<const __half*>(from) + at));
+  };
+  for (uint32_t i = threadIdx.x % 128; i < tile.tokens * 64; i += 128) {
+    const uint32_t n = first_n + i % 64, row = tile.row + i / 64;
+    if (n >= p.n || row >= tile.end) continue;
+    const auto place = [&](const ScaleRows& s) {
+      return s.data + tile.w * s.matrix_stride + n * s.row_stride;
     };
-    init(kXFull, Tiles::kXSlots, 1);
-    init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
-    init(kCodesFull, Tiles::kCodeSlots, 1);
-    init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
-    init(kScalesFull, kScaleSlots, 33);
-    init(kScalesEmpty, kScaleSlots, kConsumerWarps);
-    init(kRecordFull, kRecordSlots, 1);
-    init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
-    device::barrier_init_visible();
+    const uint8_t* codes = p.w + tile.w * p.w_matrix_stride + n * p.w_row_stride;
+    const uint8_t *scales = place(p.scales), *biases = place(p.biases);
+    const uint16_t* x = p.staged + uint64_t{row} * p.blocks * kBlockK;
+    float sum = 0;
+    for (uint32_t at = 0; at < p.blocks * kBlockK; ++at) {
+      const uint32_t k = at / kBlockK * kBlockK + Weights::Order::natural_k(at % kBlockK);
+      if (k >= p.k) continue;
+      const uint32_t code = codes[k * kBits / 8] >> k * kBits % 8 & ((1u << kBits) - 1);
+      const float weight =
+          __fmaf_rn(static_cast<float>(code), half(scales, k / p.group), half(biases, k / p.group));
+      sum = __fmaf_rn(half(x, at), weight, sum);
+    }
+    int64_t out;
+    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(out) : "r"(out_rows + i / 64 * 8));
+    reinterpret_cast<__half*>(p.out)[out + n] = __float2half_rn(sum);
   }
-
- protected:
-  __device__ uint32_t barrier(uint32_t number) const {
-    return base_ + Memory::kBarriers + number * 8;
-  }
-  // Parts of 64 k of so many staged rows that one slot holds.
-  __host__ __device__ static constexpr uint32_t parts(uint32_t tokens) {
-    return tokens * 256 <= Tiles::kXSlotBytes ? 2 : 1;
-  }
-  // Where the rows of tile `n` go, 8 bytes each.
-  __device__ uint32_t out_rows(uint32_t n) const {
-    return base_ + Memory::kOutRows + n % kRecordSlots * (Tiles::kMostTokens * 8);
-  }
-
-  const QmmSm90Params& p_;
-  uint32_t base_, rank_;
-  TileRecords records_;
-};
+}
 
 template <class Weights, class Tiles>
 class QmmConsumer : public QmmBlock<Weights, Tiles> {
@@ -77,13 +55,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ =
-        base + Memory::kCodes + row * Weights::Bytes::kCodes + t * (Weights::Bytes::kCodes / 4);
+    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * 16;
     columns_ = device::uniform(device::wgmma_columns_at(base));
     row_ = row;
-    scales_ =
-        base + Memory::kScales + row * p.scale_pitch + t * 32 / p.group * Weights::kScaleBytes;
-    next_scales_ = device::uniform(kBlockK / p.group * Weights::kScaleBytes);
+    scales_ = base + Memory::kScales + row * p.scale_pitch +
+              t * (kBlockK / kPieces / 4) / p.group * p.scale_bytes;
+    next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
+    // Of the block's second piece, or of the second half of what a lane has of a piece.
+    second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
@@ -97,7 +76,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       x_slot_ = device::uniform(x_slot_);
       chunk_ = device::uniform(chunk_);
       if (tile.tokens == 0) return;
-      find_scales(tile);
+      if constexpr (!Weights::kDense) find_scales(tile);
       multiply_as<Tiles::kMostTokens>(tile, n);
       __syncwarp();
       if (lane_ == 0) records_.release(n);
@@ -107,10 +86,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
  private:
   static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Tiles::kCodeSlots;
 
-  // 128 k of two rows, as they came.
+  static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
+  static constexpr uint32_t kScales = Weights::kScales;
+  using Math = typename Weights::Math;
+
+  // A piece of rows g and g + 8, as it came.
   struct Raw {
-    uint4 low, high;  // rows g and g + 8
-    uint32_t low_scale, high_scale, low_bias, high_bias;
+    uint4 codes[2];
+    uint32_t scales[kScales][2], biases[kScales][2];
   };
 
   // Where this lane's scales begin. Rows that begin anywhere are copied from the word on in which
@@ -122,12 +105,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       const int64_t at = tile.w * s.matrix_stride + of * s.row_stride;
       return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
     };
-    low_scales_ = scales_ + shift(p_.scales, row);
-    high_scales_ = scales_ + 8 * p_.scale_pitch + shift(p_.scales, row + 8);
-    if (Weights::kBiases) {
-      const uint32_t biases = scales_ + BlockShape<Tiles>::kRows * p_.scale_pitch;
-      low_biases_ = biases + shift(p_.biases, row);
-      high_biases_ = biases + 8 * p_.scale_pitch + shift(p_.biases, row + 8);
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint32_t at = scales_ + 8 * r * p_.scale_pitch;
+      first_scale_[r] = at + shift(p_.scales, row + 8 * r);
+      if (Weights::kBiases) {
+        first_bias_[r] =
+            at + BlockShape<Tiles>::kRows * p_.scale_pitch + shift(p_.biases, row + 8 * r);
+      }
     }
   }
 
@@ -139,37 +124,48 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     multiply_tile<kTokens>(tile, n);
   }
 
-  // Block `b` of the tile.
-  __device__ void fetch(Raw& raw, uint32_t b) const {
-    const uint32_t chunk = chunk_ + b / kChunkBlocks, slot = (code_slot_ + b) % kCodeSlots;
-    if (b % kChunkBlocks == 0) {
+  // Piece `i` of the tile.
+  __device__ void fetch(Raw& raw, uint32_t i) const {
+    const uint32_t b = i / kPieces, chunk = chunk_ + b / kChunkBlocks;
+    const uint32_t slot = (code_slot_ + i) % kCodeSlots;
+    if (i % (kChunkBlocks * kPieces) == 0) {
       device::barrier_wait(barrier(Block::kScalesFull) + chunk % kScaleSlots * 8,
                            chunk / kScaleSlots % 2);
     }
-    device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + b) / kCodeSlots % 2);
+    device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
-    const uint32_t scales =
-        chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_;
-    raw.low = device::load_shared_4(codes);
-    raw.high = device::load_shared_4(codes + 8 * Weights::Bytes::kCodes);
-    raw.low_scale = Weights::fetch(low_scales_ + scales);
-    raw.high_scale = Weights::fetch(high_scales_ + scales);
-    raw.low_bias = Weights::kBiases ? Weights::fetch(low_biases_ + scales) : 0;
-    raw.high_bias = Weights::kBiases ? Weights::fetch(high_biases_ + scales) : 0;
+    raw.codes[0] = device::load_shared_4(codes);
+    raw.codes[1] = device::load_shared_4(codes + 8 * Weights::Bytes::kPiece);
+    const uint32_t scales = chunk % kScaleSlots * Memory::kScaleSlotBytes +
+                            b % kChunkBlocks * next_scales_ + i % kPieces * second_scales_;
+#pragma unroll
+    for (uint32_t s = 0; s < kScales; ++s) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        const uint32_t at = scales + s * second_scales_;
+        raw.scales[s][r] = Weights::Stored::fetch(first_scale_[r] + at, p_.scale_type);
+        raw.biases[s][r] =
+            Weights::kBiases ? Weights::Stored::fetch(first_bias_[r] + at, p_.scale_type) : 0;
+      }
+    }
   }
 
-  // The block's slots may be filled again. The addresses depend on what was read, so that no
+  // The piece's slots may be filled again. The addresses depend on what was read, so that no
   // arrival overtakes a read.
-  __device__ void release_codes(const Raw& raw, uint32_t b, uint32_t zero) const {
+  __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
     __syncwarp();
     if (lane_ != 0) return;
-    const uint32_t slot = (code_slot_ + b) % kCodeSlots;
-    const uint32_t read =
-        (raw.low.w | raw.high.w | raw.low_scale | raw.high_scale | raw.low_bias | raw.high_bias) &
-        zero;
+    const uint32_t slot = (code_slot_ + i) % kCodeSlots;
+    uint32_t read = raw.codes[0].w | raw.codes[1].w;
+#pragma unroll
+    for (uint32_t s = 0; s < kScales; ++s) {
+      read |= raw.scales[s][0] | raw.scales[s][1] | raw.biases[s][0] | raw.biases[s][1];
+    }
+    read &= zero;
     device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + read);
-    if (b % kChunkBlocks == kChunkBlocks - 1 || b + 1 == p_.blocks) {
-      const uint32_t chunk = chunk_ + b / kChunkBlocks;
+    constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
+    if (i % (kLast + 1) == kLast || i + 1 == p_.blocks * kPieces) {
+      const uint32_t chunk = chunk_ + i / kPieces / kChunkBlocks;
       device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8 + read);
     }
   }
@@ -178,24 +174,29 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     if (lane_ < 2) device::cluster_barrier_arrive(x_empty_ + slot % kXSlots * 8);
   }
 
-  // Half `h` of the fetched block as A of four products.
-  __device__ static void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
-    const typename Weights::Scale low = Weights::scale(raw.low_scale, raw.low_bias);
-    const typename Weights::Scale high = Weights::scale(raw.high_scale, raw.high_bias);
+  // Half `h` of the fetched piece's block as A of four products.
+  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
+    typename Weights::Scale scales[2];
+    const uint32_t s = kScales == 2 ? h : 0;
+    Weights::scales(raw.scales[s], raw.biases[s], scales);
+    if constexpr (Weights::kMayOverflow) {
+      largest_ = Weights::largest(raw.scales[s], raw.biases[s], largest_);
+    }
 #pragma unroll
-    for (int v = 0; v < 2; ++v) {
-      uint32_t words[4], words8[4];
-      Weights::decode(h == 0 ? (v == 0 ? raw.low.x : raw.low.y) : (v == 0 ? raw.low.z : raw.low.w),
-                      low, words);
-      Weights::decode(
-          h == 0 ? (v == 0 ? raw.high.x : raw.high.y) : (v == 0 ? raw.high.z : raw.high.w), high,
-          words8);
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint4& c = raw.codes[r];
+      uint32_t pairs[8];
+      if constexpr (kPieces == 2) {
+        Weights::decode({c.x, c.y, c.z, c.w}, scales[r], pairs);
+      } else if (h == 0) {
+        Weights::decode({c.x, c.y}, scales[r], pairs);
+      } else {
+        Weights::decode({c.z, c.w}, scales[r], pairs);
+      }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        a[2 * v + i][0] = words[2 * i];
-        a[2 * v + i][1] = words8[2 * i];
-        a[2 * v + i][2] = words[2 * i + 1];
-        a[2 * v + i][3] = words8[2 * i + 1];
+      for (uint32_t j = 0; j < 4; ++j) {
+        a[j][r] = pairs[2 * j];
+        a[j][2 + r] = pairs[2 * j + 1];
       }
     }
   }
@@ -213,7 +214,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
                              part * device::wgmma_columns_step(kTokens * 128);
 #pragma unroll
     for (uint32_t j = 0; j < kSteps; ++j) {
-      device::Wgmma<device::Bfloat16, kTokens>::multiply(
+      device::Wgmma<typename Math::Element, kTokens>::multiply(
           sums, *reinterpret_cast<uint32_t(*)[4]>(a[j]),
           device::wgmma_columns(columns + j / 4 * device::wgmma_columns_step(kTokens * 128) +
                                 j % 4 * device::wgmma_columns_step(32)));
@@ -227,15 +228,31 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
     const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
-    if constexpr (Tiles::kWholeBlocks) {
+    if constexpr (Weights::kDense) {
+      multiply_shared<kTokens>(sums);
+    } else if constexpr (Tiles::kWholeBlocks) {
       multiply_blocks<kTokens>(sums, zero);
     } else {
       multiply_halves<kTokens>(sums, zero);
     }
     x_slot_ += p_.blocks * (2 / Block::parts(kTokens));
-    code_slot_ += p_.blocks;
-    chunk_ += (p_.blocks + kChunkBlocks - 1) / kChunkBlocks;
+    code_slot_ += p_.blocks * kPieces;
+    chunk_ += Block::chunks();
+    if constexpr (Weights::kTensorScale) {
+      const SumFactor& f = p_.tensor_scale;
+      const float factor = f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
+#pragma unroll
+      for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = sums[i] * Weights::kUp * factor;
+    }
     store_tile<kTokens>(sums, tile, n);
+    if constexpr (Weights::kMayOverflow) {
+      const bool infinite = (largest_ & 0x7fffu) == 0x7c00u || largest_ >> 16 == 0x7c00u;
+      if (device::named_barrier_any(1 + group_, 128, infinite)) {
+        make_again<Weights>(p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+                            Block::out_rows(n));
+      }
+      largest_ = 0;
+    }
   }
 
   // Products and decoding take turns: half a block is multiplied while the next is decoded, and
@@ -246,8 +263,16 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     constexpr uint32_t kSlotsPerBlock = 2 / kParts;
     uint32_t a[2][4][4];
     Raw raw;
+    // The first half of block `b`, where it is fetched.
+    const auto decode_first = [&](uint32_t b) {
+      decode(raw, 0, a[0]);
+      if constexpr (kPieces == 2) {
+        release_codes(raw, 2 * b, zero);
+        fetch(raw, 2 * b + 1);
+      }
+    };
     fetch(raw, 0);
-    decode(raw, 0, a[0]);
+    decode_first(0);
     uint32_t slot = x_slot_;
     for (uint32_t b = 0; b < p_.blocks; ++b) {
       const bool more = b + 1 < p_.blocks;
@@ -255,12 +280,12 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       device::wgmma_wait<1>();
       if (b > 0) release_rows(slot - 1);
       decode(raw, 1, a[1]);
-      release_codes(raw, b, zero);
-      if (more) fetch(raw, b + 1);
+      release_codes(raw, b * kPieces + kPieces - 1, zero);
+      if (more) fetch(raw, (b + 1) * kPieces);
       multiply<kTokens, 4>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
       device::wgmma_wait<1>();
       if (kSlotsPerBlock == 2) release_rows(slot);
-      if (more) decode(raw, 0, a[0]);
+      if (more) decode_first(b + 1);
       slot += kSlotsPerBlock;
     }
     device::wgmma_wait<0>();
@@ -272,21 +297,26 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   __device__ void multiply_blocks(float (&sums)[kTokens / 2], uint32_t zero) {
     static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
     uint32_t a[2][8][4];
-    Raw raw;
-    fetch(raw, 0);
-    decode(raw, 0, a[0]);
-    decode(raw, 1, a[0] + 4);
-    release_codes(raw, 0, zero);
+    Raw raw[kPieces];
+    const auto fetch_block = [&](uint32_t b) {
+#pragma unroll
+      for (uint32_t i = 0; i < kPieces; ++i) fetch(raw[i], b * kPieces + i);
+    };
+    const auto decode_block = [&](uint32_t b, uint32_t(*to)[4]) {
+      decode(raw[0], 0, to);
+      decode(raw[kPieces - 1], 1, to + 4);
+#pragma unroll
+      for (uint32_t i = 0; i < kPieces; ++i) release_codes(raw[i], b * kPieces + i, zero);
+    };
+    fetch_block(0);
+    decode_block(0, a[0]);
     const auto step = [&](uint32_t b, uint32_t(*now)[4], uint32_t(*next)[4]) {
       const bool more = b + 1 < p_.blocks;
-      if (more) fetch(raw, b + 1);
+      if (more) fetch_block(b + 1);
       multiply<kTokens, 8>(sums, now, x_slot_ + b, 0);
       device::wgmma_wait<1>();
       if (b > 0) release_rows(x_slot_ + b - 1);
-      if (!more) return;
-      decode(raw, 0, next);
-      decode(raw, 1, next + 4);
-      release_codes(raw, b + 1, zero);
+      if (more) decode_block(b + 1, next);
     };
     for (uint32_t b = 0; b < p_.blocks; b += 2) {
       step(b, a[0], a[1]);
@@ -294,6 +324,54 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
     device::wgmma_wait<0>();
     release_rows(x_slot_ + p_.blocks - 1);
+  }
+
+  // Weights that need no decoding: pieces of 64 k, w and x both from shared memory.
+  template <uint32_t kTokens>
+  __device__ void multiply_shared(float (&sums)[kTokens / 2]) {
+    constexpr uint32_t kParts = Block::parts(kTokens);
+    constexpr uint32_t kStep = Weights::kAcross ? device::kWgmmaAcrossStep : 32;
+    const uint32_t rows = columns_ + device::wgmma_columns_step(
+                                         Memory::kCodes + group_ * 64 * Weights::Bytes::kPiece);
+    const uint32_t pieces = p_.blocks * kPieces;
+    const auto release_piece = [&](uint32_t i) {
+      if (lane_ != 0) return;
+      device::barrier_arrive(barrier(Block::kCodesEmpty) + (code_slot_ + i) % kCodeSlots * 8);
+    };
+    uint32_t slot = x_slot_;
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const uint32_t part = i % kParts, code_slot = (code_slot_ + i) % kCodeSlots;
+      if (part == 0) {
+        device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
+      }
+      device::barrier_wait(barrier(Block::kCodesFull) + code_slot * 8,
+                           (code_slot_ + i) / kCodeSlots % 2);
+      device::wgmma_begin();
+      const uint32_t a = rows + code_slot * device::wgmma_columns_step(Memory::kCodeSlotBytes);
+      const uint32_t b = columns_ +
+                         slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+                         part * device::wgmma_columns_step(kTokens * 128);
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        device::WgmmaShared<typename Math::Element, kTokens, Weights::kAcross>::multiply(
+            sums, device::wgmma_columns(a + j * device::wgmma_columns_step(kStep)),
+            device::wgmma_columns(b + j * device::wgmma_columns_step(32)));
+      }
+      device::wgmma_commit();
+      device::wgmma_wait<1>();
+      if (i > 0) {
+        release_piece(i - 1);
+        if (part == 0) release_rows(slot - 1);
+      }
+      if (part == kParts - 1) ++slot;
+    }
+    device::wgmma_wait<0>();
+    release_piece(pieces - 1);
+    release_rows(slot - 1);
+    // Where rows go has come with this.
+    device::barrier_wait(barrier(Block::kScalesFull) + chunk_ % kScaleSlots * 8,
+                         chunk_ / kScaleSlots % 2);
+    if (lane_ == 0) device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk_ % kScaleSlots * 8);
   }
 
   // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64
@@ -327,8 +405,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                        buffer + transposed_ + j * 1024),
-                   "r"(pair16::rounded(s[0], s[1])), "r"(pair16::rounded(s[2], s[3])),
-                   "r"(pair16::rounded(s[4], s[5])), "r"(pair16::rounded(s[6], s[7]))
+                   "r"(Math::rounded(s[0], s[1])), "r"(Math::rounded(s[2], s[3])),
+                   "r"(Math::rounded(s[4], s[5])), "r"(Math::rounded(s[6], s[7]))
                    : "memory");
     }
   }
@@ -363,14 +441,15 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  uint32_t thread_, lane_, group_;  // of the warpgroup; of the warp; the warpgroup
-  uint32_t row_;                    // of w in the block: the lower of this lane's two
-  uint32_t columns_;                // descriptor of the staged rows
-  uint32_t codes_, scales_;         // this lane's, in slot 0
-  uint32_t low_scales_, high_scales_, low_biases_, high_biases_;  // of the tile
-  uint32_t next_scales_;                                          // from block to block
-  uint32_t x_empty_;  // of this block or the other, by lane
+  uint32_t thread_, lane_, group_;           // of the warpgroup; of the warp; the warpgroup
+  uint32_t row_;                             // of w in the block: the lower of this lane's two
+  uint32_t columns_;                         // descriptor of the staged rows
+  uint32_t codes_, scales_;                  // this lane's, in slot 0
+  uint32_t first_scale_[2], first_bias_[2];  // of the tile's two rows
+  uint32_t next_scales_, second_scales_;     // from block to block; within one
+  uint32_t x_empty_;                         // of this block or the other, by lane
   uint32_t transposed_;
+  uint32_t largest_ = 0;  // a pair of the tile's largest weights
   // Blocks, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;
 };

@@ -11,8 +11,6 @@ namespace moeblas::cuda {
 
 // K is taken in blocks of so many; rows of x are staged padded to whole blocks.
 inline constexpr uint32_t kBlockK = 128;
-// Scales are brought for so many blocks at a time.
-inline constexpr uint32_t kChunkBlocks = 4;
 // Slots of the rings that are the same for all tiles.
 inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
 
@@ -25,6 +23,10 @@ struct Tiles256 {
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
   static constexpr bool kWholeBlocks = false;  // a step of the products is 64 k, not 128
+};
+// Room for wide scales.
+struct Tiles256Any : Tiles256 {
+  static constexpr uint32_t kXSlots = 3;
 };
 struct Tiles128 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 128, kLeastTokens = 64;
@@ -45,27 +47,45 @@ struct Tiles32 {
   static constexpr bool kWholeBlocks = false;
 };
 
+// Room for pieces of twice the bytes.
+template <class Tiles>
+struct DenseTiles : Tiles {
+  static constexpr uint32_t kCodeSlots = 3;
+};
+
 template <class Tiles>
 struct BlockShape {
   static constexpr uint32_t kRows = 64 * Tiles::kRowGroups;  // of w
   static constexpr uint32_t kThreads = 128 * (Tiles::kRowGroups + 1);
 };
 
-// Bytes of weights in shared memory, at most: of the codes of a row in one block of K, and of its
-// scales (and biases) in kChunkBlocks of them, in groups of 32 that begin anywhere.
-struct Affine4Bytes {
-  static constexpr uint32_t kCodes = 64, kScales = 2 * (32 + 4);
+// How weights come to shared memory: codes by pieces of a block of K, scales by chunks of blocks.
+// Of scales (and biases) a row has so many bytes in a chunk, at most, with what it takes to begin
+// anywhere.
+template <uint32_t kBits, uint32_t kScaleBytes, uint32_t kBlocks>
+struct WeightBytes {
+  static constexpr uint32_t kPiece = 64;  // of a row
+  static constexpr uint32_t kPieces = kBlockK * kBits / 8 / kPiece;
+  static constexpr uint32_t kScales = kScaleBytes, kChunkBlocks = kBlocks;
 };
-struct Mxfp4Bytes {
-  static constexpr uint32_t kCodes = 64, kScales = 16 + 4;
+// 64 values of 16 bits.
+struct DenseBytes {
+  static constexpr uint32_t kPiece = 128, kPieces = 2, kScales = 0, kChunkBlocks = 1;
 };
+template <uint32_t kBits>  // 16 bits each, groups of 32
+using AffineBytes = WeightBytes<kBits, 2 * (32 + 4), 4>;
+template <uint32_t kBits>  // 32 bits each, groups of 16
+using AnyAffineBytes = WeightBytes<kBits, 2 * (64 + 4), 2>;
+using Mxfp4Bytes = WeightBytes<4, 16 + 4, 4>;
+using Mxfp8Bytes = WeightBytes<8, 16 + 4, 4>;
+using Nvfp4Bytes = WeightBytes<4, 32 + 4, 4>;
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
 template <class Bytes, class Tiles>
 struct BlockMemory {
   static constexpr uint32_t kRows = BlockShape<Tiles>::kRows;
   static constexpr uint32_t kOutBytes = 64 * 64 * 2;  // that leave a warpgroup at a time
-  static constexpr uint32_t kCodeSlotBytes = kRows * Bytes::kCodes;
+  static constexpr uint32_t kCodeSlotBytes = kRows * Bytes::kPiece;
   static constexpr uint32_t kScaleSlotBytes = kRows * Bytes::kScales;
 
   static constexpr uint32_t kX = 0;
@@ -93,6 +113,13 @@ struct Runs {
   uint32_t rows_per_pair;
 };
 
+// A float32 for all matrices, or for each.
+struct SumFactor {
+  const float* data;  // null: `host`
+  int64_t stride;
+  float host;
+};
+
 // Scales or biases, in bytes.
 struct ScaleRows {
   const uint8_t* data;
@@ -102,15 +129,22 @@ struct ScaleRows {
 struct QmmSm90Params {
   static constexpr int kBoxes = 5;
 
-  CUtensorMap codes;      // words: K, N, matrices
+  CUtensorMap codes;      // words: K, N, matrices; dense: values, or N, K, matrices
   CUtensorMap x[kBoxes];  // staged rows; boxes of 64 k and 8 << i rows
   Runs runs;
   const int64_t* out_rows;  // where each staged row goes, in elements of out
   ScaleRows scales, biases;
+  SumFactor tensor_scale;
   uint8_t* out;
-  uint32_t n;
-  uint32_t blocks;           // of K
-  uint32_t group;            // values
+  // What make_again reads: w and the staged rows as they lie.
+  const uint8_t* w;
+  const uint16_t* staged;
+  int64_t w_row_stride, w_matrix_stride;  // bytes
+  uint32_t n, k;
+  uint32_t blocks;      // of K
+  uint32_t group;       // values
+  uint32_t scale_type;  // a simt::ElementType
+  uint32_t scale_bytes;
   uint32_t scale_row_bytes;  // that exist, of a row
   uint32_t scale_pitch;      // of a row and chunk in shared memory
   uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
@@ -121,7 +155,7 @@ struct QmmSm90Params {
 // Rows of x as they are read, and as they are staged.
 struct StagedRows {
   const uint8_t* x;
-  uint8_t* staged;
+  uint8_t* staged;     // null: the products read x itself
   int64_t col_stride;  // of x, in elements
   uint32_t k, staged_k;
   uint32_t wide;  // eight neighbours of x may be read as one

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_params.h"
@@ -20,7 +21,10 @@ using dispatch::Reason;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
+// Dense weights lie in rows of K, or across: in rows of N.
+bool across(const MatmulProblem& p) { return !p.w.spec && p.w.values.row_stride != 1; }
 int64_t staged_k(const MatmulProblem& p) { return ceil_div(p.k, kBlockK) * kBlockK; }
 
 // The stride from matrix to matrix by their flat positions, if there is one.
@@ -40,7 +44,7 @@ std::optional<int64_t> matrix_stride(const Matrices& m) {
 
 // The largest power of two up to 16 that divides the address of every row, in bytes.
 int64_t alignment(const Matrices& m) {
-  int64_t bits = m.row_stride;
+  int64_t bits = m.rows > 1 ? m.row_stride : 0;
   for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];
   bits = bits * static_cast<int64_t>(size_of(m.dtype)) |
          static_cast<int64_t>(reinterpret_cast<uintptr_t>(m.data)) | 16;
@@ -60,25 +64,71 @@ constexpr Kernel kernel(const char* name) {
   return {name, BlockShape<Tiles>::kRows, BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes};
 }
-// By the width of their tiles.
+// Of a format: by the width of their tiles, and what they want prepared.
 struct Kernels {
   Kernel tiles256, tiles128, tiles64, tiles32;
+  uint32_t chunk_blocks;
+  const char *place_rows, *stage_rows;
 };
-constexpr Kernels kAffine4 = {kernel<Affine4Bytes, Tiles256>("qmm_sm90_affine4_bf16_256"),
-                              kernel<Affine4Bytes, Tiles128>("qmm_sm90_affine4_bf16_128"),
-                              kernel<Affine4Bytes, Tiles64>("qmm_sm90_affine4_bf16_64"),
-                              kernel<Affine4Bytes, Tiles32>("qmm_sm90_affine4_bf16_32")};
-constexpr Kernels kMxfp4 = {kernel<Mxfp4Bytes, Tiles256>("qmm_sm90_mxfp4_bf16_256"),
-                            kernel<Mxfp4Bytes, Tiles128>("qmm_sm90_mxfp4_bf16_128"),
-                            kernel<Mxfp4Bytes, Tiles64>("qmm_sm90_mxfp4_bf16_64"),
-                            kernel<Mxfp4Bytes, Tiles32>("qmm_sm90_mxfp4_bf16_32")};
+#define MB_ORDER(order) "place_rows_" order, "stage_rows_" order
+#define MB_KERNELS_OF(name, Bytes, order, Of)            \
+  {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
+   kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
+   kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
+   kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"),   \
+   Bytes::kChunkBlocks,                                  \
+   MB_ORDER(order)}
+#define MB_KERNELS(name, Bytes, order) MB_KERNELS_OF(name, Bytes, order, std::type_identity_t)
+#define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, "natural", DenseTiles)
+// One width for what is rare.
+template <class Bytes>
+constexpr Kernels any_kernels(const char* name, const char* place_rows, const char* stage_rows) {
+  constexpr auto of = kernel<Bytes, Tiles256Any>;
+  return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks, place_rows, stage_rows};
+}
+constexpr Kernels kAffine4 = MB_KERNELS("affine4_bf16", AffineBytes<4>, "nibbles");
+constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>, "bytes");
+constexpr Kernels kAnyAffine4 =
+    any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16", MB_ORDER("nibbles"));
+constexpr Kernels kAnyAffine8 =
+    any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16", MB_ORDER("bytes"));
+constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>, "nibbles");
+constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>, "bytes");
+constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes, "nibbles");
+constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes, "bytes");
+constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes, "nibbles");
+constexpr Kernels kNvfp4F16 = MB_KERNELS("nvfp4_f16", Nvfp4Bytes, "nibbles");
+constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
+constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
+constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
+constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
+#undef MB_DENSE_KERNELS
+#undef MB_KERNELS
+#undef MB_KERNELS_OF
+#undef MB_ORDER
+
+const Kernels& kernels_of(const MatmulProblem& p) {
+  const bool half = p.x.values.dtype == DType::f16;
+  if (!p.w.spec) {
+    if (across(p)) return half ? kAcrossF16 : kAcrossBf16;
+    return half ? kDenseF16 : kDenseBf16;
+  }
+  const QuantSpec& spec = *p.w.spec;
+  if (spec.mode == Mode::mxfp4) return kMxfp4;
+  if (spec.mode == Mode::mxfp8) return kMxfp8;
+  if (spec.mode == Mode::nvfp4) return half ? kNvfp4F16 : kNvfp4;
+  if (half) return spec.bits == 8 ? kAffine8F16 : kAffine4F16;
+  const bool plain = p.w.scales.dtype == p.x.values.dtype && spec.group_size >= 32;
+  if (spec.bits == 8) return plain ? kAffine8 : kAnyAffine8;
+  return plain ? kAffine4 : kAnyAffine4;
+}
 
 // Rows of a matrix where all are met alike. What the routing is, the host does not know; every
 // width takes every routing.
 constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 
 const Kernel& kernel_of(const MatmulProblem& p) {
-  const Kernels& of = p.w.spec->mode == Mode::affine ? kAffine4 : kMxfp4;
+  const Kernels& of = kernels_of(p);
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows <= kMostRowsOf32) return of.tiles32;
@@ -102,6 +152,20 @@ int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
   if (q.ndim == 1) per_x = q.x_step[0] == 1 ? 1 : q.x_step[0] == 0 ? q.pairs : 0;
   if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) per_x = q.shape[1];
   return per_x > kPlaceMostPairs ? 0 : per_x;
+}
+
+// From row to row of x: of one matrix, or of matrices of one row.
+int64_t row_stride_in_place(const MatmulProblem& p) {
+  const Matrices& x = p.x.values;
+  if (p.grouping == dispatch::Grouping::offsets) return x.batch_stride[0];
+  return p.grouping == dispatch::Grouping::none ? x.row_stride : 0;
+}
+// Where the products can read x as it lies: in rows of K, in the order of their matrices.
+bool reads_in_place(const MatmulProblem& p) {
+  const Matrices& x = p.x.values;
+  if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
+  if (row_stride_in_place(p) < p.k) return false;
+  return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
 }
 
 // Where things lie in the workspace.
@@ -131,7 +195,7 @@ struct Room {
       lists = take(static_cast<int64_t>(plan.workspace()));
     }
     out_rows = take(rows * 8);
-    staged = take(rows * staged_k(p) * 2);
+    staged = take(reads_in_place(p) ? 0 : rows * staged_k(p) * 2);
   }
 };
 
@@ -169,7 +233,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   q.block_pairs = at.block_pairs;
   const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
   queue.run("count_pairs", counters, kStageThreads, 0, q);
-  queue.run("place_rows_nibbles", at.blocks, kStageThreads, 0, q);
+  queue.run(kernels_of(p).place_rows, at.blocks, kStageThreads, 0, q);
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;
@@ -182,7 +246,7 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
            Queue& queue) {
   const simt::PairLists lists = plan.run(base + at.lists, queue);
   StageRowsParams q{};
-  q.rows = staged_rows(p, base + at.staged);
+  q.rows = staged_rows(p, reads_in_place(p) ? nullptr : base + at.staged);
   q.runs.rows_per_pair = static_cast<uint32_t>(p.m);
   q.runs.pair_count = static_cast<uint32_t>(p.batch.numel());
   if (plan.source() != simt::kOnePair) {
@@ -198,7 +262,7 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.n = static_cast<uint32_t>(p.n);
   constexpr int64_t kBlocksPerMultiprocessor = 5;
   queue.run(
-      "stage_rows_nibbles",
+      kernels_of(p).stage_rows,
       static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
                                      kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
       kStageThreads, 0, q);
@@ -210,14 +274,34 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
 TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   const Matrices& w = p.w.values;
   const int64_t stride = matrix_stride(w).value_or(0);
+  const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
   TensorMapShape s;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
   s.data = w.data;
-  s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, kBlockK / 8);
-  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(w.row_stride), rows);
+  if (p.w.spec) {
+    s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
+    s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, 16);
+    s.add(n, static_cast<uint64_t>(w.row_stride), rows);
+  } else {
+    s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+    const auto bytes = static_cast<uint64_t>(across(p) ? w.row_stride : w.col_stride) * 2;
+    s.add(across(p) ? n : k, 2, 64);
+    s.add(across(p) ? k : n, bytes, across(p) ? 64 : rows);
+  }
   // One matrix in many places is one matrix.
   s.add(stride == 0 ? 1 : static_cast<uint64_t>(w.count()),
-        stride == 0 ? 16 : static_cast<uint64_t>(stride), 1);
+        stride == 0 ? 16 : static_cast<uint64_t>(stride) * size_of(w.dtype), 1);
+  return s;
+}
+TensorMapShape rows_shape(const MatmulProblem& p, const uint8_t* staged, uint32_t rows) {
+  const bool in_place = reads_in_place(p);
+  TensorMapShape s;
+  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  s.data = in_place ? p.x.values.data : staged;
+  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  s.add(static_cast<uint64_t>(in_place ? p.k : staged_k(p)), 2, 64);
+  s.add(static_cast<uint64_t>(p.total_rows()),
+        static_cast<uint64_t>(in_place ? row_stride_in_place(p) : staged_k(p)) * 2, rows);
   return s;
 }
 
@@ -226,69 +310,73 @@ ScaleRows scale_rows(const Matrices& m) {
   return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
 }
 
-void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Room& at,
-              Queue& queue) {
-  const Kernel& kernel = kernel_of(p);
-  QmmSm90Params q{};
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
-  const auto k = static_cast<uint64_t>(staged_k(p));
-  for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
-    TensorMapShape s;
-    s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
-    s.data = base + at.staged;
-    s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-    s.add(k, 2, 64);
-    s.add(static_cast<uint64_t>(p.total_rows()), k * 2, 8u << i);
-    q.x[i] = tensor_map(s, p.op);
-  }
-  q.runs = runs;
-  q.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
-  q.out = static_cast<uint8_t*>(p.out.data);
-  q.n = static_cast<uint32_t>(p.n);
-  q.blocks = static_cast<uint32_t>(k / kBlockK);
-  q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
-  q.wide_out = alignment(p.out) == 16;
-
+// Of packed weights.
+void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
   q.scales = scale_rows(p.w.scales);
   if (biases) q.biases = scale_rows(p.w.biases);
+  const dispatch::TensorScale& tensor_scale = p.w.tensor_scale;
+  q.tensor_scale = {tensor_scale.data, tensor_scale.stride, tensor_scale.host};
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
-  const uint32_t chunk = kChunkBlocks * kBlockK / q.group * size;
+  const uint32_t chunk = kernels_of(p).chunk_blocks * kBlockK / q.group * size;
+  q.scale_bytes = size;
+  q.scale_type = static_cast<uint32_t>(p.w.scales.dtype);
   q.scale_row_bytes = static_cast<uint32_t>(p.k) / q.group * size;
   const int64_t aligned =
       std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
   q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
   q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
+}
+
+void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Room& at,
+              Queue& queue) {
+  const Kernel& kernel = kernel_of(p);
+  QmmSm90Params q{};
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
+    q.x[i] = tensor_map(rows_shape(p, base + at.staged, 8u << i), p.op);
+  }
+  q.runs = runs;
+  q.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.w = static_cast<const uint8_t*>(p.w.values.data);
+  q.w_row_stride = p.w.values.row_stride;
+  q.w_matrix_stride = *matrix_stride(p.w.values);
+  q.staged = reinterpret_cast<const uint16_t*>(base + at.staged);
+  q.n = static_cast<uint32_t>(p.n);
+  q.k = static_cast<uint32_t>(p.k);
+  q.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
+  q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
+  q.wide_out = alignment(p.out) == 16;
+
+  if (p.w.spec) set_scales(p, q);
   queue.run(kernel.name, static_cast<uint32_t>(multiprocessors(p.device.id)) / 2 * 2,
             kernel.threads, kernel.shared_bytes, q);
 }
 
-}  // namespace
-
-Reason qmm_sm90_reject(const MatmulProblem& p) {
+// Why packed weights cannot be read; dense ones only need what tensor maps do.
+Reason why_not_packed(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N");
   const bool affine = p.w.spec->mode == Mode::affine;
   if (affine && p.options.precision == Precision::exact) {
-    return Reason::of("precision is exact, and affine weights are rounded to bfloat16 here");
+    return Reason::of("precision is exact, and affine weights are rounded to 16 bits here");
   }
-  if (p.w.spec->group_size < 32) {
-    return Reason::of("groups of %d values, 32 at the least", p.w.spec->group_size);
+  if (p.x.values.dtype == DType::f16) {
+    if (p.w.spec->mode == Mode::mxfp4 || p.w.spec->mode == Mode::mxfp8) {
+      return Reason::of("x is float16, and scales may be beyond it");
+    }
+    if (affine && p.w.scales.dtype != DType::f16) {
+      return Reason::of("x is float16, scales are %s", name(p.w.scales.dtype));
+    }
+    if (affine && p.w.spec->group_size < 32) {
+      return Reason::of("x is float16, groups are of %d values, 32 at the least",
+                        p.w.spec->group_size);
+    }
   }
-  if (affine && p.w.scales.dtype != DType::bf16) {
-    return Reason::of("scales are %s, not bfloat16", name(p.w.scales.dtype));
-  }
-  if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
-  if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
-    return Reason::of("more than 2^31 - 1 rows, columns or values in a row");
-  }
-  const int64_t tiles = (p.total_rows() / 32 + p.batch.numel()) * (p.n / 256 + 1);
-  if (tiles > kMost) {
-    return Reason::of("%lld tiles, more than 2^31 - 1", static_cast<long long>(tiles));
-  }
-  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
+  for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
     if (!matrix_stride(*m)) {
-      return Reason::of("the matrices of w do not lie one stride apart");
+      return Reason::of("the matrices of scales or biases do not lie one stride apart");
     }
   }
   if (p.w.values.row_stride < row_bytes(p)) {
@@ -305,7 +393,40 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
       return Reason::of("scales or biases have a negative stride");
     }
   }
-  if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1), "codes")) return no_map;
+  return {};
+}
+
+}  // namespace
+
+Reason qmm_sm90_reject(const MatmulProblem& p) {
+  if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
+  if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
+    return Reason::of("more than 2^31 - 1 rows, columns or values in a row");
+  }
+  const int64_t tiles = (p.total_rows() / 32 + p.batch.numel()) * (p.n / 256 + 1);
+  if (tiles > kMost) {
+    return Reason::of("%lld tiles, more than 2^31 - 1", static_cast<long long>(tiles));
+  }
+  if (!matrix_stride(p.w.values)) {
+    return Reason::of("the matrices of w do not lie one stride apart");
+  }
+  if (p.w.spec) {
+    if (const Reason no = why_not_packed(p)) return no;
+  } else {
+    const Matrices& w = p.w.values;
+    if (w.row_stride != 1 && w.col_stride != 1) {
+      return Reason::of("neither K nor N of w has a stride of 1");
+    }
+    if (across(p) ? w.row_stride < p.n : w.col_stride < p.k) {
+      return Reason::of("rows of w overlap");
+    }
+  }
+  if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1), "rows of w")) return no_map;
+  if (reads_in_place(p)) {
+    if (const Reason no_map = why_no_tensor_map(rows_shape(p, nullptr, 8), "rows of x")) {
+      return no_map;
+    }
+  }
   return simt::PairPlan(p, kPlanTile).why_not();
 }
 

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kStageThreads)
     if (lane_index() == 0) p.out_rows[row] = out;
     if (w < 0) {
       clear_row(p.out, out, p.n);
-    } else {
+    } else if (p.rows.staged != nullptr) {
       uint4* to = staged_row(p.rows, row);
       stage<Order>(p.rows, x + within * p.row_stride, shared[warp_index()],
                    [to](uint32_t chunk, const uint4& v) { to[chunk] = v; });
@@ -267,7 +267,11 @@ __global__ void __launch_bounds__(kStageThreads)
 }
 
 MB_CUDA_ROW(stage_rows_nibbles, stage_rows<NibbleOrder>);
+MB_CUDA_ROW(stage_rows_bytes, stage_rows<ByteOrder>);
+MB_CUDA_ROW(stage_rows_natural, stage_rows<NaturalOrder>);
+MB_CUDA_ROW(place_rows_natural, place_rows<NaturalOrder>);
 MB_CUDA_ROW(place_rows_nibbles, place_rows<NibbleOrder>);
+MB_CUDA_ROW(place_rows_bytes, place_rows<ByteOrder>);
 MB_CUDA_ROW(count_pairs, count_pairs);
 
 }  // namespace

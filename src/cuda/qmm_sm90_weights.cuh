@@ -1,46 +1,69 @@
 // How qmm_sm90 reads weights: a lane's share of the packed rows, which it decodes into the words of
 // a wgmma's A as they lie in the checkpoint.
 //
-// Lane 4g + t takes, of a block of 128 k, the values 32t .. 32t + 31 of two rows, one or two loads
-// of 16 bytes each. Which 16 of the 128 one wgmma multiplies is free as long as x agrees, so the
-// order of k is chosen for the decoding: value `natural_k(p)` of the block stands at position p of
-// the staged rows of x.
+// A row's codes come in pieces of 64 bytes: 128 k of four bits, 64 k of eight. Lane 4g + t takes
+// the 16 bytes from 16t on of two rows. Which 16 values one wgmma multiplies is free as long as x
+// agrees, so the order of k is chosen for the decoding: value `natural_k(p)` of a block of 128
+// stands at position p of the staged rows of x. Position 16j + 8h + 2t + e is element e of word h
+// of lane t in product j.
 //
 // Decoding is exact for all codes under all scales: codes become 16-bit floats without a rounding,
 // then one instruction per pair applies scale (and bias) with the one rounding that the format's
-// definition has.
+// definition has. (Any: in float32, and the rounding to 16 bits after that.)
+//
+//   format            per 8 codes   why
+//   affine 4-bit      16            128 + q is exact in bfloat16, and so is taking 128 away again
+//   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
+//   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
+//   mxfp8             34            the same, and NaN
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
+#include "cuda/device/wgmma.cuh"
 #include "cuda/qmm_sm90_params.h"
+#include "simt/shared.h"
 
 namespace moeblas::cuda {
 
+// ---- Words of two 16-bit floats
+
+// kMagic: the power of two whose last bit is worth 1.
+#define MB_PAIR_MATH(Name, Of, type, magic)                                                       \
+  struct Name {                                                                                   \
+    using Element = device::Of;                                                                   \
+    static constexpr uint32_t kMagic = magic;                                                     \
+    static __device__ __forceinline__ uint32_t add(uint32_t a, uint32_t b) {                      \
+      uint32_t r;                                                                                 \
+      asm("add.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
+      return r;                                                                                   \
+    }                                                                                             \
+    static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {                 \
+      uint32_t r;                                                                                 \
+      asm("mul.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
+      return r;                                                                                   \
+    }                                                                                             \
+    static __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { \
+      uint32_t r;                                                                                 \
+      asm("fma.rn." type " %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));                  \
+      return r;                                                                                   \
+    }                                                                                             \
+    /* To nearest, ties to even; `low` into the lower half. */                                    \
+    static __device__ __forceinline__ uint32_t rounded(float low, float high) {                   \
+      uint32_t r;                                                                                 \
+      asm("cvt.rn." type ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                     \
+      return r;                                                                                   \
+    }                                                                                             \
+  }
+MB_PAIR_MATH(Bfloat16Pairs, Bfloat16, "bf16x2", 0x43004300u);
+MB_PAIR_MATH(Float16Pairs, Float16, "f16x2", 0x64006400u);
+#undef MB_PAIR_MATH
+
 namespace pair16 {
 
-__device__ __forceinline__ uint32_t add(uint32_t a, uint32_t b) {
-  uint32_t r;
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-__device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {
-  uint32_t r;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-__device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t r;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-// To nearest, ties to even; `low` into the lower half.
-__device__ __forceinline__ uint32_t rounded(float low, float high) {
-  uint32_t r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
 // (a & mask) | b. `b` is best in a register: the instruction has room for one number.
 template <uint32_t kMask>
 __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b) {
@@ -48,18 +71,36 @@ __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b) {
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "n"(kMask), "r"(b));
   return r;
 }
+// In a register, where the compiler would write the number into every instruction.
+template <uint32_t kNumber>
+__device__ __forceinline__ uint32_t held() {
+  uint32_t r;
+  asm("mov.b32 %0, %1;" : "=r"(r) : "n"(kNumber));
+  return r;
+}
 __device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a, a, 0x1010); }
+__device__ __forceinline__ uint32_t high_twice(uint32_t a) { return __byte_perm(a, a, 0x3232); }
 
 }  // namespace pair16
 
-// The order of K that formats of four bits ask for. Position 16j + 8h + 2t + e of a block is
-// element e of word h of lane t in product j; a word of eight codes decodes into four words, of
-// codes (i, i + 4) each.
+// ---- The order of K
+
+// Four bits: a word of eight codes decodes into four words, of codes (i, i + 4) each.
 struct NibbleOrder {
   static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) {
     const uint32_t j = position / 16, h = position / 8 % 2, t = position / 2 % 4, e = position % 2;
     return 32 * t + 8 * (j / 2) + 2 * (j % 2) + h + 4 * e;
   }
+};
+// Eight bits: a word of four codes decodes into two words, of codes (i, i + 2) each.
+struct ByteOrder {
+  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) {
+    const uint32_t j = position / 16, h = position / 8 % 2, t = position / 2 % 4, e = position % 2;
+    return 64 * (j / 4) + 16 * t + 4 * (j % 4) + h + 2 * e;
+  }
+};
+struct NaturalOrder {
+  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) { return position; }
 };
 template <class Order>
 constexpr bool is_permutation() {
@@ -70,76 +111,323 @@ constexpr bool is_permutation() {
   }
   return true;
 }
-static_assert(is_permutation<NibbleOrder>(), "every value of a block has one place");
+static_assert(is_permutation<NibbleOrder>() && is_permutation<ByteOrder>(),
+              "every value of a block has one place");
 
-// Affine with scales and biases in bfloat16.
-struct Bfloat16Affine4 {
-  using Order = NibbleOrder;
-  using Bytes = Affine4Bytes;
-  using StoredScale = uint16_t;
-  static constexpr uint32_t kScaleBytes = sizeof(StoredScale);
-  static constexpr bool kBiases = true;
+// ---- Scales as they are stored
 
-  struct Scale {
-    uint32_t scale, bias, magic;
-  };
-  static __device__ __forceinline__ uint32_t fetch(uint32_t address) {
-    uint16_t half;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(address));
-    return half;
+struct Scales16 {
+  using Stored = uint16_t;
+  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
+    return device::load_shared_u16(address);
   }
   static __device__ __forceinline__ void store(uint32_t address, uint16_t half) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
   }
-  static __device__ __forceinline__ Scale scale(uint32_t scale, uint32_t bias) {
-    uint32_t magic;  // in a register, which the compiler would not do by itself
-    asm("mov.b32 %0, 0x43004300;" : "=r"(magic));
-    return {pair16::low_twice(scale), pair16::low_twice(bias), magic};
-  }
-  // 128 + q is exact in bfloat16, and so is taking 128 away again.
-  static __device__ __forceinline__ void decode(uint32_t codes, const Scale& s,
-                                                uint32_t (&words)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t shifted = pair16::and_or<0x000f000fu>(codes >> (4 * i), s.magic);
-      words[i] = pair16::multiply_add(pair16::add(shifted, 0xc300c300u), s.scale, s.bias);
-    }
-  }
 };
-
-struct Bfloat16Mxfp4 {
-  using Order = NibbleOrder;
-  using Bytes = Mxfp4Bytes;
-  using StoredScale = uint8_t;
-  static constexpr uint32_t kScaleBytes = sizeof(StoredScale);
-  static constexpr bool kBiases = false;
-
-  struct Scale {
-    uint32_t scale;
-  };
-  static __device__ __forceinline__ uint32_t fetch(uint32_t address) {
-    uint32_t byte;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address));
-    return byte;
+struct Scales8 {
+  using Stored = uint8_t;
+  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
+    return device::load_shared_u8(address);
   }
   static __device__ __forceinline__ void store(uint32_t address, uint8_t byte) {
     asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(uint32_t{byte}) : "memory");
   }
+};
+// Of any float type, as float32.
+struct AnyScales : Scales16 {
+  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t type) {
+    if (type == simt::kF32) {
+      uint32_t bits;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(address));
+      return bits;
+    }
+    const uint32_t half = device::load_shared_u16(address);
+    if (type == simt::kBf16) return half << 16;
+    float single;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(single) : "h"(static_cast<uint16_t>(half)));
+    return __float_as_uint(single);
+  }
+};
+
+// ---- Unsigned codes as pairs of 16-bit floats, exactly: of a lane's 64 k in a product's order.
+
+// Under a magic exponent a code is a number's last bits; the subtraction that frees it is exact.
+template <class Math>
+struct Nibbles {
+  static __device__ __forceinline__ void integers(const uint32_t (&codes)[2],
+                                                  uint32_t (&pairs)[8]) {
+    const uint32_t magic = pair16::held<Math::kMagic>();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t shifted = pair16::and_or<0x000f000fu>(codes[i / 4] >> (4 * (i % 4)), magic);
+      pairs[i] = Math::add(shifted, Math::kMagic | 0x80008000u);
+    }
+  }
+};
+template <class Math>
+struct OneByte;
+template <>
+struct OneByte<Bfloat16Pairs> {
+  // Seven bits are too few for that, but a byte is a subnormal number as it stands.
+  static __device__ __forceinline__ void integers(const uint32_t (&codes)[4],
+                                                  uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t bits = codes[i / 2] >> (8 * (i % 2)) & 0x00ff00ffu;
+      // By 2^127 and 2^6.
+      pairs[i] = Bfloat16Pairs::multiply(Bfloat16Pairs::multiply(bits, 0x7f007f00u), 0x42804280u);
+    }
+  }
+};
+template <>
+struct OneByte<Float16Pairs> {
+  static __device__ __forceinline__ void integers(const uint32_t (&codes)[4],
+                                                  uint32_t (&pairs)[8]) {
+    const uint32_t magic = pair16::held<Float16Pairs::kMagic>();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t shifted = pair16::and_or<0x00ff00ffu>(codes[i / 2] >> (8 * (i % 2)), magic);
+      pairs[i] = Float16Pairs::add(shifted, Float16Pairs::kMagic | 0x80008000u);
+    }
+  }
+};
+
+// ---- Formats
+
+// Weights that are 16-bit floats: multiplied from shared memory. kAcross: rows of N, not of K.
+template <class Math_, bool kAcross_>
+struct Dense {
+  using Math = Math_;
+  using Bytes = DenseBytes;
+  using Order = NaturalOrder;
+  using Stored = Scales16;
+  static constexpr bool kDense = true, kAcross = kAcross_;
+  static constexpr uint32_t kScales = 0;
+  static constexpr bool kBiases = false, kTensorScale = false, kMayOverflow = false;
+};
+// All others: decoded into registers.
+struct Decoded {
+  static constexpr bool kDense = false, kAcross = false;
+};
+
+// kWords words of codes are a lane's 64 k of a row; of a piece of them there are kScales
+// scales, one for each 64 k if two. Under a tensor's scale, what comes out is 1 / kUp of its value.
+
+// Affine with scales and biases of the products' own type. In float16 a weight below 2^-14 is exact
+// by itself, as a multiple of 2^-24; one beyond 65504 is not there: kMayOverflow says that tiles
+// whose `largest` is infinite are to be made again.
+template <class Math_, uint32_t kBits>
+struct Affine : Decoded {
+  using Math = Math_;
+  using Bytes = AffineBytes<kBits>;
+  using Order = std::conditional_t<kBits == 4, NibbleOrder, ByteOrder>;
+  using Codes = std::conditional_t<kBits == 4, Nibbles<Math>, OneByte<Math>>;
+  using Stored = Scales16;
+  static constexpr uint32_t kWords = kBits / 2, kScales = 1;
+  static constexpr bool kBiases = true, kTensorScale = false;
+  static constexpr bool kMayOverflow = std::is_same_v<Math, Float16Pairs>;
+
+  struct Scale {
+    uint32_t scale, bias;
+  };
+  // The larger of `before` and what the weights under these scales can be.
+  static __device__ __forceinline__ uint32_t largest(const uint32_t (&scale)[2],
+                                                     const uint32_t (&bias)[2], uint32_t before) {
+    const uint32_t scales = (scale[0] | scale[1] << 16) & 0x7fff7fffu;
+    const uint32_t biases = (bias[0] | bias[1] << 16) & 0x7fff7fffu;
+    const uint32_t code = kBits == 4 ? 0x4b804b80u : 0x5bf85bf8u;  // 15, 255
+    uint32_t most;
+    asm("max.f16x2 %0, %1, %2;"
+        : "=r"(most)
+        : "r"(before), "r"(Math::multiply_add(scales, code, biases)));
+    return most;
+  }
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
+    }
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+    Codes::integers(codes, pairs);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply_add(pairs[i], s.scale, s.bias);
+  }
+};
+
+// Affine with scales and biases of any type, in any group.
+template <class Math_, uint32_t kBits>
+struct AnyAffine : Decoded {
+  using Math = Math_;
+  using Bytes = AnyAffineBytes<kBits>;
+  using Order = typename Affine<Math, kBits>::Order;
+  using Codes = std::conditional_t<kBits == 4, Nibbles<Bfloat16Pairs>, OneByte<Bfloat16Pairs>>;
+  using Stored = AnyScales;
+  static constexpr uint32_t kWords = kBits / 2, kScales = kBits == 4 ? 2 : 1;
+  static constexpr bool kBiases = true, kTensorScale = false, kMayOverflow = false;
+
+  struct Scale {
+    float scale, bias;
+  };
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows[r] = {__uint_as_float(scale[r]), __uint_as_float(bias[r])};
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+    Codes::integers(codes, pairs);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float low = __uint_as_float(pairs[i] << 16);
+      const float high = __uint_as_float(pairs[i] & 0xffff0000u);
+      pairs[i] = Math::rounded(__fmaf_rn(low, s.scale, s.bias), __fmaf_rn(high, s.scale, s.bias));
+    }
+  }
+};
+
+// e2m1 under e8m0.
+struct BlockFp4 : Decoded {
+  using Math = Bfloat16Pairs;
+  using Bytes = Mxfp4Bytes;
+  using Order = NibbleOrder;
+  using Stored = Scales8;
+  static constexpr uint32_t kWords = 2, kScales = 1;
+  static constexpr bool kBiases = false, kTensorScale = false, kMayOverflow = false;
+
+  struct Scale {
+    uint32_t scale;
+  };
   // bfloat16 holds all the powers of two.
-  static __device__ __forceinline__ Scale scale(uint32_t byte, uint32_t) {
-    return {pair16::low_twice(byte == 255 ? 0x7fffu : byte == 0 ? 0x0040u : byte << 7)};
+  static __device__ __forceinline__ uint32_t power(uint32_t byte) {
+    return pair16::low_twice(byte == 255 ? 0x7fffu : byte == 0 ? 0x0040u : byte << 7);
+  }
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows[r] = {power(scale[r])};
   }
   // A code's magnitude moved to bits 8..6 and its sign to bit 15 is the value times 2^-126: the
-  // subnormals of both formats are the same line. Products of two powers of two and at most two
-  // significant bits are exact, and overflow where float32 does.
-  static __device__ __forceinline__ void decode(uint32_t codes, const Scale& s,
-                                                uint32_t (&words)[4]) {
+  // subnormals of both formats are the same line.
+  static __device__ __forceinline__ void tiny(const uint32_t (&codes)[kWords],
+                                              uint32_t (&pairs)[8]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t shifted = i < 2 ? codes : codes >> 8;
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t shifted = i % 4 < 2 ? codes[i / 4] : codes[i / 4] >> 8;
       const uint32_t bits =
           i % 2 == 0 ? (shifted & 0x000f000fu) * 0x1040u : (shifted & 0x00f000f0u) * 0x104u;
-      words[i] = pair16::multiply(pair16::multiply(bits & 0x81c081c0u, 0x7e807e80u), s.scale);
+      pairs[i] = bits & 0x81c081c0u;
+    }
+  }
+  // Products of two powers of two and at most two significant bits are exact, and overflow where
+  // float32 does.
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+    tiny(codes, pairs);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      pairs[i] = Math::multiply(Math::multiply(pairs[i], 0x7e807e80u), s.scale);
+    }
+  }
+};
+
+// Two e4m3 codes, in bits 7..0 of each half, as bfloat16 times 2^-120: bodies moved to bits 10..4.
+// NaN becomes NaN.
+__device__ __forceinline__ uint32_t e4m3_tiny(uint32_t two, uint32_t signs) {
+  const uint32_t body = (two & 0x007f007fu) * 16;
+  const uint32_t nan = (body + 0x00100010u) & 0x08000800u;  // after the largest body
+  return pair16::and_or<0x80008000u>(signs, nan * 15 + body);
+}
+
+// e4m3 under e8m0.
+struct BlockFp8 : Decoded {
+  using Math = Bfloat16Pairs;
+  using Bytes = Mxfp8Bytes;
+  using Order = ByteOrder;
+  using Stored = Scales8;
+  static constexpr uint32_t kWords = 4, kScales = 1;
+  static constexpr bool kBiases = false, kTensorScale = false, kMayOverflow = false;
+  using Scale = BlockFp4::Scale;
+
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+    BlockFp4::scales(scale, bias, rows);
+  }
+  // The first product is exact.
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t word = codes[i / 2];
+      const uint32_t bits = i % 2 == 0 ? e4m3_tiny(word, word << 8) : e4m3_tiny(word >> 8, word);
+      pairs[i] = Math::multiply(Math::multiply(bits, 0x7b807b80u), s.scale);
+    }
+  }
+};
+
+// e2m1 under e4m3 and the tensor's own scale, which the sums are multiplied by. Scales are carried
+// as 2^118 times themselves, which leaves the weights 2^-8 times theirs; in float16 as 2^7 times,
+// which leaves 2^-7.
+template <class Math>
+struct BlockNvfp4;
+template <>
+struct BlockNvfp4<Bfloat16Pairs> : Decoded {
+  using Math = Bfloat16Pairs;
+  using Bytes = Nvfp4Bytes;
+  using Order = NibbleOrder;
+  using Stored = Scales8;
+  static constexpr uint32_t kWords = 2, kScales = 2;
+  static constexpr bool kBiases = false, kTensorScale = true, kMayOverflow = false;
+  static constexpr float kUp = 256.0f;
+  using Scale = BlockFp4::Scale;
+
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+    const uint32_t both = scale[0] | scale[1] << 16;
+    uint32_t pair = e4m3_tiny(both, both << 8);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) pair = Math::multiply(pair, 0x7b007b00u);  // 2^119
+    rows[0] = {pair16::low_twice(pair)};
+    rows[1] = {pair16::high_twice(pair)};
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+    BlockFp4::tiny(codes, pairs);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply(pairs[i], s.scale);
+  }
+};
+template <>
+struct BlockNvfp4<Float16Pairs> : Decoded {
+  using Math = Float16Pairs;
+  using Bytes = Nvfp4Bytes;
+  using Order = NibbleOrder;
+  using Stored = Scales8;
+  static constexpr uint32_t kWords = 2, kScales = 2;
+  static constexpr bool kBiases = false, kTensorScale = true, kMayOverflow = false;
+  static constexpr float kUp = 128.0f;
+  using Scale = BlockFp4::Scale;
+
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
+        : "=r"(pair)
+        : "h"(static_cast<uint16_t>(scale[0] | scale[1] << 8)));
+    pair = Math::multiply(pair, 0x58005800u);
+    rows[0] = {pair16::low_twice(pair)};
+    rows[1] = {pair16::high_twice(pair)};
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
+                                                uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int w = 0; w < 2; ++w) {
+      const device::Octet octet = device::Decoder<formats::Nvfp4>::decode(codes[w], 0);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[4 * w + i] = Math::multiply(octet.pair[i], s.scale);
     }
   }
 };

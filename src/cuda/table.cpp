@@ -9,6 +9,8 @@
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
+#include "cuda/qqmm_sm90_plan.h"
+#include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
 #include "dispatch/select.h"
 #include "simt/rows.h"
@@ -46,13 +48,26 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
-  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, weights decoded into the registers of wgmma"}};
+  Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kMmSm90{
+  Name{"mm_sm90"}, kHopper, Formats::dense(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"qmm_sm90 with dense w: both operands of wgmma by bulk copies"}};
 constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
+
+constexpr Row<QuantizeProblem> kQuantizeCuda{
+  Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
+  quantize_cuda_reject, nullptr, quantize_cuda,
+  Summary{"rows of 32 values and their multiples; a lane per 32, memory by warps, codes by few operations"}};
+constexpr Row<QuantizeProblem> kFp8Cuda{
+  Name{"fp8_cuda"}, Arch{}, Formats::dense(), DTypes::floats(), Portable::kUngrouped, Extras{}, RowRange{},
+  fp8_cuda_reject, nullptr, fp8_cuda,
+  Summary{"to_fp8 and from_fp8 without gaps, by the instruction"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -73,16 +88,32 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+
+// The products that a qqmm is made of.
+constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90};
+constexpr Row<MatmulProblem> kQqmmSm90{
+  Name{"qqmm_sm90"}, kHopper, Formats::block_float(), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras::of(Extra::packed_x) | Extras::of(Extra::quantized_x) | Extras::of(Extra::swizzled_scales), RowRange{},
+  [](const MatmulProblem& p) { return qqmm_sm90_reject(p, kOfQqmm); },
+  [](const MatmulProblem& p) { return qqmm_sm90_workspace(p, kOfQqmm); },
+  [](const MatmulProblem& p, Workspace workspace) { qqmm_sm90(p, workspace, kOfQqmm); },
+  Summary{"x made bfloat16 values of its codes in one pass, then the product of qmv_sm90 or qmm_sm90"}};
 // clang-format on
 
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt.
+// qmm_sm80 was three to seven times as fast as qmm_simt. mm_sm90 waits behind them: of 500 checks
+// on a GPU, one gave two results.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, kQmmSm90, Portable::kQmv, Portable::kGatherQmvFast, kQmmSm80, Portable::kQmm,
+    kQmvSm90, kQmmSm90,       kQqmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80, Portable::kQmm, kMmSm90,
 };
-constexpr Row<QuantizeProblem> kQuantize[] = {Portable::kQuantize, Portable::kFp8};
+constexpr Row<QuantizeProblem> kQuantize[] = {
+    kQuantizeCuda,
+    kFp8Cuda,
+    Portable::kQuantize,
+    Portable::kFp8,
+};
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {

@@ -38,6 +38,15 @@ StridedRows strided_rows(const dispatch::Rows& rows, size_t unit) {
   return r;
 }
 
+bool without_gaps(const dispatch::Rows& rows) {
+  int64_t step = rows.cols;
+  for (int i = rows.lead.ndim() - 1; i >= 0; --i) {
+    if (rows.lead[i] != 1 && rows.lead_stride[i] != step) return false;
+    step *= rows.lead[i];
+  }
+  return rows.col_stride == 1;
+}
+
 dispatch::Rows rows_of_matrix(const TensorView& view) {
   dispatch::Rows r;
   r.data = view.data;

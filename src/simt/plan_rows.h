@@ -15,6 +15,9 @@ inline constexpr size_t kFloatUnit = 16;
 // The same for eight packed codes of `bits`: what divides their bytes.
 constexpr size_t code_unit(int bits) { return static_cast<size_t>(bits & -bits); }
 
+// Whether the rows are one piece of memory, in order.
+bool without_gaps(const dispatch::Rows& rows);
+
 // A view with two dimensions as rows.
 dispatch::Rows rows_of_matrix(const TensorView& view);
 

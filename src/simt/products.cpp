@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "dispatch/ids.h"
+#include "dispatch/qqmm_parts.h"
 #include "formats/formats.h"
 #include "simt/pairs_plan.h"
+#include "simt/quantize.h"
 
 namespace moeblas::simt {
 namespace {
@@ -152,6 +154,11 @@ bool is_block_product(const MatmulProblem& p) {
   return p.x.form != Form::dense || p.w.form == Form::on_the_fly;
 }
 
+// Whether x, quantized on the fly, is packed once instead of by every tile of columns.
+bool packs_x_first(const MatmulProblem& p) {
+  return p.x.form == Form::on_the_fly && p.k > 0 && p.n > kQmmCols && dispatch::x_is_one(p);
+}
+
 }  // namespace
 
 size_t weight_format(const MatmulProblem& p) {
@@ -265,10 +272,21 @@ void simt_gather_qmv_fast(const MatmulProblem& p, dispatch::Workspace workspace,
 
 Reason simt_qmm_reject(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).why_not(); }
 
-size_t simt_qmm_workspace(const MatmulProblem& p) { return PairPlan(p, kQmmTileRows).workspace(); }
+size_t simt_qmm_workspace(const MatmulProblem& p) {
+  const size_t packed = packs_x_first(p) ? dispatch::PackedRoom(p).total : 0;
+  return packed + PairPlan(p, kQmmTileRows).workspace();
+}
 
 void simt_qmm(const MatmulProblem& p, dispatch::Workspace workspace, Queue& queue) {
   if (p.empty()) return;
+  if (packs_x_first(p)) {
+    MatmulProblem packed = p;
+    packed.x = dispatch::packed_x(p, workspace.data);
+    simt_quantize(dispatch::conversion_of_x(p, packed.x), {}, queue);
+    const size_t taken = dispatch::PackedRoom(p).total;
+    return simt_qmm(packed, {static_cast<char*>(workspace.data) + taken, workspace.bytes - taken},
+                    queue);
+  }
   launch(p, workspace, kernel_of(is_block_product(p) ? kQqmmNames : kQmmNames, p), kQmmTile, queue);
 }
 

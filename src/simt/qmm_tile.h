@@ -240,7 +240,7 @@ MB_GPU_FN void stage_packed_x(MB_CONST XParams& p, ProductBuffers b, QmmRows row
     formats::uint64 codes = 0;
     GroupScale<F, false> scale = {0.0f};
     if (exists) {
-      codes = load_octet<F::kBits>(b.x + rows.x[row], k / 8, 1);
+      codes = load_octet<F::kBits>(b.x + rows.x[row], k / 8, p.align);
       const ScaleBuffers scales = {b.x_scales, b.x_scales, rows.x_scale[row], 0, tensor_scale};
       load_scale<F>(p.scale, scales, scale_index(p.scale, rows.row[row], k >> ctz(uint(p.group))),
                     0, scale);

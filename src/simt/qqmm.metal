@@ -2,10 +2,11 @@
 // and grouped_qqmm. The tile is qmm's; what differs is how its operands are staged: x and w may
 // each be packed (scales in rows or swizzled) or floats that are quantized on the fly. A step of K
 // holds whole groups, so a thread quantizes one group from the floats it reads and writes the
-// values that its codes stand for; nothing is kept between tiles.
+// values that its codes stand for; nothing is kept between tiles. Where there are several tiles of
+// columns, the host has x packed before (products.cpp), unless it has a scale for every matrix.
 //
-// The time goes into quantizing on the fly, which every tile of rows repeats for w and every tile
-// of columns for x: where both are packed, into the multiply-adds.
+// The time goes into the multiply-adds, or, for a w of floats, into quantizing it on the fly, which
+// every tile of rows repeats.
 #include "simt/qmm_tile.h"
 
 template <typename F, typename T>

@@ -31,14 +31,6 @@ constexpr Family kDequantize = {
      "dequantize_simt_affine8"},
     {"dequantize_simt_mxfp4", "dequantize_simt_mxfp8", "dequantize_simt_nvfp4"}};
 
-// One direction of a problem: values and their packed form.
-struct Side {
-  const QuantizeProblem& p;
-  const dispatch::Rows& values;
-  const dispatch::PackedRows& packed;
-  int64_t rows_per_matrix;
-};
-
 // Whether the rows of a view are closer neighbours in memory than their elements.
 bool transposed(const dispatch::Rows& values) {
   if (values.lead.ndim() == 0) return false;
@@ -46,7 +38,30 @@ bool transposed(const dispatch::Rows& values) {
   return values.lead[last] > 1 && std::abs(values.lead_stride[last]) < std::abs(values.col_stride);
 }
 
-PackedParams parameters(const Side& side) {
+void convert(const PackedSide& side, const Family& family, Queue& queue) {
+  const PackedParams params = packed_params(side);
+  Step step;
+  step.kernel = family.of(*side.p.spec);
+  step.groups[0] = groups_for(static_cast<uint64_t>(params.rows * params.groups) * params.lanes);
+  step.threads[0] = kThreads;
+  step.point(side.values.data);
+  step.point(side.packed.codes.data);
+  step.point(side.packed.scales.data);
+  step.point(side.packed.biases.data);
+  step.point(side.p.tensor_scale.data);
+  step.set(params);
+  queue.run(step);
+}
+
+dispatch::Rows as_one_row(dispatch::Rows rows) {
+  rows.cols *= rows.count();
+  rows.lead = rows.lead_stride = Shape();
+  return rows;
+}
+
+}  // namespace
+
+PackedParams packed_params(const PackedSide& side) {
   const QuantSpec& spec = *side.p.spec;
   PackedParams params{};
   params.values = strided_rows(side.values, kFloatUnit);
@@ -69,24 +84,17 @@ PackedParams parameters(const Side& side) {
   return params;
 }
 
-void convert(const Side& side, const Family& family, Queue& queue) {
-  const PackedParams params = parameters(side);
-  Step step;
-  step.kernel = family.of(*side.p.spec);
-  step.groups[0] = groups_for(static_cast<uint64_t>(params.rows * params.groups) * params.lanes);
-  step.threads[0] = kThreads;
-  step.point(side.values.data);
-  step.point(side.packed.codes.data);
-  step.point(side.packed.scales.data);
-  step.point(side.packed.biases.data);
-  step.point(side.p.tensor_scale.data);
-  step.set(params);
-  queue.run(step);
+PackedSide rows_side(const QuantizeProblem& p) {
+  return {p, p.values, p.packed, p.rows_per_matrix};
 }
 
-void quantize_side(const Side& side, Queue& queue) {
+PackedSide columns_side(const QuantizeProblem& p) {
+  return {p, *p.transposed_values, p.transposed, p.values.cols};
+}
+
+void simt_quantize_side(const PackedSide& side, Queue& queue) {
   convert(side, kQuantize, queue);
-  const PackedParams params = parameters(side);
+  const PackedParams params = packed_params(side);
   const bool padded = params.padded_rows != 0 && (params.padded_rows != params.rows_per_matrix ||
                                                   params.padded_groups != params.groups);
   if (!padded) return;
@@ -100,29 +108,10 @@ void quantize_side(const Side& side, Queue& queue) {
   queue.run(step);
 }
 
-bool without_gaps(const dispatch::Rows& rows) {
-  int64_t step = rows.cols;
-  for (int i = rows.lead.ndim() - 1; i >= 0; --i) {
-    if (rows.lead[i] != 1 && rows.lead_stride[i] != step) return false;
-    step *= rows.lead[i];
-  }
-  return rows.col_stride == 1;
-}
-
-dispatch::Rows as_one_row(dispatch::Rows rows) {
-  rows.cols *= rows.count();
-  rows.lead = rows.lead_stride = Shape();
-  return rows;
-}
-
-}  // namespace
-
 void simt_quantize(const QuantizeProblem& p, dispatch::Workspace, Queue& queue) {
-  const Side rows{p, p.values, p.packed, p.rows_per_matrix};
-  if (p.conversion == Conversion::dequantize) return convert(rows, kDequantize, queue);
-  quantize_side(rows, queue);
-  if (p.transposed_values)
-    quantize_side({p, *p.transposed_values, p.transposed, p.values.cols}, queue);
+  if (p.conversion == Conversion::dequantize) return convert(rows_side(p), kDequantize, queue);
+  simt_quantize_side(rows_side(p), queue);
+  if (p.transposed_values) simt_quantize_side(columns_side(p), queue);
 }
 
 void simt_fp8(const QuantizeProblem& p, dispatch::Workspace, Queue& queue) {

@@ -1,5 +1,6 @@
 // Which of CUDA's kernels runs: asked of the table by capability, without a device.
 #include "cuda/table.h"
+#include "cuda/qmv_sm90_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -38,12 +39,11 @@ TEST_F(CudaTable, DecodingOfLayers) {
       for (int64_t tokens : {1, 8, 16, 64}) {
         for (bool down : {false, true}) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
-          // Sixteen rows of each matrix: more than shared memory holds.
-          const bool many =
-              tokens * l.top_k >= 16 * l.experts &&
-              (spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4));
-          EXPECT_EQ(winner(product_nowhere(l, down, spec, kBf16, kBf16, tokens)),
-                    many ? "qmm_sm90" : "qmv_sm90")
+          // Where shared memory does not hold the rows of a matrix at once.
+          const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
+          const bool many = cuda::qmv_sm90_passes(p) > 1;
+          EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
+          EXPECT_EQ(winner(p), many ? "qmm_sm90" : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
               << tokens << " tokens";
         }
@@ -75,8 +75,9 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   // Between what qmm_sm90 takes and what nothing but the portable rows does.
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmv_sm90");
-  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm80");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, 6, 64}, kBf16, kBf16)),
+            "qmm_sm80");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {

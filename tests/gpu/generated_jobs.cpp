@@ -131,6 +131,12 @@ void as_expert_layer(Case& c, int64_t tokens, int64_t top_k) {
   c.out = test::plain(c.x.dtype, {tokens, top_k, 1, n});
 }
 
+void along_k(test::Layout& w) {
+  const int last = w.shape.ndim() - 1;
+  w.strides[last] = w.shape[last - 1];
+  w.strides[last - 1] = 1;
+}
+
 Case many_pairs_case(uint64_t seed) {
   constexpr Op kOps[] = {Op::gather_qmv, Op::grouped_qmm};
   test::Random random(seed);
@@ -148,14 +154,16 @@ Case many_tiles_case(uint64_t seed) {
   constexpr Op kOps[] = {Op::gather_qmm, Op::gather_qmv, Op::quantized_matmul, Op::grouped_qmm};
   constexpr int kAffine = 3;  // of the formats
   const QuantSpec kFormats[] = {
-      {Mode::affine, 4, 64}, {Mode::affine, 4, 32}, {Mode::affine, 4, 128}, {Mode::mxfp4},
-      {Mode::mxfp8},         {Mode::nvfp4},         {Mode::affine, 8, 64}};
+      {Mode::affine, 4, 64},  {Mode::affine, 4, 32}, {Mode::affine, 4, 128}, {Mode::mxfp4},
+      {Mode::mxfp8},          {Mode::nvfp4},         {Mode::affine, 8, 64},  {Mode::affine, 8, 32},
+      {Mode::affine, 8, 128}, {Mode::affine, 4, 16}, {Mode::affine, 8, 16}};
   test::Random random(seed * 0x9e3779b97f4a7c15u + 7);
   const Op op = kOps[seed % std::size(kOps)];
   const uint64_t turn = seed / std::size(kOps);
-  const QuantSpec format = turn % 3 == 0   ? kFormats[turn / 3 % kAffine]
-                           : turn % 3 == 1 ? kFormats[kAffine]
-                                           : random.pick({kFormats[4], kFormats[5], kFormats[6]});
+  const QuantSpec format = turn % 3 == 0 ? kFormats[turn / 3 % kAffine]
+                           : turn % 3 == 1
+                               ? kFormats[kAffine]
+                               : kFormats[random.between(kAffine + 1, std::ssize(kFormats) - 1)];
   const DType dtype = random.one_in(5) ? DType::f16 : DType::bf16;
   const int64_t unit = test::packed_unit(format.resolved());
   const bool one_matrix = op == Op::quantized_matmul;
@@ -168,22 +176,38 @@ Case many_tiles_case(uint64_t seed) {
       unit;
   while (rows * n * k > kMostProducts && k > unit) k -= unit;
   while (rows * n * k > kMostProducts) rows = (rows + 1) / 2;
-  Case c = product_case(
-      op, format, dtype, true, rows, n, k,
-      random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one, test::Ids::sorted}),
-      experts);
+  const test::Ids ids =
+      random.pick({test::Ids::uniform, test::Ids::mixed, test::Ids::one, test::Ids::sorted});
+  const bool dense = (op == Op::gather_qmm || op == Op::grouped_qmm) && random.one_in(4);
+  Case c = dense ? product_case(op == Op::gather_qmm ? Op::gather_mm : Op::grouped_mm, std::nullopt,
+                                dtype, false, rows, n, k, ids, experts)
+                 : product_case(op, format, dtype, true, rows, n, k, ids, experts);
+  if (dense && random.one_in(2)) along_k(c.w);
   if (op == Op::gather_qmm && !random.one_in(3)) {
     const auto top_k = random.pick<int64_t>({1, 2, 3, 8});
     as_expert_layer(c, (2 * rows + top_k - 1) / top_k, top_k);
   }
+  if (c.biases.present && random.one_in(4)) {
+    c.scales.dtype = c.biases.dtype = random.pick({DType::f32, DType::f16, DType::bf16});
+  }
   c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
                           test::Values::integers, test::Values::ends, test::Values::specials});
-  if (format.bits == 8 && c.values == test::Values::integers) c.values = test::Values::normal;
+  const auto is = [&](Mode mode) { return !dense && format.mode == mode; };
+  if (!dense && format.bits == 8 && c.values == test::Values::integers)
+    c.values = test::Values::normal;
   if (c.values == test::Values::ends) {
-    c.scale_exponent =
-        dtype == DType::f16 ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
-    if (format.mode == Mode::nvfp4) c.scale_exponent = random.pick({-6, 6});
+    const bool half = dtype == DType::f16 || (c.biases.present && c.scales.dtype == DType::f16);
+    c.scale_exponent = half ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
+    if (is(Mode::nvfp4)) c.scale_exponent = random.pick({-6, 6});
     c.x_exponent = -c.scale_exponent;
+  }
+  if (is(Mode::nvfp4) && random.one_in(2)) {
+    if (random.one_in(2)) {
+      c.tensor_scale =
+          test::plain(DType::f32, random.one_in(2) || one_matrix ? Shape{} : Shape{experts});
+    } else {
+      c.host_tensor_scale = c.values == test::Values::integers ? 0.5f : 0.037f;
+    }
   }
   c.seed = seed;
   return c;

@@ -20,6 +20,8 @@ test::Case product_case(test::Op op, const std::optional<QuantSpec>& format, DTy
                         int64_t experts = 3);
 // Makes a gather of it in the layout of expert layers, each row of x with top_k matrices.
 void as_expert_layer(test::Case& c, int64_t tokens, int64_t top_k);
+// Dense weights whose rows are of K, not of N.
+void along_k(test::Layout& w);
 // More pairs than one threadgroup groups by itself, of more matrices than one digit counts.
 test::Case many_pairs_case(uint64_t seed);
 // Rows and columns enough for several tiles of every kernel, in whole and with a rest.

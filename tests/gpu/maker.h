@@ -14,6 +14,7 @@ struct PackedAt {
   QuantSpec spec;
   int codes = -1, scales = -1, biases = -1;
   std::optional<float> tensor_scale;
+  int tensor_scale_at = -1;  // on the device, in its place
 
   Quantized in(Views views) const {
     Quantized q;
@@ -21,7 +22,11 @@ struct PackedAt {
     q.codes = views[static_cast<size_t>(codes)];
     if (scales >= 0) q.scales = views[static_cast<size_t>(scales)];
     if (biases >= 0) q.biases = views[static_cast<size_t>(biases)];
-    q.host_tensor_scale = tensor_scale;
+    if (tensor_scale_at >= 0) {
+      q.tensor_scale = views[static_cast<size_t>(tensor_scale_at)];
+    } else {
+      q.host_tensor_scale = tensor_scale;
+    }
     return q;
   }
 };

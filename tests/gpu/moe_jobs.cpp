@@ -162,28 +162,50 @@ Job qqmm_job(uint64_t seed) {
   Maker m(kOps[kind], seed);
   const QuantSpec spec = draw_format(m.random, true).resolved();
   const int64_t k = test::packed_unit(spec) * m.random.pick({1, 2, 3, 5, 9, 16});
-  const int64_t n = m.random.pick({1, 7, 8, 17, 32, 64, 65}), experts = m.random.between(1, 6);
-  const int64_t pairs = m.random.between(1, 9), rows = m.random.pick({1, 2, 5, 16, 17, 33});
-  const Shape x_shape = kind == 1 ? Shape{pairs, std::min<int64_t>(rows, 5), k} : Shape{rows, k};
+  const int64_t n = m.random.pick({1, 7, 8, 17, 32, 64, 65, 130, 264});
+  const int64_t experts = m.random.between(1, 6);
+  const bool layer = kind == 1 && m.random.one_in(2);  // tokens that go to top_k experts each
+  const int64_t top_k = m.random.between(1, 3);
+  const int64_t pairs = layer ? m.random.pick({1, 9, 70}) : m.random.between(1, 9);
+  int64_t rows = m.random.pick({1, 2, 5, 16, 17, 33, 70, 130, 300});
+  constexpr int64_t kMostProducts = 4'000'000;  // the reference does them all in float64
+  while (rows * n * k > kMostProducts) rows /= 2;
+  const Shape x_shape = layer       ? Shape{pairs, 1, 1, k}
+                        : kind == 1 ? Shape{pairs, std::min<int64_t>(rows, 5), k}
+                                    : Shape{rows, k};
   const Shape w_shape = kind == 0 ? Shape{n, k} : Shape{experts, n, k};
-  const DType dtype = kFloats[seed / 3 % 3];
+  const DType dtype = m.random.one_in(2) ? DType::bf16 : kFloats[seed / 3 % 3];
   // Packed, or floats that are quantized on the fly.
-  const auto operand = [&](const Shape& shape) {
-    if (!m.random.one_in(2)) return m.packed(spec, shape, dtype, 1.0);
+  const auto operand = [&](const Shape& shape, int floats) {
+    if (!m.random.one_in(floats)) return m.packed(spec, shape, dtype, 1.0);
     PackedAt at{spec, m.floats(dtype, shape), -1, -1, {}};
     if (spec.mode == Mode::nvfp4) at.tensor_scale = 0.004f;
     return at;
   };
-  const PackedAt x = operand(x_shape), w = operand(w_shape);
+  PackedAt x = operand(x_shape, 2), w = operand(w_shape, 4);
+  // On the device: one for all, or of a packed w one for each matrix.
+  const auto moved = [&](PackedAt& at, bool each) {
+    if (!at.tensor_scale || m.random.one_in(2)) return;
+    const bool many = each && at.scales >= 0 && m.random.one_in(2);
+    at.tensor_scale_at = m.add(Role::input, DType::f32, many ? Shape{experts} : Shape{});
+    for (int64_t e = 0; e < (many ? experts : 1); ++e) {
+      m[at.tensor_scale_at].set(e, *at.tensor_scale * static_cast<float>(e + 1));
+    }
+  };
+  moved(x, false);
+  moved(w, kind != 0);
   const bool x_packed = x.scales >= 0;
   const DType out_dtype = x_packed ? m.random.pick({DType::f32, DType::f16, DType::bf16}) : dtype;
   const int ids = kind == 0   ? -1
+                  : layer     ? m.ids(DType::i32, {pairs, top_k}, experts, 5)
                   : kind == 1 ? m.ids(DType::i32, {pairs}, experts, 5)
                               : m.add(Role::ids, DType::i32, {experts});
   if (kind == 2) {
     for (int64_t e = 0; e < experts; ++e) m[ids].set_integer(e, m.random.between(-1, rows + 1));
   }
-  const Shape out_shape = kind == 1 ? Shape{pairs, x_shape[1], n} : Shape{rows, n};
+  const Shape out_shape = layer       ? Shape{pairs, top_k, 1, n}
+                          : kind == 1 ? Shape{pairs, x_shape[1], n}
+                                      : Shape{rows, n};
   const bool plain = m.random.one_in(2);
   const float alpha = plain ? 1.0f : 0.75f, beta = plain ? 0.0f : -1.5f;
   const int c = plain ? -1 : m.floats(DType::f32, out_shape);

@@ -56,7 +56,7 @@ Outcome run_exact(const Job& job, const char* kernel) {
     const std::vector<uint8_t> got = block.results(bytes), cpu = run_on_cpu(job);
     outcome.same_as_cpu = got == cpu;
     if (job.judge) outcome.judgement = job.judge(plan.kernel, got, cpu);
-    outcome.failure = outcome.judgement.failure;
+    outcome.failure = job.judge ? outcome.judgement.failure : difference(job, got, cpu);
   } catch (const std::exception& e) {
     outcome.failure = std::string("unexpected error: ") + e.what();
   }
@@ -66,13 +66,15 @@ Outcome run_exact(const Job& job, const char* kernel) {
 }  // namespace
 
 void run_smallest(Report& report, const std::string& only) {
-  std::vector<std::string> rows;
-  for (const moeblas_kernel& row : kernels()) {
-    if (!only.empty() && only != row.name) continue;
-    if (std::string(row.backend) == "cuda" && std::string(row.problem) == "matmul") {
-      rows.push_back(row.name);
+  const auto rows_of = [&](const std::string& problem) {
+    std::vector<std::string> names;
+    for (const moeblas_kernel& row : kernels()) {
+      if (!only.empty() && only != row.name) continue;
+      if (std::string(row.backend) == "cuda" && row.problem == problem) names.push_back(row.name);
     }
-  }
+    return names;
+  };
+  const std::vector<std::string> rows = rows_of("matmul"), conversions = rows_of("quantize");
   const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
   // Forced through every row, since the first that takes a product hides the others.
   const auto run_rows = [&](const test::Case& c) {
@@ -113,29 +115,59 @@ void run_smallest(Report& report, const std::string& only) {
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) run_rows(test::decode_case(seed));
   // The rows that every width of tiles is for.
-  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
+  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale) {
+    const auto with_scales = [&](test::Case c) {
+      if (c.biases.present) c.scales.dtype = c.biases.dtype = scale;
+      return c;
+    };
     for (int64_t m : {30, 64, 130, 300}) {
-      run_rows(product_case(Op::grouped_qmm, format, DType::bf16, true, m, 264, 320,
-                            test::Ids::mixed, 1));
+      run_rows(with_scales(
+          product_case(Op::grouped_qmm, format, dtype, true, m, 264, 320, test::Ids::mixed, 1)));
     }
     test::Case layer =
-        product_case(Op::gather_qmm, format, DType::bf16, true, 1, 264, 320, test::Ids::mixed, 3);
+        product_case(Op::gather_qmm, format, dtype, true, 1, 264, 320, test::Ids::mixed, 3);
     as_expert_layer(layer, 70, 3);
-    run_rows(layer);
+    run_rows(with_scales(layer));
+  };
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (int bits : {4, 8}) run_widths({Mode::affine, bits, 64}, dtype, dtype);
+    for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) run_widths({mode}, dtype, dtype);
+  }
+  for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (bool rows_of_k : {false, true}) {
+      const auto run_dense = [&](test::Case c) {
+        if (rows_of_k) along_k(c.w);
+        run_rows(c);
+      };
+      for (int64_t m : {30, 64, 130, 300}) {
+        run_dense(product_case(Op::grouped_mm, std::nullopt, dtype, false, m, 264, 320,
+                               test::Ids::mixed, 1));
+      }
+      test::Case layer =
+          product_case(Op::gather_mm, std::nullopt, dtype, false, 1, 264, 320, test::Ids::mixed, 3);
+      as_expert_layer(layer, 70, 3);
+      run_dense(layer);
+    }
+  }
+  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+    for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+  };
+  for (uint64_t seed = 0; seed < 120; ++seed) run_all(qqmm_job(seed), rows);
+  for (uint64_t seed = 0; seed < 144; ++seed) {
+    run_all(generated_job(Op::quantize, seed), conversions);
+    run_all(generated_job(Op::dequantize, seed), conversions);
+    if (seed < 6) run_all(generated_job(Op::to_fp8, seed), conversions);
+    if (seed < 6) run_all(generated_job(Op::from_fp8, seed), conversions);
+    if (seed < 72) run_all(dual_job(seed), conversions);
   }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
-  for (uint64_t seed = 0; seed < 144; ++seed) {
-    run(generated_job(Op::quantize, seed));
-    run(generated_job(Op::dequantize, seed));
-    if (seed < 6) run(generated_job(Op::to_fp8, seed));
-    if (seed < 6) run(generated_job(Op::from_fp8, seed));
+  for (uint64_t seed = 0; seed < 72; ++seed) {
     if (seed < 12) run(route_job(seed));
     if (seed < 12) run(permute_job(seed));
     if (seed < 12) run(unpermute_job(seed));
     if (seed < 72) run(ffn_job(seed));
-    if (seed < 90) run(qqmm_job(seed));
-    if (seed < 72) run(dual_job(seed));
   }
 }
 

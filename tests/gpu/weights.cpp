@@ -1,7 +1,6 @@
 #include "weights.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "cuda_lane.h"
 #include "support/codec.h"
@@ -12,65 +11,89 @@ namespace {
 
 constexpr int64_t kRows = 320, kValues = 1152;
 
-uint16_t bfloat16(double value) {
-  const auto single = static_cast<float>(value);
-  uint32_t bits = 0;
-  std::memcpy(&bits, &single, sizeof bits);
-  return static_cast<uint16_t>(bits >> 16);
-}
-
 // x is the identity times 2^x_exponent, so that neither end of the range leaves float32.
 struct Weights {
   QuantSpec spec;
+  DType x;
+  DType scale = DType::u8;
   int x_exponent = 0;
-  std::vector<uint8_t> codes, scales, biases;
-  std::vector<double> expected;  // row by row
+  float tensor_scale = 1;
+  std::vector<uint8_t> codes{}, scales{}, biases{};
+  std::vector<double> expected{};  // row by row
+
+  void draw_codes(test::Random& random) {
+    for (int64_t i = 0; i < kRows * kValues * spec.bits / 8; ++i) {
+      auto code = static_cast<uint8_t>(random.below(256));
+      // Another value's zero times NaN would be NaN.
+      if (spec.mode == Mode::mxfp8 && (code & 0x7f) == 0x7f) code ^= 1;
+      codes.push_back(code);
+    }
+  }
+  void expect(int64_t i, double scale_or_byte, double bias) {
+    const uint32_t code = test::packed_code(codes.data(), spec.bits, i);
+    const double weight =
+        spec.mode == Mode::affine
+            ? scale_or_byte * code + bias
+            : test::decode_block(spec.mode, code, static_cast<uint32_t>(scale_or_byte),
+                                 tensor_scale);
+    expected.push_back(test::round_to(test::float_format(x), weight));
+  }
 };
 
-// Scales of any exponent; biases near enough to them for s q + b to be exact in double.
-Weights affine(int group, bool small) {
-  test::Random random(static_cast<uint64_t>(group));
-  Weights w{{Mode::affine, 4, group}, small ? 100 : 0, {}, {}, {}, {}};
-  for (int64_t i = 0; i < kRows * kValues / 2; ++i) {
-    w.codes.push_back(static_cast<uint8_t>(random.below(256)));
-  }
+// Exponents of scales of this type whose weights stay within the results' type, but for float16's,
+// which leave it at the upper end.
+struct Exponents {
+  int least, most;
+};
+Exponents exponents_of(DType scale, int bits, bool small) {
+  if (scale == DType::f16) return small ? Exponents{-14, -2} : Exponents{-2, 10};
+  return small ? Exponents{-126, 0} : Exponents{0, 125 - bits};
+}
+
+// Significands of 8 bits, and biases near enough to scales for s q + b to be exact: in double where
+// the kernel rounds it but once, in float32 elsewhere.
+Weights affine(int bits, int group, DType x, DType scale, bool small) {
+  test::Random random(static_cast<uint64_t>(group + bits));
+  const bool wide = scale != DType::f16;
+  Weights w{{Mode::affine, bits, group}, x, scale, small && wide ? 100 : 0};
+  const bool once = x == DType::bf16 && scale == x && group >= 32;
+  w.draw_codes(random);
   const auto number = [&](int exponent) {
     const double significand = 1 + static_cast<double>(random.below(128)) / 128;
     return std::ldexp(random.one_in(2) ? significand : -significand, exponent);
   };
-  const auto append = [](std::vector<uint8_t>& to, uint16_t bits) {
-    to.push_back(static_cast<uint8_t>(bits));
-    to.push_back(static_cast<uint8_t>(bits >> 8));
-  };
-  for (int64_t g = 0; g < kRows * kValues / group; ++g) {
-    const auto exponent =
-        static_cast<int>(small ? random.between(-126, 0) : random.between(0, 121));
-    const int other = std::max(-126, exponent + static_cast<int>(random.between(-12, 4)));
+  const int64_t groups = kRows * kValues / group;
+  w.scales.resize(static_cast<size_t>(groups) * size_of(scale));
+  w.biases = w.scales;
+  const Exponents range = exponents_of(scale, bits, small);
+  for (int64_t g = 0; g < groups; ++g) {
+    const auto exponent = static_cast<int>(random.between(range.least, range.most));
+    const int other = std::max(wide ? -126 : -14,
+                               exponent + static_cast<int>(random.between(once ? -12 : -4, 4)));
     const double s = random.one_in(20) ? 0 : number(exponent);
     const double b = random.one_in(20) ? 0 : number(other);
-    append(w.scales, bfloat16(s));
-    append(w.biases, bfloat16(b));
-    for (int64_t i = 0; i < group; ++i) {
-      const uint32_t code = test::packed_code(w.codes.data(), 4, g * group + i);
-      w.expected.push_back(test::round_to(test::kBfloat16, s * code + b));
-    }
+    test::store_value(w.scales.data(), scale, g, s);
+    test::store_value(w.biases.data(), scale, g, b);
+    for (int64_t i = 0; i < group; ++i) w.expect(g * group + i, s, b);
   }
   return w;
 }
 
-Weights mxfp4(bool small) {
-  test::Random random(4);
-  Weights w{QuantSpec{Mode::mxfp4}.resolved(), small ? 100 : 0, {}, {}, {}, {}};
-  for (int64_t i = 0; i < kRows * kValues / 2; ++i) {
-    w.codes.push_back(static_cast<uint8_t>(random.below(256)));
-  }
-  for (int64_t g = 0; g < kRows * kValues / 32; ++g) {
-    // 6 * 2^125 is the largest that is finite.
-    w.scales.push_back(static_cast<uint8_t>(small ? random.below(127) : random.between(127, 252)));
-    for (int64_t i = 0; i < 32; ++i) {
-      const uint32_t code = test::packed_code(w.codes.data(), 4, g * 32 + i);
-      w.expected.push_back(test::decode_block(Mode::mxfp4, code, w.scales.back(), 1));
-    }
+Weights block(Mode mode, DType x, bool small) {
+  test::Random random(static_cast<uint64_t>(mode));
+  Weights w{QuantSpec{mode}.resolved(), x};
+  w.draw_codes(random);
+  const bool e4m3 = mode == Mode::nvfp4;
+  if (e4m3 && x == DType::bf16) w.tensor_scale = small ? 0x1p-70f : 0x1p70f;
+  if (small && x == DType::bf16) w.x_exponent = 100;
+  // The largest magnitude under them is finite.
+  const int64_t most = mode == Mode::mxfp4 ? 252 : 246;
+  const int64_t group = w.spec.group_size;
+  for (int64_t g = 0; g < kRows * kValues / group; ++g) {
+    int64_t byte = small ? random.below(127) : random.between(127, most);
+    if (e4m3) byte = random.below(127) + 128 * random.below(2);
+    w.scales.push_back(static_cast<uint8_t>(byte));
+    for (int64_t i = 0; i < group; ++i) w.expect(g * group + i, static_cast<double>(byte), 0);
   }
   return w;
 }
@@ -78,8 +101,7 @@ Weights mxfp4(bool small) {
 std::string difference(const Weights& w) {
   std::vector<uint8_t> identity(kValues * kValues * 2), out(kValues * kRows * 2);
   for (int64_t i = 0; i < kValues; ++i) {
-    const uint16_t one = bfloat16(std::ldexp(1.0, w.x_exponent));
-    std::memcpy(&identity[static_cast<size_t>(i * (kValues + 1) * 2)], &one, 2);
+    test::store_value(identity.data(), w.x, i * (kValues + 1), std::ldexp(1.0, w.x_exponent));
   }
   const DeviceMemory x(identity), codes(w.codes), scales(w.scales), biases(w.biases);
   const DeviceMemory result(out.size());
@@ -87,19 +109,20 @@ std::string difference(const Weights& w) {
   const int64_t groups = kValues / w.spec.group_size;
   Quantized q;
   q.spec = w.spec;
-  q.codes = {codes.data(), DType::u32, {kRows, kValues / 8}, kCuda};
-  q.scales = {scales.data(), biased ? DType::bf16 : DType::u8, {kRows, groups}, kCuda};
-  if (biased) q.biases = {biases.data(), DType::bf16, {kRows, groups}, kCuda};
+  q.codes = {codes.data(), DType::u32, {kRows, kValues * w.spec.bits / 32}, kCuda};
+  q.scales = {scales.data(), w.scale, {kRows, groups}, kCuda};
+  if (biased) q.biases = {biases.data(), w.scale, {kRows, groups}, kCuda};
+  if (w.tensor_scale != 1) q.host_tensor_scale = w.tensor_scale;
   Options options;
   options.kernel = "qmm_sm90";
-  quantized_matmul({x.data(), DType::bf16, {kValues, kValues}, kCuda}, q, true,
-                   {result.data(), DType::bf16, {kValues, kRows}, kCuda}, options);
+  quantized_matmul({x.data(), w.x, {kValues, kValues}, kCuda}, q, true,
+                   {result.data(), w.x, {kValues, kRows}, kCuda}, options);
   check_cuda(cudaDeviceSynchronize(), "the product with the identity");
   check_cuda(cudaMemcpy(out.data(), result.data(), out.size(), cudaMemcpyDeviceToHost),
              "cudaMemcpy");
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t k = 0; k < kValues; ++k) {
-      const double got = test::load_value(out.data(), DType::bf16, k * kRows + row);
+      const double got = test::load_value(out.data(), w.x, k * kRows + row);
       const double expected =
           std::ldexp(w.expected[static_cast<size_t>(row * kValues + k)], w.x_exponent);
       if (got == expected) continue;
@@ -127,11 +150,21 @@ void check_weights(Report& report) {
   };
   for (bool small : {true, false}) {
     const std::string scales = small ? ", small scales" : ", large scales";
-    for (int group : {32, 64, 128}) {
-      check("affine 4-bit, groups of " + std::to_string(group) + scales, affine(group, small));
+    for (int bits : {4, 8}) {
+      for (int group : {16, 32, 64, 128}) {
+        const std::string what =
+            "affine " + std::to_string(bits) + "-bit, groups of " + std::to_string(group) + scales;
+        for (DType scale : {DType::bf16, DType::f16, DType::f32}) {
+          check(what + " of " + name(scale), affine(bits, group, DType::bf16, scale, small));
+        }
+        check(what + ", float16", affine(bits, group, DType::f16, DType::f16, small));
+      }
     }
-    check("mxfp4" + scales, mxfp4(small));
+    for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) {
+      check(name(mode) + scales, block(mode, DType::bf16, small));
+    }
   }
+  check("nvfp4, float16", block(Mode::nvfp4, DType::f16, false));
 }
 
 }  // namespace moeblas::gpu

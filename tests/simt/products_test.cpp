@@ -240,6 +240,11 @@ std::vector<ProductCase> block_products() {
     c.op = Op::gather, c.m = 2, c.n = 67, c.x_packed = false, c.epilogue = true;
     c.out_type = {};
     cases.push_back(c);
+    // Several tiles of columns: x is packed before.
+    c.n = 133, c.x_type = types[i % 3];
+    cases.push_back(c);
+    c.op = Op::quantized_matmul, c.m = 67, c.swizzled = false, c.x_type = types[(i + 1) % 3];
+    cases.push_back(c);
   }
   ProductCase wide{.op = Op::gather, .spec = affine(4, 32), .x_type = DType::bf16, .n = 9, .k = 64};
   wide.out_type = DType::f32;

@@ -49,6 +49,22 @@ __device__ __forceinline__ void named_barrier(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same; whether any of the threads says so.
+__device__ __forceinline__ bool named_barrier_any(uint32_t id, uint32_t threads, bool says) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred says, any;\n"
+      "setp.ne.u32 says, %3, 0;\n"
+      "barrier.red.or.pred any, %1, %2, says;\n"
+      "selp.u32 %0, 1, 0, any;\n"
+      "}"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(says))
+      : "memory");
+  return any != 0;
+}
+
 // Counts as an arrival of this warp's, without waiting.
 __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");

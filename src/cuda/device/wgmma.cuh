@@ -8,6 +8,9 @@
 //          them columns 2t, 2t + 1 (words 0, 1) and 2t + 8, 2t + 9 (words 2, 3)
 //   sums   sums[4j + i] of the same thread: row 16w + g + 8 * (i / 2), column 8j + 2t + i % 2
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
+//
+// WgmmaShared takes A from shared memory too: as B, rows of 64 k; or, kAcross, 16 rows of k of
+// which each has the 64 rows of A (128 bytes), in the same swizzle.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +44,17 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   return descriptor;
 }
 
+// From one k to the k 16 further down where A lies across: 16 rows of 128 bytes.
+inline constexpr uint32_t kWgmmaAcrossStep = 2048;
+
 // The elements of A and B.
 struct Bfloat16 {};
 struct Float16 {};
 
 template <class T, int kCols>
 struct Wgmma;
+template <class T, int kCols, bool kAcross>
+struct WgmmaShared;
 
 // What the instruction's text and its operands are made of.
 #define MB_N8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -84,12 +92,31 @@ struct Wgmma;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns));                 \
     }                                                                                           \
   }
-#define MB_WGMMA_OF(T, type)                      \
-  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12);     \
-  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20);  \
-  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36);  \
-  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68); \
-  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132)
+#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b)                                       \
+  template <bool kAcross>                                                                   \
+  struct WgmmaShared<T, cols, kAcross> {                                                    \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows, \
+                                                    uint64_t columns) {                     \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type       \
+                   " {" MB_N##sums_of "}, %" #a ", %" #b ", 1, 1, 1, %" MB_NEXT_##b ", 0;"  \
+                   : MB_S##sums_of(0)                                                       \
+                   : "l"(rows), "l"(columns), "n"(kAcross ? 1 : 0));                        \
+    }                                                                                       \
+  }
+#define MB_NEXT_17 "18"
+#define MB_NEXT_33 "34"
+#define MB_NEXT_65 "66"
+#define MB_NEXT_129 "130"
+#define MB_WGMMA_OF(T, type)                            \
+  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12);           \
+  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20);        \
+  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36);        \
+  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68);       \
+  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132); \
+  MB_WGMMA_SHARED(T, type, 32, 16, 16, 17);             \
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33);             \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65);            \
+  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129)
 
 MB_WGMMA_OF(Bfloat16, "bf16");
 MB_WGMMA_OF(Float16, "f16");
@@ -105,6 +132,11 @@ MB_WGMMA_OF(Float16, "f16");
 #undef MB_S32
 #undef MB_S64
 #undef MB_S128
+#undef MB_NEXT_17
+#undef MB_NEXT_33
+#undef MB_NEXT_65
+#undef MB_NEXT_129
+#undef MB_WGMMA_SHARED
 #undef MB_WGMMA
 #undef MB_WGMMA_OF
 

@@ -1,0 +1,10 @@
+// qmm_sm90 for affine weights of 4 bits.
+#include "cuda/qmm_sm90.cuh"
+
+namespace moeblas::cuda {
+
+MB_QMM_SM90_ALL(affine4_bf16, Affine<Bfloat16Pairs, 4>);
+MB_QMM_SM90_ALL(affine4_f16, Affine<Float16Pairs, 4>);
+MB_QMM_SM90(affine4_any_bf16, Tiles256Any, AnyAffine<Bfloat16Pairs, 4>);
+
+}  // namespace moeblas::cuda

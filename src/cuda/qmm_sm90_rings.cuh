@@ -1,0 +1,73 @@
+// A block of qmm_sm90 as all its warps know it: rings in shared memory, and their barriers. The
+// picture is in qmm_sm90.cuh.
+#pragma once
+
+#include "cuda/device/cluster.cuh"
+#include "cuda/qmm_sm90_schedule.cuh"
+
+namespace moeblas::cuda {
+
+// Rings in shared memory and the barriers at which their slots are full and empty.
+template <class Weights, class Tiles>
+class QmmBlock {
+ public:
+  using Memory = BlockMemory<typename Weights::Bytes, Tiles>;
+  static constexpr uint32_t kConsumerWarps = 4 * Tiles::kRowGroups;
+  static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
+  static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
+  static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
+
+  // Numbers of the first barrier of each kind.
+  static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
+  static constexpr uint32_t kCodesFull = kXEmpty + Tiles::kXSlots;
+  static constexpr uint32_t kCodesEmpty = kCodesFull + Tiles::kCodeSlots;
+  static constexpr uint32_t kScalesFull = kCodesEmpty + Tiles::kCodeSlots;
+  static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
+  static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
+  static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
+
+  __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
+      : p_(p),
+        base_(base),
+        rank_(device::cluster_rank()),
+        records_(base + Memory::kRecords, barrier(kRecordFull), barrier(kRecordEmpty)) {}
+
+  __device__ void init_barriers() const {
+    const auto init = [&](uint32_t first, uint32_t slots, uint32_t arrivals) {
+      for (uint32_t i = 0; i < slots; ++i) device::barrier_init(barrier(first) + i * 8, arrivals);
+    };
+    init(kXFull, Tiles::kXSlots, 1);
+    init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
+    init(kCodesFull, Tiles::kCodeSlots, 1);
+    init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
+    init(kScalesFull, kScaleSlots, 33);
+    init(kScalesEmpty, kScaleSlots, kConsumerWarps);
+    init(kRecordFull, kRecordSlots, 1);
+    init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
+    device::barrier_init_visible();
+  }
+
+ protected:
+  __device__ uint32_t barrier(uint32_t number) const {
+    return base_ + Memory::kBarriers + number * 8;
+  }
+  // Parts of 64 k of so many staged rows that one slot holds.
+  __host__ __device__ static constexpr uint32_t parts(uint32_t tokens) {
+    return tokens * 256 <= Tiles::kXSlotBytes ? 2 : 1;
+  }
+  // Where the rows of tile `n` go, 8 bytes each.
+  __device__ uint32_t out_rows(uint32_t n) const {
+    return base_ + Memory::kOutRows + n % kRecordSlots * (Tiles::kMostTokens * 8);
+  }
+
+  // Of a tile. The last copies that count as a chunk's are those of where the rows go.
+  __device__ uint32_t chunks() const {
+    return Weights::kDense ? 1 : (p_.blocks + kChunkBlocks - 1) / kChunkBlocks;
+  }
+
+  const QmmSm90Params& p_;
+  uint32_t base_, rank_;
+  TileRecords records_;
+};
+
+}  // namespace moeblas::cuda

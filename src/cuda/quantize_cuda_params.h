@@ -1,0 +1,55 @@
+// What the host and the kernels of quantize_cuda agree on.
+#pragma once
+
+#include <cstdint>
+
+#include "simt/quantize_params.h"
+
+namespace moeblas::cuda {
+
+inline constexpr uint32_t kConversionThreads = 256;
+// Values that one lane converts: whole words of codes in every width.
+inline constexpr uint32_t kLaneValues = 32;
+
+// Rows of values and of codes. Blocks are of kLaneValues, counted row by row.
+struct ConversionParams {
+  simt::PackedParams packed;
+  uint8_t* values;
+  uint8_t* codes;
+  uint8_t* scales;
+  uint8_t* biases;
+  const float* tensor_scale;
+  uint32_t blocks, row_blocks;
+  uint32_t code_alignment;  // bytes that divide where a block's codes begin: 4, 8 or 16
+  // Bytes of a swizzled matrix that hold no scale, and its matrices.
+  uint64_t padding;
+  uint64_t matrices;
+};
+
+// requantize: the same rows of floats, as the values that their codes stand for, in bfloat16 and
+// without the tensor's scale, one row after the other.
+struct RequantizeParams {
+  ConversionParams from;
+  uint8_t* out;
+};
+
+// join_scales: out[i] = x * w[i].
+struct JoinScalesParams {
+  struct Scale {
+    const float* data;  // null: the number
+    float number;
+  };
+  Scale x, w;
+  int64_t w_stride;
+  uint32_t count;
+  float* out;
+};
+
+// Elements without gaps.
+struct Fp8CudaParams {
+  uint8_t* values;
+  uint8_t* codes;
+  uint64_t count;
+};
+
+}  // namespace moeblas::cuda
