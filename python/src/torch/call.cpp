@@ -16,12 +16,12 @@ struct Pair {
   moeblas_dtype ours;
 };
 constexpr Pair kDTypes[] = {
-    {ScalarType::Float, {MOEBLAS_FLOAT, 32, 1}}, {ScalarType::Half, {MOEBLAS_FLOAT, 16, 1}},
+    {ScalarType::Float, {MOEBLAS_FLOAT, 32, 1}},     {ScalarType::Half, {MOEBLAS_FLOAT, 16, 1}},
     {ScalarType::BFloat16, {MOEBLAS_BFLOAT, 16, 1}}, {ScalarType::Double, {MOEBLAS_FLOAT, 64, 1}},
-    {ScalarType::Char, {MOEBLAS_INT, 8, 1}}, {ScalarType::Short, {MOEBLAS_INT, 16, 1}},
-    {ScalarType::Int, {MOEBLAS_INT, 32, 1}}, {ScalarType::Long, {MOEBLAS_INT, 64, 1}},
-    {ScalarType::Byte, {MOEBLAS_UINT, 8, 1}}, {ScalarType::UInt16, {MOEBLAS_UINT, 16, 1}},
-    {ScalarType::UInt32, {MOEBLAS_UINT, 32, 1}}, {ScalarType::UInt64, {MOEBLAS_UINT, 64, 1}},
+    {ScalarType::Char, {MOEBLAS_INT, 8, 1}},         {ScalarType::Short, {MOEBLAS_INT, 16, 1}},
+    {ScalarType::Int, {MOEBLAS_INT, 32, 1}},         {ScalarType::Long, {MOEBLAS_INT, 64, 1}},
+    {ScalarType::Byte, {MOEBLAS_UINT, 8, 1}},        {ScalarType::UInt16, {MOEBLAS_UINT, 16, 1}},
+    {ScalarType::UInt32, {MOEBLAS_UINT, 32, 1}},     {ScalarType::UInt64, {MOEBLAS_UINT, 64, 1}},
     {ScalarType::Bool, {MOEBLAS_BOOL, 8, 1}},
 };
 
@@ -138,9 +138,9 @@ Tensor Call::empty(const moeblas_spec& spec) {
   for (const Pair& pair : kDTypes) {
     if (pair.ours.code != wanted.code || pair.ours.bits != wanted.bits) continue;
     AtenTensorHandle out = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-        ndim, shape, strides.data(), static_cast<int32_t>(pair.torch), torch_device_, device_index_,
-        &out));
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(ndim, shape, strides.data(),
+                                                           static_cast<int32_t>(pair.torch),
+                                                           torch_device_, device_index_, &out));
     return Tensor(out);
   }
   fail("an output has a dtype that torch does not know");
@@ -187,9 +187,9 @@ Tensor Call::bytes(size_t count) const {
   const int64_t size = static_cast<int64_t>(count);
   const int64_t stride = 1;
   AtenTensorHandle out = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      1, &size, &stride, static_cast<int32_t>(ScalarType::Byte), torch_device_, device_index_,
-      &out));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &size, &stride,
+                                                         static_cast<int32_t>(ScalarType::Byte),
+                                                         torch_device_, device_index_, &out));
   return Tensor(out);
 }
 

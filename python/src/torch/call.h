@@ -91,8 +91,8 @@ class Call {
   }
   Tensor empty(const moeblas_spec& spec);
 
-  // moeblas_*: on CUDA with the current stream, and a workspace of torch's, which torch keeps for as
-  // long as enqueued work or a captured graph may use it.
+  // moeblas_*: on CUDA with the current stream, and a workspace of torch's, which torch keeps for
+  // as long as enqueued work or a captured graph may use it.
   template <class Function, class... Given>
   void run(Function* function, const std::string& precision, Given... given) {
     moeblas_options options = MOEBLAS_OPTIONS_INIT;

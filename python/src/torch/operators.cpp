@@ -1,12 +1,14 @@
 // The operators moeblas::* for CPU and CUDA tensors, over torch's stable ABI: one binary for every
-// torch from TORCH_TARGET_VERSION on. Shapes and gradients are Python's (moeblas/torch); the schemas
-// are schemas.txt, in which each function below reads its arguments' order.
+// torch from TORCH_TARGET_VERSION on. Shapes and gradients are Python's (moeblas/torch); the
+// schemas are schemas.txt, in which each function below reads its arguments' order.
+#include "torch/operators.h"
+
 #include <torch/csrc/stable/library.h>
 
 #include <string_view>
 
-#include "torch/schemas.h"
 #include "torch/call.h"
+#include "torch/schemas.h"
 
 namespace moeblas::torch_operators {
 namespace {
@@ -41,11 +43,10 @@ QuantizeArguments read_quantize(Stack stack) {
 template <size_t count, class Infer>
 std::array<Tensor, count> quantized_outputs(Call& call, Infer* infer, const moeblas_tensor* w,
                                             const QuantizeArguments& given) {
-  return call.outputs<count>(infer, w, call.mode(given.form.mode),
-                             static_cast<int32_t>(given.form.bits),
-                             static_cast<int32_t>(given.form.group_size),
-                             call.dtype("scale_dtype", given.scale_dtype),
-                             call.scale_layout(given.scale_layout));
+  return call.outputs<count>(
+      infer, w, call.mode(given.form.mode), static_cast<int32_t>(given.form.bits),
+      static_cast<int32_t>(given.form.group_size), call.dtype("scale_dtype", given.scale_dtype),
+      call.scale_layout(given.scale_layout));
 }
 
 const moeblas_quantized* bind_outputs(Call& call, const QuantizeArguments& given,
@@ -153,6 +154,8 @@ void gather_mm(Stack stack, uint64_t, uint64_t) {
   give(stack, out);
 }
 
+}  // namespace
+
 void gather_qmm(Stack stack, uint64_t, uint64_t) {
   Arguments a(stack);
   const Tensor x = a.tensor();
@@ -192,6 +195,8 @@ void gather_qmv(Stack stack, uint64_t, uint64_t) {
   give(stack, out);
 }
 
+namespace {
+
 // segmented_mm and grouped_mm: three tensors and a precision.
 template <auto infer, auto function>
 void dense_product(const char* op, const std::array<const char*, 3>& names, Stack stack) {
@@ -208,8 +213,8 @@ void dense_product(const char* op, const std::array<const char*, 3>& names, Stac
 }
 
 void segmented_mm(Stack stack, uint64_t, uint64_t) {
-  dense_product<moeblas_infer_segmented_mm, moeblas_segmented_mm>(
-      "segmented_mm", {"a", "b", "segments"}, stack);
+  dense_product<moeblas_infer_segmented_mm, moeblas_segmented_mm>("segmented_mm",
+                                                                  {"a", "b", "segments"}, stack);
 }
 
 void grouped_mm(Stack stack, uint64_t, uint64_t) {
@@ -475,12 +480,12 @@ struct Kernel {
 
 #define MOEBLAS_KERNEL(name) {#name, name}
 constexpr Kernel kKernels[] = {
-    MOEBLAS_KERNEL(quantize),      MOEBLAS_KERNEL(quantize_dual), MOEBLAS_KERNEL(dequantize),
-    MOEBLAS_KERNEL(to_fp8),        MOEBLAS_KERNEL(from_fp8),      MOEBLAS_KERNEL(quantized_matmul),
-    MOEBLAS_KERNEL(gather_mm),     MOEBLAS_KERNEL(gather_qmm),    MOEBLAS_KERNEL(gather_qmv),
-    MOEBLAS_KERNEL(segmented_mm),  MOEBLAS_KERNEL(grouped_mm),    MOEBLAS_KERNEL(grouped_qmm),
-    MOEBLAS_KERNEL(qqmm),          MOEBLAS_KERNEL(gather_qqmm),   MOEBLAS_KERNEL(grouped_qqmm),
-    MOEBLAS_KERNEL(moe_route),     MOEBLAS_KERNEL(moe_permute),   MOEBLAS_KERNEL(moe_unpermute),
+    MOEBLAS_KERNEL(quantize),     MOEBLAS_KERNEL(quantize_dual), MOEBLAS_KERNEL(dequantize),
+    MOEBLAS_KERNEL(to_fp8),       MOEBLAS_KERNEL(from_fp8),      MOEBLAS_KERNEL(quantized_matmul),
+    MOEBLAS_KERNEL(gather_mm),    MOEBLAS_KERNEL(gather_qmm),    MOEBLAS_KERNEL(gather_qmv),
+    MOEBLAS_KERNEL(segmented_mm), MOEBLAS_KERNEL(grouped_mm),    MOEBLAS_KERNEL(grouped_qmm),
+    MOEBLAS_KERNEL(qqmm),         MOEBLAS_KERNEL(gather_qqmm),   MOEBLAS_KERNEL(grouped_qqmm),
+    MOEBLAS_KERNEL(moe_route),    MOEBLAS_KERNEL(moe_permute),   MOEBLAS_KERNEL(moe_unpermute),
     MOEBLAS_KERNEL(moe_ffn),
 };
 #undef MOEBLAS_KERNEL
