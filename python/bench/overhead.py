@@ -22,9 +22,8 @@ import time
 from pathlib import Path
 
 import ml_dtypes
-import numpy as np
-
 import moeblas as mb
+import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROUNDS, CALLS = 40, 2000

@@ -8,7 +8,8 @@ from . import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NamedTuple
+    from collections.abc import Callable
+    from typing import Any, NamedTuple
 
     class Kernel(NamedTuple):
         """One row of the dispatch table: what it takes. The first that takes a problem runs."""
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
         reasons: list[str]
 
 else:
-    Kernel = namedtuple(
-        "Kernel", "name backend problem arch formats dtypes grouping rows summary"
+    Kernel = namedtuple("Kernel", "name backend problem arch formats dtypes grouping rows summary")
+    Kernel.__doc__ = (
+        "One row of the dispatch table: what it takes. The first that takes a problem runs."
     )
-    Kernel.__doc__ = "One row of the dispatch table: what it takes. The first that takes a problem runs."
     Plan = namedtuple("Plan", "kernel workspace_bytes reasons")
     Plan.__doc__ = "What a call would do: see ``explain``."
 

@@ -18,14 +18,14 @@ class Quantized:
     """
 
     __slots__ = (
-        "w_q",
-        "scales",
         "biases",
-        "group_size",
         "bits",
+        "group_size",
         "mode",
-        "tensor_scale",
         "scale_layout",
+        "scales",
+        "tensor_scale",
+        "w_q",
     )
 
     def __init__(

@@ -7,7 +7,17 @@ from ._scales import multiplier
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._typing import A, Array, BlockMode, DType, Options, ScaleLayout, TensorScale, Unpack, WeightMode
+    from ._typing import (
+        A,
+        Array,
+        BlockMode,
+        DType,
+        Options,
+        ScaleLayout,
+        TensorScale,
+        Unpack,
+        WeightMode,
+    )
 
 
 def quantized_matmul(

@@ -37,4 +37,15 @@ class Options(TypedDict, total=False):
     stream: Any
 
 
-__all__ = ["A", "Array", "BlockMode", "DType", "Mode", "Options", "ScaleLayout", "TensorScale", "Unpack", "WeightMode"]
+__all__ = [
+    "A",
+    "Array",
+    "BlockMode",
+    "DType",
+    "Mode",
+    "Options",
+    "ScaleLayout",
+    "TensorScale",
+    "Unpack",
+    "WeightMode",
+]

@@ -97,11 +97,10 @@ void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Ac
   for (int i = 0; i < buffer_.ndim && i < MOEBLAS_MAX_NDIM; ++i) {
     strides_[i] = buffer_.strides[i] / buffer_.itemsize;
     if (strides_[i] * buffer_.itemsize != buffer_.strides[i] && buffer_.shape[i] > 1) {
-      fail_value(
-          call.op(), name,
-          ("has a stride of " + std::to_string(buffer_.strides[i]) +
-           " bytes, expected a multiple of its element's " + std::to_string(buffer_.itemsize))
-              .c_str());
+      fail_value(call.op(), name,
+                 "has a stride of " + std::to_string(buffer_.strides[i]) +
+                     " bytes, expected a multiple of its element's " +
+                     std::to_string(buffer_.itemsize));
     }
   }
 }
@@ -109,8 +108,8 @@ void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Ac
 void Array::bind_dlpack(Call& call, const char* name, nb::handle object, Access access) {
   try {
     const nb::object device = object.attr("__dlpack_device__")();
-    const auto type = nb::cast<int32_t>(nb::int_(device[0])),
-               id = nb::cast<int32_t>(nb::int_(device[1]));
+    const int32_t type = integer_of(call.op(), name, nb::int_(device[0])),
+                  id = integer_of(call.op(), name, nb::int_(device[1]));
     nb::object stream = nb::none();
     if (type == MOEBLAS_CUDA) stream = nb::int_(call.stream_for(object, id));
     const nb::object capsule = capsule_of(object, stream);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "array.h"
 #include "moeblas/quant.h"
 #include "moeblas/tensor.h"
 
@@ -107,6 +108,8 @@ bool truth_of(const char* op, const char* name, nb::handle value) {
 }
 
 float number_of(const char* op, const char* name, nb::handle value) {
+  // numpy would convert an array of one element, for now, with a warning.
+  if (is_array(value)) fail_type(op, name, value, "a number");
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();

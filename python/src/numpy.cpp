@@ -109,7 +109,7 @@ moeblas_dtype dtype_of_numpy(const char* op, const char* name, nb::handle array)
   }
   const std::string text = "has dtype " + called + (native ? "" : " in foreign byte order") +
                            ", which no operation takes";
-  fail_value(op, name, text.c_str());
+  fail_value(op, name, text);
 }
 
 nb::object new_numpy(const moeblas_spec& spec) {

@@ -27,7 +27,7 @@ def spread_out(rng, array, packed=False):
         return a
     if kind == 1:  # a slice of something larger; what lies between is never to be read
         room = [int(s + rng.integers(3)) for s in a.shape]
-        at = tuple(slice(r - s, r) for s, r in zip(a.shape, room))
+        at = tuple(slice(r - s, r) for s, r in zip(a.shape, room, strict=True))
         whole = np.empty(room, a.dtype)
         whole.view(np.uint8).fill(0xFF)
         whole[at] = a
@@ -84,7 +84,10 @@ def packed(rng, lead, k, mode, bits, group_size):
     options = {"group_size": group_size, "bits": bits, "mode": mode}
     if mode == "affine":
         dtype = pick(rng, list(FLOATS.values()))
-        arrays = (rng.standard_normal(groups).astype(dtype) * dtype(0.25), floats(rng, groups, dtype))
+        arrays = (
+            rng.standard_normal(groups).astype(dtype) * dtype(0.25),
+            floats(rng, groups, dtype),
+        )
     elif mode == "nvfp4":
         arrays = (rng.integers(0, 0x7F, groups).astype(np.uint8),)
         kind = rng.integers(3)

@@ -8,8 +8,8 @@ python=$1 build=$2 folder=$2/installed
 rm -rf "$folder"
 # Compiler, flags and depth of the folder are the rest of the build's: ccache has the objects then.
 CC=${CC:-cc} CXX=${CXX:-c++} "$python" -m pip install . --no-build-isolation --no-deps --disable-pip-version-check --no-cache-dir -q \
-  --target "$folder" -Cbuild-dir="$build" -Ccmake.define.MOEBLAS_CUDA=OFF \
-  -Ccmake.define.MOEBLAS_WERROR=ON
+  --target "$folder" --config-settings=build-dir="$build" --config-settings=cmake.define.MOEBLAS_CUDA=OFF \
+  --config-settings=cmake.define.MOEBLAS_WERROR=ON
 cd "$folder"
 ls moeblas/_core*.so moeblas/libmoeblas.so moeblas/py.typed moeblas/_core.pyi
 PYTHONPATH=$folder "$python" -c 'import moeblas; print(moeblas.__file__); print(moeblas.info(), end="")'

@@ -30,9 +30,13 @@ def views(draw, shape, dtype, packed=False):
     memory = rng.standard_normal([room[axis] for axis in order]).astype(dtype)
     whole = memory.transpose(np.argsort(order))
     at = []
-    for size, step, start in zip(shape, steps, starts):
+    for size, step, start in zip(shape, steps, starts, strict=True):
         end = start + max(size - 1, 0) * abs(step)
-        at.append(slice(start, end + 1, step) if step > 0 else slice(end, start - 1 if start else None, step))
+        at.append(
+            slice(start, end + 1, step)
+            if step > 0
+            else slice(end, start - 1 if start else None, step)
+        )
     view = whole[tuple(at)]
     return view if all(shape) else view[tuple(slice(0, s) for s in shape)]
 
@@ -58,10 +62,10 @@ def test_strided_views(data):
     if dtype == ml_dtypes.bfloat16:  # which numpy takes from nobody: results could not be its own
         ways[0] = ways[4] = WAYS[0]
     packed = mb.quantize(w)
-    for got, expected in zip(packed, mb.quantize(np.ascontiguousarray(w))):
+    for got, expected in zip(packed, mb.quantize(np.ascontiguousarray(w)), strict=True):
         np.testing.assert_array_equal(got, expected)
     rows = [np.repeat(part, 2, 0)[::2] for part in packed]  # every other row of something larger
-    args = [way(part) for way, part in zip(ways[1:], rows)]
+    args = [way(part) for way, part in zip(ways[1:4], rows, strict=True)]
     values = mb.dequantize(*packed).astype(np.float64).T
     spread = np.abs(values) + 2 * np.repeat(np.abs(packed[2].astype(np.float64)), 64, -1).T
     x64 = x.astype(np.float64)
@@ -149,7 +153,8 @@ class ProtocolStream:
 
 
 @pytest.mark.parametrize(
-    "stream, asked", [(None, 1), (0, 1), (1, 1), (2, 2), (Stream(), 0x5EED0), (ProtocolStream(), 0x5EED0)]
+    "stream, asked",
+    [(None, 1), (0, 1), (1, 1), (2, 2), (Stream(), 0x5EED0), (ProtocolStream(), 0x5EED0)],
 )
 def test_the_producer_hears_the_stream(stream, asked):
     """0, the legacy default stream of CUDA and of torch, is written as 1."""
@@ -183,7 +188,9 @@ def test_results_are_of_the_first_arrays_library():
 def test_subclasses_and_scalars_of_numpy():
     x, packed = operands()
     mapped = x.view(type("Mine", (np.ndarray,), {}))
-    np.testing.assert_array_equal(mb.quantized_matmul(mapped, *packed), mb.quantized_matmul(x, *packed))
+    np.testing.assert_array_equal(
+        mb.quantized_matmul(mapped, *packed), mb.quantized_matmul(x, *packed)
+    )
     y = mb.quantize(x, mode="nvfp4", tensor_scale=np.float32(2))
     np.testing.assert_array_equal(y[0], mb.quantize(x, mode="nvfp4", tensor_scale=2)[0])
 

@@ -33,7 +33,9 @@ class Operands:
         self.args = [spread_out(rng, x), spread_out(rng, w)]
         if rng.integers(2):
             layout = pick(rng, ["rows", "swizzled_128x4"])
-            self.args[1], self.scales = mb.quantize(w, mode=mode, tensor_scale=tw, scale_layout=layout)
+            self.args[1], self.scales = mb.quantize(
+                w, mode=mode, tensor_scale=tw, scale_layout=layout
+            )
             self.options["scale_layout"] = layout
         if rng.integers(3) == 0:
             self.args[0], self.options["x_scales"] = mb.quantize(x, mode=mode, tensor_scale=tx)
@@ -45,7 +47,9 @@ def test_qqmm(seed):
     rng = np.random.default_rng([seed, 21])
     dtype = pick(rng, list(FLOATS.values()))
     m, n, k = pick(rng, [0, 1, 3, 17]), pick(rng, OUTPUTS), int(rng.integers(1, 5)) * 32
-    x_shape, w_shape = [((m, k), (n, k)), ((2, m, k), (n, k)), ((2, m, k), (2, n, k))][rng.integers(3)]
+    x_shape, w_shape = [((m, k), (n, k)), ((2, m, k), (n, k)), ((2, m, k), (2, n, k))][
+        rng.integers(3)
+    ]
     o = Operands(rng, x_shape, w_shape, dtype)
     y = mb.qqmm(*o.args, o.scales, **o.options)
     check(y, product(o.x, o.w, np.abs(o.w), np.float32, False))

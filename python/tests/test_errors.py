@@ -43,7 +43,13 @@ CALLS = {
     mb.moe_ffn: {"x": X, "gate_up": GATE_UP, "down": DOWN, "ids": PAIRS, "weights": SHARES, "activation": "silu", "glu_layout": "gate_up", "expert_map": np.arange(3), "gate_up_bias": np.zeros((3, 32), np.float32), "down_bias": np.zeros((3, 64), np.float32), "alpha": 1.0, "limit": 1.0},
 }  # fmt: skip
 # Every argument that a call has besides its own.
-OPTIONS = {"precision": "native", "deterministic": False, "check_ids": False, "kernel": None, "stream": None}
+OPTIONS = {
+    "precision": "native",
+    "deterministic": False,
+    "check_ids": False,
+    "kernel": None,
+    "stream": None,
+}
 
 
 class Odd:
@@ -88,8 +94,16 @@ def oddities():
 def positional(operation, arguments):
     """What cannot be passed by name, and the rest."""
     kinds = inspect.signature(operation).parameters
-    before = [v for k, v in arguments.items() if kinds.get(k, None) and kinds[k].kind == inspect.Parameter.POSITIONAL_ONLY]
-    rest = {k: v for k, v in arguments.items() if not (k in kinds and kinds[k].kind == inspect.Parameter.POSITIONAL_ONLY)}
+    before = [
+        v
+        for k, v in arguments.items()
+        if kinds.get(k, None) and kinds[k].kind == inspect.Parameter.POSITIONAL_ONLY
+    ]
+    rest = {
+        k: v
+        for k, v in arguments.items()
+        if not (k in kinds and kinds[k].kind == inspect.Parameter.POSITIONAL_ONLY)
+    }
     return before, rest
 
 
@@ -113,7 +127,11 @@ def test_every_argument_made_odd(operation):
                 call(operation, {**valid, name: oddity})
             except (ValueError, TypeError) as error:
                 text = str(error)
-                assert text.startswith((f"[{operation.__name__}] ", f"{operation.__name__}() ")), (name, kind, text)
+                assert text.startswith((f"[{operation.__name__}] ", f"{operation.__name__}() ")), (
+                    name,
+                    kind,
+                    text,
+                )
                 refused += 1
             except RuntimeError as error:  # a valid argument that no kernel takes
                 assert "no kernel" in str(error) or "takes" in str(error), (name, kind, error)
@@ -125,7 +143,7 @@ def test_every_argument_made_odd(operation):
                 pass
     assert refused > 15 * len(CALLS[operation])
     # The next valid call works as before.
-    for got, expected in zip(arrays(call(operation, valid)), arrays(want)):
+    for got, expected in zip(arrays(call(operation, valid)), arrays(want), strict=True):
         np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(expected, np.float32))
 
 
@@ -148,7 +166,9 @@ def test_out_is_judged_and_left_alone(operation):
             call(operation, {**CALLS[operation], "out": out})
         assert all(not a.any() for a in arrays(out))
     given = like(nested, lambda a: np.zeros(a.shape, a.dtype))
-    for got, expected in zip(arrays(call(operation, {**CALLS[operation], "out": given})), want):
+    for got, expected in zip(
+        arrays(call(operation, {**CALLS[operation], "out": given})), want, strict=True
+    ):
         np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(expected, np.float32))
 
 

@@ -47,7 +47,9 @@ def test_route(seed):
     if rng.integers(2):
         options |= {"n_group": 4, "topk_group": pick(rng, [1, 2, 4])}
     # Distinct by more than float32's rounding of a score, so that there is one right order.
-    steps = np.stack([rng.permutation(experts) for _ in range(tokens)] or [np.zeros(experts)])[:tokens]
+    steps = np.stack([rng.permutation(experts) for _ in range(tokens)] or [np.zeros(experts)])[
+        :tokens
+    ]
     logits = (steps * (4 / experts) - 2).astype(FLOATS["float32"])
     k = pick(rng, [1, 2, 2])
     ids, weights = mb.moe_route(spread_out(rng, logits), k, **options)
@@ -76,7 +78,12 @@ def test_route_prefers_the_lower_expert_and_leaves_nan_for_last():
 def test_permute_and_back(seed):
     rng = np.random.default_rng([seed, 32])
     dtype = pick(rng, list(FLOATS.values()))
-    tokens, k, experts, h = pick(rng, [0, 1, 13]), pick(rng, [1, 2, 4]), pick(rng, [1, 6]), pick(rng, [1, 40])
+    tokens, k, experts, h = (
+        pick(rng, [0, 1, 13]),
+        pick(rng, [1, 2, 4]),
+        pick(rng, [1, 6]),
+        pick(rng, [1, 40]),
+    )
     x = spread_out(rng, floats(rng, (tokens, h), dtype))
     ids = indices(rng, (tokens, k), experts)
     here, expert_map = experts, None
@@ -219,16 +226,21 @@ def test_ffn(seed):
 
 
 def test_expert_map_leaves_out_what_is_elsewhere():
+    """Each half of the experts on its own, and together: integers, so that every sum is exact."""
     rng = np.random.default_rng(34)
-    x, ids = floats(rng, (4, 64), np.float32), rng.integers(0, 4, (4, 2))
-    weights = rng.random((4, 2), np.float32)
-    gate_up, down = floats(rng, (4, 128, 64), np.float32), floats(rng, (4, 64, 64), np.float32)
-    whole = mb.moe_ffn(x, gate_up, down, ids, weights)
+
+    def integers(*shape):
+        return rng.integers(-1, 2, shape).astype(np.float32)
+
+    x, gate_up, down = integers(4, 64), integers(4, 128, 64), integers(4, 64, 64)
+    ids, weights = rng.integers(0, 4, (4, 2)), np.full((4, 2), 0.5, np.float32)
+    whole = mb.moe_ffn(x, gate_up, down, ids, weights, "relu")
     parts = [
-        mb.moe_ffn(x, gate_up[half], down[half], ids, weights, expert_map=np.array(expert_map))
-        for half, expert_map in ((slice(0, 2), [0, 1, -1, -1]), (slice(2, 4), [-1, -1, 0, 1]))
+        mb.moe_ffn(x, gate_up[half], down[half], ids, weights, "relu", expert_map=np.array(places))
+        for half, places in ((slice(0, 2), [0, 1, -1, -1]), (slice(2, 4), [-1, -1, 0, 1]))
     ]
-    np.testing.assert_allclose(parts[0] + parts[1], whole, atol=4 * 2.0**-24 * np.abs(whole).max() * 8)
+    assert all(part.any() for part in parts)
+    np.testing.assert_array_equal(parts[0] + parts[1], whole)
 
 
 def test_quantized_shows_what_it_is():

@@ -42,7 +42,7 @@ def test_affine_quantize_is_bit_identical(seed, dtype):
     bits, group_size = int(rng.choice([2, 3, 4, 5, 6, 8])), int(rng.choice([32, 64, 128]))
     w = mx.array(rng.standard_normal((33, 256)).astype(np.float32) * 3).astype(dtype)
     got, want = mb.quantize(w, group_size, bits), mx.quantize(w, group_size, bits)
-    for g, e in zip(got, want):
+    for g, e in zip(got, want, strict=True):
         assert isinstance(g, mx.array)
         same(g, e)
     if dtype == mx.float32:
@@ -54,7 +54,7 @@ def test_mxfp8_is_bit_identical(seed):
     rng = np.random.default_rng([seed, 42])
     w = mx.array(rng.standard_normal((17, 128)).astype(np.float32))
     got, want = mb.quantize(w, mode="mxfp8"), mx.quantize(w, mode="mxfp8")
-    for g, e in zip(got, want):
+    for g, e in zip(got, want, strict=True):
         same(g, e)
     same(
         mb.dequantize(*got, mode="mxfp8", dtype=mx.float32),
@@ -93,10 +93,16 @@ def test_quantized_matmul(seed):
     packed, mode, w, spread = draw(rng, (48, 128))
     x = mx.array(rng.standard_normal((int(rng.integers(1, 20)), 128)).astype(np.float32))
     want = product(np.array(x).astype(np.float64), w, spread, np.float32, True)
-    within(mb.quantized_matmul(x, *packed, mode=mode), mx.quantized_matmul(x, *packed, mode=mode), want)
+    within(
+        mb.quantized_matmul(x, *packed, mode=mode), mx.quantized_matmul(x, *packed, mode=mode), want
+    )
     xt = x[:, :48]
     want = product(
-        np.array(xt).astype(np.float64), np.swapaxes(w, 0, 1), np.swapaxes(spread, 0, 1), np.float32, True
+        np.array(xt).astype(np.float64),
+        np.swapaxes(w, 0, 1),
+        np.swapaxes(spread, 0, 1),
+        np.float32,
+        True,
     )
     within(
         mb.quantized_matmul(xt, *packed, transpose=False, mode=mode),
@@ -112,7 +118,9 @@ def test_gather_qmm(seed):
     x = mx.array(rng.standard_normal((6, 1, 1, 64)).astype(np.float32))
     ids = mx.array(rng.integers(0, 5, (6, 2)).astype(np.uint32))
     args = {"rhs_indices": ids, "mode": mode}
-    want = gathered(np.array(x).astype(np.float64), w, spread, None, np.array(ids), np.float32, True)
+    want = gathered(
+        np.array(x).astype(np.float64), w, spread, None, np.array(ids), np.float32, True
+    )
     within(mb.gather_qmm(x, *packed, **args), mx.gather_qmm(x, *packed, **args), want)
 
 
@@ -128,7 +136,10 @@ def test_gather_mm_and_segmented_mm(seed):
     within(mb.gather_mm(a, b, lhs, rhs), mx.gather_mm(a, b, lhs, rhs), want)
 
     ends = np.sort(rng.integers(0, 41, (5, 2)), -1).astype(np.uint32)
-    wants = [product(a64[0][:, s:e], b64[0][s:e], np.abs(b64[0][s:e]), np.float32, False) for s, e in ends]
+    wants = [
+        product(a64[0][:, s:e], b64[0][s:e], np.abs(b64[0][s:e]), np.float32, False)
+        for s, e in ends
+    ]
     want = Expected(np.stack([w.exact for w in wants]), np.stack([w.slack for w in wants]))
     segments = mx.array(ends)
     within(mb.segmented_mm(a[0], b[0], segments), mx.segmented_mm(a[0], b[0], segments), want)

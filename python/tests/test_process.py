@@ -42,9 +42,7 @@ def test_threads_get_the_same_results():
 
     def work(first):
         start.wait()
-        return all(
-            np.array_equal(want[i % 8], jobs[i % 8]()) for i in range(first, first + 400)
-        )
+        return all(np.array_equal(want[i % 8], jobs[i % 8]()) for i in range(first, first + 400))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
@@ -59,24 +57,31 @@ def _refused(packed):
 
 
 def test_other_threads_run_during_a_call():
+    """This thread sees a result that is not there yet: with the lock held it would see it finished."""
     rng = np.random.default_rng(2)
-    a = rng.standard_normal((512, 2048)).astype(np.float32)
-    b = rng.standard_normal((2048, 512)).astype(np.float32)
-    inside, steps = threading.Event(), 0
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # the lock changes hands where it is given up, and nowhere else
+    try:
+        for size in (256, 512, 1024, 2048):
+            a = rng.standard_normal((size, size)).astype(np.float32)
+            for _ in range(10):
+                out, inside = np.full((size, size), np.nan, np.float32), threading.Event()
 
-    def work():
-        inside.set()
-        mb.gather_mm(a, b)
-        inside.clear()
+                def work(a=a, out=out, inside=inside):
+                    inside.set()
+                    mb.gather_mm(a, a, out=out)
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    inside.wait()
-    while inside.is_set():
-        steps += 1
-    worker.join()
-    # With the lock held there is at most the moment before the call.
-    assert steps > 1000
+                worker = threading.Thread(target=work)
+                worker.start()
+                inside.wait()
+                unfinished = np.isnan(out).any()
+                worker.join()
+                assert not np.isnan(out).any()
+                if unfinished:
+                    return
+    finally:
+        sys.setswitchinterval(before)
+    pytest.fail("no call was seen unfinished")
 
 
 class Heap(ctypes.Structure):
@@ -131,7 +136,7 @@ def test_references_and_memory_stay_as_they_were(job):
     # The least that a call could lose is one block.
     after = in_use()
     assert after[1] - blocks < CALLS // 10
-    assert after[0] - heap < 16 * CALLS // 10
+    assert after[0] - heap < 4 * CALLS
     assert [sys.getrefcount(a) for a in held] == references
 
 

@@ -3,7 +3,18 @@
 import moeblas as mb
 import numpy as np
 import pytest
-from cases import OUTPUTS, ROWS, SEEDS, draw_format, draw_k, floats, indices, packed, pick, spread_out
+from cases import (
+    OUTPUTS,
+    ROWS,
+    SEEDS,
+    draw_format,
+    draw_k,
+    floats,
+    indices,
+    packed,
+    pick,
+    spread_out,
+)
 from reference import FLOATS, Expected, check, gathered, product
 
 
@@ -109,7 +120,9 @@ def test_segmented_mm(seed):
     m, n, k = pick(rng, ROWS), pick(rng, OUTPUTS), pick(rng, [0, 5, 64, 200])
     a = spread_out(rng, floats(rng, (m, k), dtype))
     b = spread_out(rng, floats(rng, (k, n), dtype))
-    segments = spread_out(rng, rng.integers(-3, k + 4, (7, 2)).astype(pick(rng, [np.int32, np.int64])))
+    segments = spread_out(
+        rng, rng.integers(-3, k + 4, (7, 2)).astype(pick(rng, [np.int32, np.int64]))
+    )
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     parts = [slice(*np.clip(segment, 0, k)) for segment in segments]
     wants = [product(a64[:, p], b64[p], np.abs(b64[p]), dtype, False) for p in parts]
@@ -145,7 +158,9 @@ def test_grouped(seed):
     dense = spread_out(rng, floats(rng, (experts, k, n), dtype))
     d64 = dense.astype(np.float64)
     y = mb.grouped_mm(x, dense, offsets)
-    check(y, gathered(x.astype(np.float64)[:, None], d64, np.abs(d64), None, ids, dtype, False)[:, 0])
+    check(
+        y, gathered(x.astype(np.float64)[:, None], d64, np.abs(d64), None, ids, dtype, False)[:, 0]
+    )
 
 
 def test_dense_weights_where_quantized_ones_are_taken():

@@ -11,7 +11,9 @@ F32 = NDArray[np.float32]
 x: F32 = np.zeros((4, 1, 1, 64), np.float32)
 ids = np.zeros((4, 2), np.int32)
 w_q, scales, biases = mb.quantize(np.zeros((8, 16, 64), np.float32), 64, 4)
-y: F32 = mb.gather_qmm(x, w_q, scales, biases, rhs_indices=ids, sorted_indices=True, precision="exact")
+y: F32 = mb.gather_qmm(
+    x, w_q, scales, biases, rhs_indices=ids, sorted_indices=True, precision="exact"
+)
 plan = mb.explain(mb.gather_qmm, x, w_q, scales, biases, rhs_indices=ids)
 name: str | None = plan.kernel
 reasons: list[str] = plan.reasons
