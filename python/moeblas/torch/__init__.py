@@ -213,7 +213,8 @@ def _weight(w, bias):
         return w, None, None, None, None, None, "dense", bias
     if w is None:
         return None, None, None, None, None, None, "dense", bias
-    return w.w_q, w.scales, w.biases, w.tensor_scale, w.group_size, w.bits, w.mode, bias
+    tensor_scale = _tensor_scale("moe_ffn", w.w_q, None, w.tensor_scale)
+    return w.w_q, w.scales, w.biases, tensor_scale, w.group_size, w.bits, w.mode, bias
 
 
 def moe_ffn(x, gate_up, down, ids, weights, activation="silu", glu_layout="gate_up",
@@ -223,7 +224,7 @@ def moe_ffn(x, gate_up, down, ids, weights, activation="silu", glu_layout="gate_
     up[e] @ x[t]) + bias), e = ids[t, j].
 
     gate_up (E, 2I, H), or the pair (gate, up) of (E, I, H), and down (E, H, I): each a Quantized
-    (its tensor_scale a tensor) or a floating tensor; biases (E, 2I), or a pair of (E, I), and
+    or a floating tensor; biases (E, 2I), or a pair of (E, I), and
     (E, H). activation: silu, gelu_erf, gelu_tanh, relu, clamped_swiglu (gpt-oss; alpha, limit).
     glu_layout of gate_up: gate_up, up_gate, interleaved. Gate and up stay float32 through the
     activation; the sum over j is float32, rounded once."""
