@@ -271,6 +271,28 @@ def test_checkpoints_round_trip(family, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["quantization"]["group_size"] == 32
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_mlx_reads_them(mode, tmp_path):
+    """MLX's own reader and dequantize give the values of our layers."""
+    mx = pytest.importorskip("mlx.core")
+    ours = quantize_model(random_model("olmoe"), **MODES[mode])
+    ours.save_pretrained(tmp_path)
+    arrays = mx.load(str(tmp_path / "model.safetensors"))
+    switch = ours.model.layers[1].mlp.experts.switch_mlp
+    gate, up = switch.gate_up_proj.dequantize().chunk(2, 1)
+    for name, expected in {
+        "lm_head": ours.lm_head.dequantize(),
+        "model.layers.0.self_attn.q_proj": ours.model.layers[0].self_attn.q_proj.dequantize(),
+        "model.layers.1.mlp.switch_mlp.gate_proj": gate,
+        "model.layers.1.mlp.switch_mlp.up_proj": up,
+        "model.layers.1.mlp.switch_mlp.down_proj": switch.down_proj.dequantize(),
+    }.items():
+        got = mx.dequantize(arrays[name + ".weight"], arrays[name + ".scales"],
+                            arrays.get(name + ".biases"), **{"group_size": 32, "bits": 4, **MODES[mode]},
+                            dtype=mx.float32)
+        assert torch.equal(torch.tensor(got.tolist()).view(expected.shape), expected), name
+
+
 def command():
     found = os.environ.get("MOEBLAS_CLI") or shutil.which("moeblas")
     built = ROOT / "build/release/cli/moeblas"
