@@ -29,6 +29,7 @@ constexpr Operation kOperations[] = {
   {"moe_unpermute",    kModel,                     false, true,  true,  make_moe_unpermute},
   {"expert_loop",      kStacks,                    true,  true,  true,  make_expert_loop},
   {"quantize",         kMatrix,                    true,  false, false, make_quantize},
+  {"quantize_dual",    kMatrix,                    true,  false, false, make_quantize_dual},
   {"dequantize",       kMatrix,                    true,  false, false, make_dequantize},
 };
 // clang-format on

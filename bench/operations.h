@@ -50,6 +50,7 @@ std::unique_ptr<Case> make_moe_permute(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_moe_unpermute(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_expert_loop(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_quantize(Device& device, const CaseSpec& spec);
+std::unique_ptr<Case> make_quantize_dual(Device& device, const CaseSpec& spec);
 std::unique_ptr<Case> make_dequantize(Device& device, const CaseSpec& spec);
 
 }  // namespace moeblas::bench

@@ -139,10 +139,11 @@ const Record* product_of(const Run& run, const Record& r) {
   return best;
 }
 
-// What of a qqmm is the product, and what x's way there.
+// What of a qqmm is the product, and what x's way there. Of bfloat16 alone: the values of codes are
+// bfloat16 whatever x was, and so the product of another x is another product.
 void print_splits(const Run& run, size_t group) {
   for (const Record& r : run.records) {
-    if (r.group != group || r.spec.op != "qqmm") continue;
+    if (r.group != group || r.spec.op != "qqmm" || r.spec.dtype != DType::bf16) continue;
     const Record* product = product_of(run, r);
     if (product == nullptr) continue;
     const double all = r.samples.median() * 1e6, part = product->samples.median() * 1e6;

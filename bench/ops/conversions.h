@@ -11,11 +11,11 @@ class Conversion : public Case {
   Conversion(Device& device, const CaseSpec& spec);
 
   // Values on one side, packed rows on the other; the arithmetic is not counted.
-  Work work() const final;
+  Work work() const override;
   Sizes sizes() const final { return {{"N", n_}, {"K", k_}}; }
   bool copies() const final { return true; }
   int64_t footprint(int64_t sets) const final { return sets * work().bytes(); }
-  void prepare(int64_t sets) final;
+  void prepare(int64_t sets) override;
 
  protected:
   // Of a set; without data before prepare.
@@ -24,6 +24,8 @@ class Conversion : public Case {
   // Fills what the operation reads and poisons what it writes.
   virtual void fill(int64_t set) = 0;
   virtual bool reads_values() const = 0;
+  Device& device() const { return device_; }
+  bool prepared() const { return prepared_; }
   bool affine() const { return spec().format.mode == Mode::affine; }
   int64_t groups() const { return n_ * k_ / spec().format.group_size; }
   // Group i of the check's samples.

@@ -26,201 +26,32 @@
 #pragma once
 
 #include "cuda/device/qmv_item.cuh"
+#include "cuda/device/qmv_store.cuh"
+#include "cuda/device/qmv_tile.cuh"
 #include "cuda/device/schedule.cuh"
 
 namespace moeblas::cuda::device {
-
-struct QmvShared {
-  uint64_t full[kQmvMostStages];
-  uint64_t empty[kQmvMostStages];
-  uint64_t used[kQmvMostSlots];  // slots of scales
-  Schedule schedule;
-};
-
-// Addresses in the dynamic part.
-struct QmvMemory {
-  uint32_t ring;
-  uint32_t scales;  // slots
-  XColumns x;
-  float* sums;  // [two in turn][warp][column][32 rows]
-};
-
-// Columns up to the last one of so many rows of x.
-__device__ __forceinline__ uint32_t columns_of(const QmvParams& p, uint32_t tokens) {
-  return (tokens - 1) * p.column_step + p.limbs;
-}
-
-// Rows from `row` on of matrix `matrix`, times the pass's columns.
-struct QmvTile {
-  uint32_t matrix, row, boxes;
-  uint32_t rows;           // that exist
-  uint32_t first, tokens;  // in the schedule's order
-};
-
-// The same in every warp: passes over the rows of a matrix, and the tiles of each.
-template <class OnPass, class OnTile>
-__device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule& s,
-                                              OnPass&& on_pass, OnTile&& on_tile) {
-  for (uint32_t at = s.begin; at < s.end;) {
-    const uint32_t d = at / p.blocks, end = min(s.end, (d + 1) * p.blocks);
-    const uint32_t rows = s.first[d + 1] - s.first[d];
-    for (uint32_t first = 0; first < rows; first += p.tokens) {
-      const uint32_t tokens = min(p.tokens, rows - first);
-      on_pass(s.first[d] + first, tokens);
-      for (uint32_t b = at; b < end; b += p.tile_boxes) {
-        const uint32_t boxes = min(p.tile_boxes, end - b), row = (b - d * p.blocks) * p.box_rows;
-        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, boxes,
-                        min(boxes * p.box_rows, p.n - row), s.first[d] + first, tokens});
-      }
-    }
-    at = end;
-  }
-}
-
-// One warp: a lane per copy.
-template <class T>
-__device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
-                                        const QmvMemory& memory, const CUtensorMap& codes,
-                                        const CUtensorMap& scales, const CUtensorMap& biases,
-                                        uint32_t lane) {
-  constexpr uint32_t kScales = T::kAffine ? 2 : 1;
-  const uint64_t policy = evict_first_policy();
-  const bool by_tile = p.scale_slots > 0;
-  const uint32_t per_box = p.slabs + (by_tile ? 0 : kScales);
-  const uint32_t box = (lane >= per_box) + (lane >= 2 * per_box) + (lane >= 3 * per_box) +
-                       (lane >= 4 * per_box);  // of at most four
-  const uint32_t which = lane - box * per_box;
-  const bool brings_codes = which < p.slabs;
-  const uint32_t other = brings_codes ? 0 : which - p.slabs;
-  const CUtensorMap* map = brings_codes ? &codes : other == 0 ? &scales : &biases;
-  const uint32_t to = brings_codes ? which * p.slab_bytes + box * p.box_rows * kQmvSlab
-                                   : p.slabs * p.slab_bytes + other * p.scale_bytes +
-                                         box * p.box_rows * p.scale_pitch;
-  const uint32_t first = brings_codes ? which * kQmvSlab : 0;
-  const uint32_t each = brings_codes ? p.slabs * kQmvSlab : p.scale_step;
-  const uint32_t box_bytes =
-      p.box_rows * (p.slabs * kQmvSlab + (by_tile ? 0 : kScales * p.scale_pitch));
-  uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
-  for_each_tile(
-      p, shared.schedule, [](uint32_t, uint32_t) {},
-      [&](const QmvTile& tile) {
-        const auto row = static_cast<int32_t>(tile.row + box * p.box_rows);
-        const auto matrix = static_cast<int32_t>(tile.matrix);
-        const uint32_t run = by_tile ? tile.rows * p.scale_pitch : 0;
-        uint32_t at = first;
-#pragma unroll 1
-        for (uint32_t step = 0; step < p.k_steps; ++step, at += each) {
-          const bool brings_run = by_tile && step == 0;
-          const uint32_t full = shared_address(&shared.full[slot]);
-          barrier_wait(shared_address(&shared.empty[slot]), parity);
-          if (brings_run) barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
-          if (lane == 0) {
-            barrier_expect(full, tile.boxes * box_bytes + (brings_run ? kScales * run : 0));
-          }
-          __syncwarp();
-          if (box < tile.boxes) {
-            copy_box(memory.ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u),
-                     row, matrix, full, policy);
-          }
-          if (brings_run && lane < kScales) {
-            const QmvTensor& from = lane == 0 ? p.scales : p.biases;
-            copy_run(memory.scales + (scale_slot * kScales + lane) * p.scale_bytes,
-                     from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run,
-                     full, policy);
-          }
-          if (++slot == p.stages) slot = 0, parity ^= 1;
-        }
-        if (++scale_slot == p.scale_slots) scale_slot = 0, scale_parity ^= 1;
-      });
-}
-
-// One output from decoded weights, term by term.
-template <class T>
-__device__ __noinline__ float decoded_sum(const QmvParams& p, uint32_t matrix, uint32_t n,
-                                          int64_t x) {
-  using F = typename T::Format;
-  const unsigned char* codes =
-      p.codes.data + matrix * p.codes.matrix_stride + n * p.codes.row_stride;
-  const unsigned char* scales =
-      p.scales.data + matrix * p.scales.matrix_stride + n * p.scales.row_stride;
-  const unsigned char* biases =
-      p.biases.data + matrix * p.biases.matrix_stride + n * p.biases.row_stride;
-  const float tensor_scale = p.tensor_scale != nullptr
-                                 ? p.tensor_scale[matrix * p.tensor_scale_step]
-                                 : p.tensor_scale_number;
-  float sum = 0.0f;
-  for (uint32_t k = 0; k < p.k; ++k) {
-    const uint32_t byte = codes[static_cast<uint64_t>(k) * T::Decode::kBits / 8];
-    const uint32_t code = T::Decode::kBits == 8 ? byte : byte >> k % 2 * 4 & 15u;
-    const uint32_t group = k / p.group;
-    float value;
-    if constexpr (T::kAffine) {
-      const formats::AffineParams params = {simt::load_float(scales, p.scale_type, group),
-                                            simt::load_float(biases, p.scale_type, group)};
-      value = F::decode(code, params);
-    } else {
-      value = formats::mul(F::decode_code(code),
-                           formats::mul(F::decode_scale(scales[group]), tensor_scale));
-    }
-    sum = fmaf(value, simt::load_float(p.x, p.x_type, x + k * p.x_col_stride), sum);
-  }
-  return sum;
-}
-
-__device__ __forceinline__ void store(const QmvParams& p, int64_t at, float value) {
-  simt::store_float(p.out, p.out_type, at, value);
-}
-
-// The sums of a tile's parts of K, added in the order of K, go to the output. `columns` of 32 rows
-// each are in `sums`; a part is one warp's.
-template <class T>
-__device__ __forceinline__ void store_tile(const QmvParams& p, const QmvShared& shared,
-                                           const QmvTile& tile, const float* sums, uint32_t columns,
-                                           uint32_t first_token, uint32_t tokens, uint32_t parts,
-                                           uint32_t part, uint32_t row_group, uint32_t lane) {
-  const uint32_t n = tile.row + row_group * kQmvItemRows + lane;
-  const bool exists = row_group * kQmvItemRows + lane < tile.rows;
-#pragma unroll 1
-  for (uint32_t token = part; token < tokens; token += parts) {
-    const float* from =
-        sums + (row_group * parts * columns + token * p.column_step) * kQmvSumsPitch + lane;
-    float total = 0.0f;
-#pragma unroll 1
-    for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
-      float sum = 0.0f;
-#pragma unroll 4
-      for (uint32_t i = 0; i < parts; ++i) sum += from[i * columns * kQmvSumsPitch];
-      total += sum;
-    }
-    if (!exists) continue;
-    const uint32_t row = shared.schedule.order[tile.first + first_token + token];
-    if constexpr (T::kHalves) {
-      total *= p.tensor_scale != nullptr ? p.tensor_scale[tile.matrix * p.tensor_scale_step]
-                                         : p.tensor_scale_number;
-    }
-    if (!formats::is_finite(total)) {
-      total = decoded_sum<T>(p, tile.matrix, n, p.one_x ? 0 : shared.schedule.x[row]);
-    }
-    store(p, static_cast<int64_t>(shared.schedule.out[row]) + n, total);
-  }
-}
 
 template <class T>
 struct Consumer {
   const QmvParams& p;
   QmvShared& shared;
   const QmvMemory& memory;
-  uint32_t warp, lane;
-  uint32_t parts, row_group, part;  // of K; which this warp's are
+  uint32_t lane;
+  uint32_t row_group, part;  // which this warp's are
   uint32_t slot = 0, parity = 0, sums_turn = 0, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
+
+  __device__ __forceinline__ uint32_t warp() const { return row_group * p.parts + part; }
 
   // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
   // depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
-    const uint32_t row = row_group * kQmvItemRows;
-    const bool has_rows = row < tile.rows;
+    const uint32_t row = row_group * kQmvItemRows;  // in a stage
+    const uint32_t operand = row_group & p.paired;
+    const uint32_t of_operand = (row_group >> p.paired) * kQmvItemRows;
+    const bool has_rows = of_operand < tile.rows;
     const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
     Item item;
@@ -228,10 +59,12 @@ struct Consumer {
     item.swizzle = lane & 7;
     const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
-    const uint32_t scale_row = (row + lane / 4) * p.scale_pitch;
-    const uint32_t scales =
-        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes + scale_row
-                : p.slabs * p.slab_bytes + scale_row;
+    const uint32_t scales = by_tile
+                                ? memory.scales +
+                                      scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
+                                      operand * p.scale_operand +
+                                      (of_operand + lane / 4) * p.scale_pitch
+                                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -249,7 +82,7 @@ struct Consumer {
       __syncwarp();
       if (lane == 0) barrier_arrive(shared_address(&shared.empty[slot]) + none);
       if (++slot == p.stages) slot = 0, parity ^= 1;
-      first_unit += parts * T::kUnits;
+      first_unit += p.parts * T::kUnits;
     }
     if (by_tile) {
       if (lane == 0) barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
@@ -265,8 +98,10 @@ struct Consumer {
     sums_turn ^= 1;
     return sums;
   }
-  // Between writing sums and reading those of the row group's other warps.
-  __device__ __forceinline__ void share_sums() const { named_barrier(2 + row_group, parts * 32); }
+  // Between writing sums and reading those of the row group's other warps (paired: row groups').
+  __device__ __forceinline__ void share_sums() const {
+    named_barrier(2 + (row_group >> p.paired), p.parts * 32 << p.paired);
+  }
 
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
     const uint32_t g = lane / 4, t = lane % 4;
@@ -285,7 +120,7 @@ struct Consumer {
     });
     // Columns of one token are of other units: the lanes that hold them add up.
     float* sums = next_sums(T::kTokens);
-    float* to = sums + warp * T::kTokens * kQmvSumsPitch;
+    float* to = sums + warp() * T::kTokens * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float v = y[i / 4][i % 4];
@@ -298,7 +133,8 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared, tile, sums, T::kTokens, 0, tile.tokens, parts, part, row_group, lane);
+    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part,
+                  row_group, lane);
   }
 
   template <int tiles>
@@ -334,7 +170,7 @@ struct Consumer {
       const uint32_t first_token = j * tokens_each;
       if (first_token >= tile.tokens) break;
       float* sums = next_sums(kQmvSumsColumns);
-      float* to = sums + warp * kQmvSumsColumns * kQmvSumsPitch;
+      float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -343,14 +179,14 @@ struct Consumer {
         }
       }
       share_sums();
-      store_tile<T>(p, shared, tile, sums, kQmvSumsColumns, first_token,
-                    min(tokens_each, tile.tokens - first_token), parts, part, row_group, lane);
+      store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
+                    min(tokens_each, tile.tokens - first_token), part, row_group, lane);
     }
   }
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
-    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp, lane,
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp(), lane,
                                                                  row_at);
   }
 
@@ -383,20 +219,6 @@ struct Consumer {
   }
 };
 
-// Rows that no matrix is for.
-__device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& s,
-                                            uint32_t thread) {
-  if (s.placed == p.rows) return;
-  for (uint32_t r = 0; r < p.rows; ++r) {
-    if (s.key[r] >= 0) continue;
-    const int64_t to = s.out[r];
-    for (uint32_t n = blockIdx.x * 32 * kQmvConsumers + thread; n < p.n;
-         n += gridDim.x * 32 * kQmvConsumers) {
-      store(p, to + n, 0.0f);
-    }
-  }
-}
-
 __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
   for (uint32_t i = 0; i < p.stages; ++i) {
     barrier_init(shared_address(&shared.full[i]), 1);
@@ -405,12 +227,19 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
   for (uint32_t i = 0; i < p.scale_slots; ++i) {
     barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
   }
+  barrier_init(shared_address(&shared.done), kQmvConsumers + 1);
   barrier_init_visible();
 }
 
+__device__ __forceinline__ void prefetch(const QmvMaps& maps, bool biases) {
+  prefetch_tensor_map(&maps.codes);
+  prefetch_tensor_map(&maps.scales);
+  if (biases) prefetch_tensor_map(&maps.biases);
+}
+
 template <class T>
-__device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes,
-                                    const CUtensorMap& scales, const CUtensorMap& biases) {
+__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
+                                    const QmvMaps& second) {
   unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -425,14 +254,22 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  constexpr uint32_t kReady = 6, kDone = 7, kReaders = 32 * (kQmvConsumers + 1);
+  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  // Whoever has arrived somewhere stays until all have gone on: synccheck takes it for missing
+  // otherwise.
+  const auto leave = [&] {
+    const uint32_t done = shared_address(&shared.done);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(done);
+    barrier_wait(done, 0);
+  };
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp > kQmvConsumers) return;
     if (lane == 0) {
-      prefetch_tensor_map(&codes);
-      prefetch_tensor_map(&scales);
-      if (T::kAffine) prefetch_tensor_map(&biases);
+      if (p.paired) let_next_launch_begin();
+      prefetch(first, T::kAffine);
+      if (p.paired) prefetch(second, T::kAffine);
       init_barriers(p, shared);
     }
     __syncwarp();
@@ -446,20 +283,24 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const CUtensorMap& codes
     } else {
       named_barrier(kReady, kReaders);
     }
-    produce<T>(p, shared, memory, codes, scales, biases, lane);
-    // Who has arrived stays until all have gone on: synccheck takes it for missing otherwise.
-    named_barrier(kDone, kReaders);
-    return;
+    produce<T>(p, shared, memory, first, second, lane);
+    return leave();
   }
   take_registers<kQmvConsumerRegisters>();
   if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  const uint32_t parts = kQmvConsumers / p.row_groups;
-  Consumer<T> consumer{p, shared, memory, warp, lane, parts, warp / parts, warp % parts};
+  Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
   consumer.prepare();
   named_barrier(kReady, kReaders);
+  if (p.combined) wait_for_previous_launch();
   consumer.run();
-  store_zeros(p, shared.schedule, thread);
-  named_barrier(kDone, kReaders);
+  if (p.combined) {
+    if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
+  } else if (!p.paired) {
+    store_zeros(p, shared.schedule, thread);
+  } else if (blockIdx.x == 0) {
+    for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
+  }
+  leave();
 }
 
 }  // namespace moeblas::cuda::device
@@ -469,9 +310,12 @@ template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
              const __grid_constant__ CUtensorMap codes, const __grid_constant__ CUtensorMap scales,
-             const __grid_constant__ CUtensorMap biases) {
+             const __grid_constant__ CUtensorMap biases,
+             const __grid_constant__ CUtensorMap more_codes,
+             const __grid_constant__ CUtensorMap more_scales,
+             const __grid_constant__ CUtensorMap more_biases) {
 #if __CUDA_ARCH__ >= 900
-  moeblas::cuda::device::qmv<T>(p, codes, scales, biases);
+  moeblas::cuda::device::qmv<T>(p, {codes, scales, biases}, {more_codes, more_scales, more_biases});
 #endif
 }
 #endif

@@ -1,6 +1,7 @@
 // What the kernels of qmv_sm90 are given, and the sizes that host and device must agree on.
 #pragma once
 
+#include "simt/permute_params.h"
 #include "simt/shared.h"
 
 namespace moeblas::cuda {
@@ -31,6 +32,21 @@ struct QmvTensor {
   int64_t row_stride;
 };
 
+// Stacked matrices that rows are multiplied by.
+struct QmvWeights {
+  QmvTensor codes;
+  QmvTensor scales;
+  QmvTensor biases;
+  const float* tensor_scale;  // null: the number
+  int64_t tensor_scale_step;
+  float tensor_scale_number;
+  // What is added to a matrix's outputs; null: nothing. Strides in elements.
+  int32_t added_type;
+  const unsigned char* added;
+  int64_t added_matrix_stride;
+  int64_t added_step;
+};
+
 // Pair (i, j) of [..][inner]: where its row of x, its output and its index of w lie.
 struct QmvPairs {
   uint32_t inner;
@@ -39,6 +55,25 @@ struct QmvPairs {
   int32_t w_step[2];   // to the index or the position
   int32_t x_step[2];   // elements of x
   int32_t out_step[2];
+  // Indices of w lead through this map, which knows so many of them; null: they are the matrices.
+  const unsigned char* map;
+  int64_t map_step;
+  int64_t known;
+  int32_t map_type;
+};
+
+// An expert layer's last step: the weighted sum of each token's rows, by the thread blocks that see
+// the last of them written.
+struct QmvCombine {
+  uint32_t* counters;  // one for each box of rows of w, 0 before; null: another launch sums up
+  const float* rows;   // (pairs, N): what `out` is
+  const float* weights;
+  int64_t weights_stride[2];
+  unsigned char* out;
+  int64_t out_row_stride;
+  int32_t out_type;
+  uint32_t tokens;
+  uint32_t top_k;
 };
 
 struct QmvParams {
@@ -64,11 +99,17 @@ struct QmvParams {
   uint32_t one_matrix;   // every row meets matrix 0
   uint32_t matrix_step;  // 0: one matrix stands for all
 
-  // A tile: `tile_boxes` boxes of `box_rows` rows; a block of work: a box, all of K.
+  uint32_t paired;       // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;     // rows of x are the previous launch's, and are summed up in the end
+  uint32_t added;        // bit i: something is added to the outputs of w[i]
+
+  // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
+  // work: all of K.
   uint32_t box_rows;
-  uint32_t tile_boxes;
+  uint32_t tile_blocks;
   uint32_t blocks;      // of a matrix
   uint32_t row_groups;  // items one above the other: 1, 2 or 4
+  uint32_t parts;       // items side by side along K
   uint32_t k_steps;     // stages of a tile
   uint32_t share;       // one matrix: blocks of each thread block,
   uint32_t remainder;   // and how many have one more
@@ -89,18 +130,20 @@ struct QmvParams {
   uint32_t scale_bytes;  // of a tile's rows, of each of the two
   uint32_t scale_step;   // bytes from stage to stage in a row
   uint32_t scale_slots;  // 0: with every stage
+  uint32_t scale_runs;   // of a slot: one holds both of paired operands, or there are two
+  uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;  // log2 of the group, in units
   uint32_t last_group;   // in what a warp sees of a row: there is nothing behind it
   int32_t scale_type;
 
-  const float* tensor_scale;  // null: the number
-  int64_t tensor_scale_step;
-  float tensor_scale_number;
   uint32_t group;  // values
 
-  QmvTensor codes;
-  QmvTensor scales;
-  QmvTensor biases;
+  // What few blocks read, and late, is last: constants come by lines.
+  QmvWeights w[2];
+  simt::GluParams glu;
+  QmvCombine combine;
+  uint32_t* cleared;  // counters for a later launch, and how many
+  uint32_t cleared_count;
 };
 
 }  // namespace moeblas::cuda

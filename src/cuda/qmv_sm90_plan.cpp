@@ -147,9 +147,9 @@ Reason why_not_sizes(const MatmulProblem& p) {
   return {};
 }
 
-Reason why_not_w(const MatmulProblem& p) {
-  const auto values = single_stride(p.w.values);
-  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
+Reason why_not_w(const dispatch::Operand& w) {
+  const auto values = single_stride(w.values);
+  for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
     if (m->data == nullptr) continue;
     const auto stride = single_stride(*m);
     if (!stride) return Reason::of("the batch of w takes more than one stride");
@@ -160,8 +160,8 @@ Reason why_not_w(const MatmulProblem& p) {
       return Reason::of("codes and scales are broadcast differently");
     }
   }
-  if (p.w.values.count() > 1 && *values == 0 && p.w.tensor_scale.data != nullptr &&
-      p.w.tensor_scale.stride != 0) {
+  if (w.values.count() > 1 && *values == 0 && w.tensor_scale.data != nullptr &&
+      w.tensor_scale.stride != 0) {
     return Reason::of("one matrix of w stands for all, under a tensor_scale of each");
   }
   return {};
@@ -257,31 +257,72 @@ TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t 
   return shape;
 }
 
-// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is.
-bool is_run(const Matrices& m) {
+// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is, of
+// `bytes` a row: its own, or another operand's between them too.
+bool is_run(const Matrices& m, uint64_t bytes) {
   const QmvTensor t = tensor(m);
-  const uint64_t bytes = row_bytes(m);
   return (m.rows == 1 || t.row_stride == static_cast<int64_t>(bytes)) &&
          reinterpret_cast<uintptr_t>(t.data) % kUnit == 0 &&
          static_cast<uint64_t>(m.rows) * bytes % kUnit == 0 &&
          static_cast<uint64_t>(t.matrix_stride) % kUnit == 0;
 }
 
+// How scales come: by boxes with every stage, or a tile's rows as runs (scale_slots > 0).
+Reason place_scales(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
+  const bool affine = is_affine(p);
+  const Reason no_boxes = [&]() -> Reason {
+    const auto why_not = [](const Matrices& m, const char* what) {
+      return why_no_tensor_map(map_of(m, row_bytes(m), kUnit, 1), what);
+    };
+    for (const dispatch::Operand* w : {&p.w, layer.up}) {
+      if (w == nullptr) continue;
+      if (const Reason r = why_not(w->scales, "rows of scales")) return r;
+      if (!affine) continue;
+      if (const Reason r = why_not(w->biases, "rows of biases")) return r;
+    }
+    return {};
+  }();
+  if (!no_boxes) return {};
+  const uint32_t bytes = row_bytes(p.w.scales);
+  // Rows of gates and ups that take turns are one run.
+  const auto all_runs = [&](uint64_t pitch) {
+    for (const dispatch::Operand* w : {&p.w, layer.up}) {
+      if (w == nullptr || (w == layer.up && pitch > bytes)) continue;
+      if (!is_run(w->scales, pitch) || (affine && !is_run(w->biases, pitch))) return false;
+    }
+    return true;
+  };
+  const auto follows = [&](const Matrices& first, const Matrices& second) {
+    return static_cast<const char*>(second.data) == static_cast<const char*>(first.data) + bytes &&
+           second.row_stride == first.row_stride;
+  };
+  const bool turns = layer.up != nullptr && follows(p.w.scales, layer.up->scales) &&
+                     (!affine || follows(p.w.biases, layer.up->biases));
+  const bool odd = p.w.spec->mode == Mode::nvfp4 && bytes % 2 != 0;
+  if (odd || !all_runs(turns ? 2 * bytes : bytes)) return no_boxes;
+  q.scale_slots = 1;
+  q.scale_pitch = turns ? 2 * bytes : bytes;
+  q.scale_runs = turns || layer.up == nullptr ? 1 : 2;
+  q.scale_operand = turns ? bytes : 0;
+  return {};
+}
+
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
               uint32_t multiple) {
-  const uint64_t all = uint64_t{matrices} * q.n;
+  const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
   const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
-  if (matrices == 1) {
+  if (q.paired != 0) q.row_groups = std::max(q.row_groups, 2u);
+  if (matrices == 1 && q.paired == 0) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
-    q.tile_boxes = 1;
+    q.tile_blocks = 1;
   } else {
     q.box_rows = kQmvItemRows;
-    q.tile_boxes = q.row_groups;
+    q.tile_blocks = q.row_groups >> q.paired;
   }
   q.blocks = ceil_div(q.n, q.box_rows);
   const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
@@ -293,8 +334,9 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
 void cut_stages(const MatmulProblem& p, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
-  const uint32_t parts = kQmvConsumers / q.row_groups, tile = q.box_rows * q.tile_boxes;
-  q.slabs = parts * kQmvItemBytes / kQmvSlab;
+  q.parts = kQmvConsumers / q.row_groups;
+  const uint32_t of_operand = q.box_rows * q.tile_blocks, tile = of_operand << q.paired;
+  q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
   q.units = q.k_steps * values / kQmvUnit;
@@ -303,8 +345,9 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   const uint32_t scales = is_affine(p) ? 2 : 1;
   if (q.scale_slots > 0) {
-    q.scale_pitch = row_bytes(p.w.scales);
-    q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
+    const uint32_t run = rounded_up(of_operand * q.scale_pitch, kUnit);
+    if (q.scale_runs == 2) q.scale_operand = run;
+    q.scale_bytes = rounded_up(run * q.scale_runs, 128);
     // Enough for the tiles that are under way, unless they are large.
     const uint32_t tiles = q.k_steps >= 4 ? 2 : q.k_steps >= 2 ? 3 : 5;
     q.scale_slots = std::clamp(kMostSlotBytes / (scales * q.scale_bytes), 1u, tiles);
@@ -348,9 +391,74 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   return {};
 }
 
+QmvWeights weights(const dispatch::Operand& w, const Matrices& added) {
+  QmvWeights q{};
+  q.codes = tensor(w.values);
+  q.scales = tensor(w.scales);
+  if (w.biases.data != nullptr) q.biases = tensor(w.biases);
+  q.tensor_scale = w.tensor_scale.data;
+  q.tensor_scale_step = w.tensor_scale.stride;
+  q.tensor_scale_number = w.tensor_scale.host;
+  q.added = static_cast<const unsigned char*>(added.data);
+  q.added_type = static_cast<int32_t>(added.dtype);
+  q.added_matrix_stride = added.batch.ndim() > 0 ? added.batch_stride[0] : 0;
+  q.added_step = added.col_stride;
+  return q;
+}
+
+// What an expert layer has beside its product.
+Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
+  q.w[0] = q.w[1] = weights(p.w, p.epilogue.bias);
+  q.paired = layer.up != nullptr;
+  if (layer.up != nullptr) {
+    q.w[1] = weights(*layer.up, layer.up_bias);
+    // One number for both operands.
+    if ((*single_stride(layer.up->values) != 0) != (q.matrix_step != 0)) {
+      return Reason::of("gate and up are broadcast differently");
+    }
+  }
+  if (layer.up != nullptr || p.epilogue.bias.data != nullptr) {
+    if (q.matrix_step == 0 && q.pairs.matrices > 1) {
+      return Reason::of("one matrix of w stands for all experts");
+    }
+  }
+  q.glu = layer.glu;
+  q.combine = layer.combine;
+  q.combined = layer.combine.rows != nullptr;
+  // What nobody has written, of rows without a matrix, is not to be read either.
+  if (q.combined) q.one_x = 0;
+  q.added = (q.w[0].added != nullptr ? 1 : 0) |
+            (layer.up != nullptr && q.w[1].added != nullptr ? 2 : 0);
+  q.cleared = layer.cleared;
+  q.cleared_count = layer.cleared_count;
+  if (layer.expert_map.present) {
+    q.pairs.map = static_cast<const unsigned char*>(layer.expert_map.data);
+    q.pairs.map_type = static_cast<int32_t>(layer.expert_map.dtype);
+    q.pairs.map_step = layer.expert_map.strides[0];
+    q.pairs.known = layer.expert_map.shape[0];
+  }
+  return {};
+}
+
+Reason map_operand(const MatmulProblem& p, const dispatch::Operand& w, const QmvParams& q,
+                   QmvPlan::Maps& maps) {
+  maps.codes = map_of(w.values, code_bytes(p), kQmvSlab, q.box_rows);
+  maps.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  if (const Reason r = why_no_tensor_map(maps.codes, "rows of codes")) return r;
+  maps.scales = maps.biases = maps.codes;  // unused where scales come by tiles
+  if (q.scale_slots > 0) return {};
+  const Matrices& biases = is_affine(p) ? w.biases : w.scales;
+  maps.scales = map_of(w.scales, row_bytes(w.scales), q.scale_pitch, q.box_rows);
+  maps.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
+  // Neighbours are the next stages'.
+  maps.scales.fetch = maps.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  return {};
+}
+
 }  // namespace
 
-Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan) {
+Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
+                     const QmvLayer& layer) {
   if (p.w.form != Form::packed) return Reason::of("w is not packed");
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
@@ -360,45 +468,35 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan)
   const Family* family = family_of(p.w);
   if (family == nullptr) return Reason::of("groups of %d, less than 32", p.w.spec->group_size);
   if (const Reason r = why_not_sizes(p)) return r;
-  if (const Reason r = why_not_w(p)) return r;
+  if (const Reason r = why_not_w(p.w)) return r;
+  if (layer.up != nullptr) {
+    if (layer.up->form != Form::packed || family_of(*layer.up) != family ||
+        layer.up->spec->group_size != p.w.spec->group_size) {
+      return Reason::of("gate and up are not of one format");
+    }
+    if (const Reason r = why_not_w(*layer.up)) return r;
+  }
   QmvParams& q = plan.params;
   if (const Reason r = place_pairs(p, q)) return r;
   place_rows(p, q);
   q.matrix_step = *single_stride(p.w.values) != 0;
   q.scale_type = static_cast<int32_t>(p.w.scales.dtype);
-  q.tensor_scale = p.w.tensor_scale.data;
-  q.tensor_scale_step = p.w.tensor_scale.stride;
-  q.tensor_scale_number = p.w.tensor_scale.host;
-  q.codes = tensor(p.w.values);
-  q.scales = tensor(p.w.scales);
-  if (is_affine(p)) q.biases = tensor(p.w.biases);
+  if (const Reason r = place_layer(p, layer, q)) return r;
 
-  // Scales come by boxes where their rows allow it, else a tile's rows at once.
-  const Matrices& biases = is_affine(p) ? p.w.biases : p.w.scales;
-  const Reason no_boxes = [&] {
-    const Reason r =
-        why_no_tensor_map(map_of(p.w.scales, row_bytes(p.w.scales), kUnit, 1), "rows of scales");
-    return r ? r : why_no_tensor_map(map_of(biases, row_bytes(biases), kUnit, 1), "rows of biases");
-  }();
-  const bool odd = p.w.spec->mode == Mode::nvfp4 && row_bytes(p.w.scales) % 2 != 0;
-  if (no_boxes && (!is_run(p.w.scales) || !is_run(biases) || odd)) return no_boxes;
-  q.scale_slots = no_boxes ? 1 : 0;
+  if (const Reason r = place_scales(p, layer, q)) return r;
   const auto met = static_cast<uint32_t>(matrices_met(p));
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
   cut_stages(p, q);
   const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
-
-  plan.codes = map_of(p.w.values, code_bytes(p), kQmvSlab, q.box_rows);
-  plan.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
-  plan.scales = plan.biases = plan.codes;  // unused where scales come by tiles
-  if (q.scale_slots == 0) {
-    plan.scales = map_of(p.w.scales, row_bytes(p.w.scales), q.scale_pitch, q.box_rows);
-    plan.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
-    // Neighbours are the next stages'.
-    plan.scales.fetch = plan.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
+    return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
+  }
+  if (const Reason r = map_operand(p, p.w, q, plan.maps[0])) return r;
+  plan.maps[1] = plan.maps[0];
+  if (layer.up != nullptr) {
+    if (const Reason r = map_operand(p, *layer.up, q, plan.maps[1])) return r;
   }
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));

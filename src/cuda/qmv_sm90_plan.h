@@ -5,22 +5,40 @@
 #include "cuda/tensor_map.h"
 #include "dispatch/problem.h"
 #include "dispatch/row.h"
+#include "moeblas/tensor.h"
 
 namespace moeblas::cuda {
 
 // All that a launch is made of.
 struct QmvPlan {
+  struct Maps {
+    TensorMapShape codes, scales, biases;
+  };
   const char* kernel = nullptr;
   QmvParams params{};
-  TensorMapShape codes, scales, biases;
+  Maps maps[2];  // of the operands; without a second one, the first's again
   uint32_t grid = 0;
   uint32_t shared_bytes = 0;
   uint32_t passes = 0;  // over a matrix, if all that can be met are met alike
 };
 
-// For so many multiprocessors; says why there is no plan, if there is none.
-dispatch::Reason plan_qmv_sm90(const dispatch::MatmulProblem& p, uint32_t processors,
-                               QmvPlan& plan);
+// What makes a product, whose rows all have matrices by index, a part of an expert layer.
+struct QmvLayer {
+  const dispatch::Operand* up = nullptr;  // of w's format and sizes: w is the gate, and the outputs
+  dispatch::Matrices up_bias;             // are activations; null: the product itself
+  simt::GluParams glu{};
+  TensorView expert_map;  // from the indices to matrices; absent: indices are matrices
+  QmvCombine combine{};
+  uint32_t* cleared = nullptr;
+  uint32_t cleared_count = 0;
+};
+constexpr uint32_t kQmvMostCounters = 1024;
+
+// For so many multiprocessors; says why there is no plan, if there is none. A bias of the epilogue
+// is added, nothing else of it.
+dispatch::Reason plan_qmv_sm90(const dispatch::MatmulProblem& p, uint32_t processors, QmvPlan& plan,
+                               const QmvLayer& layer = {});
+void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan);
 
 dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p);
 // How often w is read, if all matrices that can be met are met alike; of a product that it takes.

@@ -26,6 +26,13 @@ struct ConversionParams {
   uint64_t matrices;
 };
 
+// quantize_dual_cuda: matrices of rows x columns values, which by_rows knows, in both directions.
+struct DualParams {
+  ConversionParams by_rows, by_columns;
+  uint32_t rows, columns;
+};
+inline constexpr uint32_t kDualTile = 128;  // values, in both directions
+
 // requantize: the same rows of floats, as the values that their codes stand for, in bfloat16 and
 // without the tensor's scale, one row after the other.
 struct RequantizeParams {

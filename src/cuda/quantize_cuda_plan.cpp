@@ -45,6 +45,7 @@ struct Names {
    MB_BLOCK_NAMES(family)}
 constexpr Names kQuantizeNames = MB_NAMES("quantize_cuda");
 constexpr Names kDequantizeNames = MB_NAMES("dequantize_cuda");
+constexpr Names kDualNames = MB_NAMES("quantize_dual_cuda");
 constexpr Names kRequantizeNames = {{}, MB_BLOCK_NAMES("requantize")};
 constexpr const char* kToFp8Names[] = {"to_fp8_cuda_f32", "to_fp8_cuda_f16", "to_fp8_cuda_bf16"};
 constexpr const char* kFromFp8Names[] = {"from_fp8_cuda_f32", "from_fp8_cuda_f16",
@@ -74,12 +75,16 @@ Reason why_no_values(const Rows& values) {
   return {};
 }
 
-Reason why_not(const PackedSide& side) {
-  if (const Reason reason = why_no_values(side.values)) return reason;
-  if (side.packed.codes.col_stride != 1 || alignment(side.packed.codes) < 4) {
+Reason why_no_codes(const Rows& codes) {
+  if (codes.col_stride != 1 || alignment(codes) < 4) {
     return Reason::of("rows of codes are not aligned to 4 bytes");
   }
   return {};
+}
+
+Reason why_not(const PackedSide& side) {
+  if (const Reason reason = why_no_values(side.values)) return reason;
+  return why_no_codes(side.packed.codes);
 }
 
 ConversionParams params_of(const PackedSide& side) {
@@ -123,6 +128,25 @@ void quantize_side(const PackedSide& side, Queue& queue) {
   convert(side, kQuantizeNames, queue);
 }
 
+// Both directions of quantize_dual from one read, where rows lie as values do.
+bool is_dual(const QuantizeProblem& p) {
+  return p.transposed_values && p.rows_per_matrix % kLaneValues == 0 &&
+         !why_no_codes(p.transposed.codes);
+}
+
+void quantize_dual(const QuantizeProblem& p, Queue& queue) {
+  DualParams q{};
+  q.by_rows = params_of(simt::rows_side(p));
+  q.by_columns = params_of(simt::columns_side(p));
+  q.rows = static_cast<uint32_t>(p.rows_per_matrix);
+  q.columns = static_cast<uint32_t>(p.values.cols);
+  const auto tiles = [](uint32_t values) { return (values + kDualTile - 1) / kDualTile; };
+  const auto matrices = static_cast<uint32_t>(p.values.count() / p.rows_per_matrix);
+  queue.run(kDualNames.of(*p.spec, p.values.dtype), matrices * tiles(q.rows) * tiles(q.columns),
+            kConversionThreads,
+            kDualTile * kDualTile * static_cast<uint32_t>(size_of(p.values.dtype)), q);
+}
+
 }  // namespace
 
 Reason quantize_cuda_reject(const QuantizeProblem& p) { return why_not(simt::rows_side(p)); }
@@ -131,6 +155,7 @@ void quantize_cuda(const QuantizeProblem& p, dispatch::Workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
   if (p.conversion == Conversion::dequantize) return expand(p, queue);
+  if (is_dual(p)) return quantize_dual(p, queue);
   quantize_side(simt::rows_side(p), queue);
   if (p.transposed_values) quantize_side(simt::columns_side(p), queue);
 }

@@ -1,6 +1,6 @@
 // quantize_cuda and fp8_cuda: quantize, quantize_dual, dequantize, to_fp8 and from_fp8 of rows that
 // lie as values do. What they take and their launches; the kernels are in quantize_cuda.cu,
-// dequantize_cuda.cu and fp8_cuda.cu. None needs workspace.
+// quantize_dual_cuda.cu, dequantize_cuda.cu and fp8_cuda.cu. None needs workspace.
 #pragma once
 
 #include "cuda/queue.h"

@@ -117,9 +117,17 @@ void Queue::launch(const Launch& launch) {
   cudaError_t status = cudaSuccess;
   if (launch.shared_bytes > kSharedBytes) status = allow_most_shared_memory(kernel);
   if (status == cudaSuccess) {
-    status = cudaLaunchKernel(kernel.function, {x, y, z},
-                              {launch.threads[0], launch.threads[1], launch.threads[2]},
-                              const_cast<void**>(launch.arguments), launch.shared_bytes, stream_);
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = {x, y, z};
+    config.blockDim = {launch.threads[0], launch.threads[1], launch.threads[2]};
+    config.dynamicSmemBytes = launch.shared_bytes;
+    config.stream = stream_;
+    config.attrs = &early;
+    config.numAttrs = launch.early ? 1 : 0;
+    status = cudaLaunchKernelExC(&config, kernel.function, const_cast<void**>(launch.arguments));
   }
   if (status != cudaSuccess) {
     cudaGetLastError();
@@ -141,7 +149,7 @@ void Queue::run(const simt::Step& step) {
     sizes[count++] = step.param_bytes;
   }
   launch({step.kernel, step.groups, step.threads, step.shared_bytes, count, arguments.data(),
-          sizes.data()});
+          sizes.data(), false});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

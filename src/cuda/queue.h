@@ -24,15 +24,14 @@ class Queue final : public simt::Queue {
   template <class... Arguments>
   void run(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
            const Arguments&... arguments) {
-    std::array<const void*, sizeof...(arguments)> pointers{&arguments...};
-    const std::array<size_t, sizeof...(arguments)> sizes{sizeof arguments...};
-    launch({kernel,
-            {groups, 1, 1},
-            {threads, 1, 1},
-            shared_bytes,
-            sizeof...(arguments),
-            pointers.data(),
-            sizes.data()});
+    launch_with(false, kernel, groups, threads, shared_bytes, arguments...);
+  }
+  // The same right behind a launch of this queue's, whose blocks let it begin before they are done:
+  // the kernel waits for them itself, where it must (wait_for_previous_launch).
+  template <class... Arguments>
+  void run_early(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
+                 const Arguments&... arguments) {
+    launch_with(true, kernel, groups, threads, shared_bytes, arguments...);
   }
 
  private:
@@ -43,7 +42,22 @@ class Queue final : public simt::Queue {
     size_t count;  // of arguments
     const void* const* arguments;
     const size_t* sizes;
+    bool early;
   };
+  template <class... Arguments>
+  void launch_with(bool early, const char* kernel, uint32_t groups, uint32_t threads,
+                   uint32_t shared_bytes, const Arguments&... arguments) {
+    std::array<const void*, sizeof...(arguments)> pointers{&arguments...};
+    const std::array<size_t, sizeof...(arguments)> sizes{sizeof arguments...};
+    launch({kernel,
+            {groups, 1, 1},
+            {threads, 1, 1},
+            shared_bytes,
+            sizeof...(arguments),
+            pointers.data(),
+            sizes.data(),
+            early});
+  }
   void launch(const Launch& launch);
   [[noreturn]] void fail(moeblas_status status, const Launch& launch,
                          const std::string& what) const;

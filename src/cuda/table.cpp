@@ -5,11 +5,12 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
-#include "cuda/qqmm_sm90_plan.h"
+#include "cuda/qqmm_cuda_plan.h"
 #include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
 #include "dispatch/select.h"
@@ -38,6 +39,11 @@ void launch(const MatmulProblem& p, Workspace workspace) {
   check_ids(p);
   run(p, workspace);
 }
+template <void (*run)(const FfnProblem&, Workspace)>
+void launch(const FfnProblem& p, Workspace workspace) {
+  check_ids(p);
+  run(p, workspace);
+}
 
 // Instructions of sm_90a are in no other architecture, and only in code that was built for it.
 constexpr bool kHasHopper =
@@ -59,15 +65,6 @@ constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
-
-constexpr Row<QuantizeProblem> kQuantizeCuda{
-  Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
-  quantize_cuda_reject, nullptr, quantize_cuda,
-  Summary{"rows of 32 values and their multiples; a lane per 32, memory by warps, codes by few operations"}};
-constexpr Row<QuantizeProblem> kFp8Cuda{
-  Name{"fp8_cuda"}, Arch{}, Formats::dense(), DTypes::floats(), Portable::kUngrouped, Extras{}, RowRange{},
-  fp8_cuda_reject, nullptr, fp8_cuda,
-  Summary{"to_fp8 and from_fp8 without gaps, by the instruction"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -83,20 +80,36 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+constexpr Formats kQmvFormats =
+    Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
+
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
-  Name{"qmv_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<FfnProblem> kFfnSm90{
+  Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
+  ffn_sm90_reject, ffn_sm90_workspace, launch<ffn_sm90>,
+  Summary{"moe_ffn of few tokens in two launches: gates, ups and activations; down and weighted sums"}};
 
 // The products that a qqmm is made of.
-constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90};
-constexpr Row<MatmulProblem> kQqmmSm90{
-  Name{"qqmm_sm90"}, kHopper, Formats::block_float(), DTypes::of(DType::bf16), Groupings::by_matrix(), Extras::of(Extra::packed_x) | Extras::of(Extra::quantized_x) | Extras::of(Extra::swizzled_scales), RowRange{},
-  [](const MatmulProblem& p) { return qqmm_sm90_reject(p, kOfQqmm); },
-  [](const MatmulProblem& p) { return qqmm_sm90_workspace(p, kOfQqmm); },
-  [](const MatmulProblem& p, Workspace workspace) { qqmm_sm90(p, workspace, kOfQqmm); },
-  Summary{"x made bfloat16 values of its codes in one pass, then the product of qmv_sm90 or qmm_sm90"}};
+constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90, &kQmmSm80};
+constexpr Row<MatmulProblem> kQqmmCuda{
+  Name{"qqmm_cuda"}, Arch{.least = 80, .text = "sm_80"}, Formats::block_float(), DTypes::floats(), Groupings::by_matrix(), Extras::of(Extra::packed_x) | Extras::of(Extra::quantized_x) | Extras::of(Extra::swizzled_scales) | Portable::kFloatExtras, RowRange{},
+  [](const MatmulProblem& p) { return qqmm_cuda_reject(p, kOfQqmm); },
+  [](const MatmulProblem& p) { return qqmm_cuda_workspace(p, kOfQqmm); },
+  [](const MatmulProblem& p, Workspace workspace) { qqmm_cuda(p, workspace, kOfQqmm); },
+  Summary{"x made bfloat16 values of its codes in one pass, then the first of qmv_sm90, qmm_sm90 and qmm_sm80"}};
+
+constexpr Row<QuantizeProblem> kQuantizeCuda{
+  Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
+  quantize_cuda_reject, nullptr, quantize_cuda,
+  Summary{"rows of 32 values and their multiples; a lane per 32, memory by warps, codes by few operations"}};
+constexpr Row<QuantizeProblem> kFp8Cuda{
+  Name{"fp8_cuda"}, Arch{}, Formats::dense(), DTypes::floats(), Portable::kUngrouped, Extras{}, RowRange{},
+  fp8_cuda_reject, nullptr, fp8_cuda,
+  Summary{"to_fp8 and from_fp8 without gaps, by the instruction"}};
 // clang-format on
 
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
@@ -105,7 +118,7 @@ constexpr Row<MatmulProblem> kQqmmSm90{
 // qmm_sm80 was three to seven times as fast as qmm_simt. mm_sm90 waits behind them: what a check on
 // a GPU found (rows of K that it took for rows of N) is mended, and has not been there again.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, kQmmSm90,       kQqmmSm90, Portable::kQmv, Portable::kGatherQmvFast,
+    kQmvSm90, kQmmSm90,       kQqmmCuda, Portable::kQmv, Portable::kGatherQmvFast,
     kQmmSm80, Portable::kQmm, kMmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
@@ -117,6 +130,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnSm90,
     Portable::kFfn<simt::FirstOf<simt::kQmv, simt::kQmm>::kRunner>,
 };
 

@@ -1,14 +1,11 @@
 // qmv_sm90 on thread blocks of the host, over generated cases of decoding: every instance, plans
 // for several numbers of multiprocessors, threads and copies in random order.
-#include "cuda/qmv_sm90.cuh"
-
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
-#include "cuda/qmv_sm90_plan.h"
 #include "nowhere.h"
+#include "qmv_on_blocks.h"
 #include "ops/products.h"
 #include "support/codec.h"
 #include "support/execute.h"
@@ -19,45 +16,6 @@ namespace moeblas::test {
 namespace {
 
 using cuda::QmvPlan;
-using cuda::device::QmvTraits;
-
-using Kernel = void (*)(const QmvPlan&);
-
-template <class Traits>
-void run_kernel(const QmvPlan& plan) {
-  cuda::device::qmv<Traits>(plan.params, plan.codes, plan.scales, plan.biases);
-}
-
-template <int bits>
-void add_affine(std::map<std::string, Kernel>& all) {
-  using F = formats::Affine<bits>;
-  const std::string name = "qmv_sm90_affine" + std::to_string(bits);
-  const auto add = [&]<int scale>(const std::string& suffix) {
-    all[name + "_few_" + suffix] = run_kernel<QmvTraits<F, scale, 0, 32>>;
-    all[name + "_g32_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 32>>;
-    all[name + "_g64_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 64>>;
-  };
-  add.template operator()<simt::kF32>("f32");
-  add.template operator()<simt::kF16>("f16");
-  add.template operator()<simt::kBf16>("bf16");
-}
-
-// By the names that plans use.
-const std::map<std::string, Kernel>& kernels_by_name() {
-  static const auto all = [] {
-    std::map<std::string, Kernel> list;
-    add_affine<4>(list);
-    add_affine<8>(list);
-    list["qmv_sm90_mxfp4_few"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>;
-    list["qmv_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
-    list["qmv_sm90_mxfp8_few"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
-    list["qmv_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
-    list["qmv_sm90_nvfp4_few"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
-    list["qmv_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>;
-    return list;
-  }();
-  return all;
-}
 
 dispatch::MatmulProblem problem_of(const Case& c, const Operands& o) {
   Options options;
@@ -105,12 +63,8 @@ Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_
     return ran;
   }
   ran.kernel = plan.kernel;
-  EXPECT_LE(plan.shared_bytes + sizeof(cuda::device::QmvShared) + 256, 232448u);
-  const Kernel kernel = kernels_by_name().at(plan.kernel);
   try {
-    const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
-    run_grid({plan.grid, cuda::kQmvThreads, plan.shared_bytes, seed, spoilt},
-             [&] { kernel(plan); });
+    run_on_blocks(plan, seed);
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what() << "\n  " << plan.kernel << ": " << describe(c) << " seed=" << c.seed
                   << " processors=" << processors;
@@ -145,7 +99,7 @@ TEST(QmvSm90, GeneratedCases) {
     if (!ran.kernel.empty()) ++taken[ran.kernel];
     if (HasFailure()) break;
   }
-  for (const auto& [name, kernel] : kernels_by_name()) {
+  for (const std::string& name : qmv_kernels()) {
     RecordProperty(name, taken[name]);
     if (count >= 600 && begin == 0) {
       EXPECT_GT(taken[name], 0) << name << " was not reached";

@@ -6,6 +6,7 @@
 
 #include "dispatch/select.h"
 #include "nowhere.h"
+#include "ops/moe.h"
 
 namespace moeblas::test {
 namespace {
@@ -119,6 +120,32 @@ TEST_F(CudaTable, DeterministicCallsHaveOneKernelForAnyNumberOfRows) {
         for (int64_t rows : {2, 3, 8, 9, 16, 17, 64, 65, 600, 5000}) {
           EXPECT_EQ(dense(rows), dense(1)) << rows << " rows";
           EXPECT_EQ(layer(rows), layer(1)) << rows << " tokens";
+        }
+      }
+    }
+  }
+}
+
+// Whole layers: gates and ups split or taking turns, biases, gpt-oss's rows of scales.
+TEST_F(CudaTable, LayersOfFewTokens) {
+  for (const Layer& l : kLayers) {
+    for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      if (l.hidden % spec.group_size != 0 || l.intermediate % spec.group_size != 0) continue;
+      for (GluLayout layout : {GluLayout::gate_up, GluLayout::interleaved}) {
+        FfnLayer f;
+        f.gate_up = weights_nowhere(spec, {l.experts, 2 * l.intermediate}, l.hidden, kBf16);
+        f.down = weights_nowhere(spec, {l.experts, l.hidden}, l.intermediate, kBf16);
+        f.glu_layout = layout;
+        f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
+        for (int64_t tokens : {1, 8, 16, 64}) {
+          const auto problem =
+              ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
+                           nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
+                           nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
+                           output_nowhere(kBf16, {tokens, l.hidden}), {});
+          EXPECT_STREQ(
+              dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text, "ffn_sm90")
+              << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
         }
       }
     }

@@ -193,14 +193,27 @@ Job ffn_job(uint64_t seed) {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
-  const QuantSpec first = format(), second = format();
-  const auto unit = [](const QuantSpec& s) {
-    return s.mode == Mode::dense ? int64_t{8} : test::packed_unit(s.resolved());
+  QuantSpec first = format(), second = format();
+  // Every other layer as models have them: codes in whole 16 bytes, more of everything.
+  const bool modelled = m.random.one_in(2);
+  if (modelled) {
+    first = second =
+        m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
+                       QuantSpec{Mode::affine, 8, 64}, QuantSpec{Mode::affine, 8, 32},
+                       QuantSpec{Mode::mxfp4}, QuantSpec{Mode::mxfp8}, QuantSpec{Mode::nvfp4}});
+  }
+  const auto unit = [&](const QuantSpec& s) -> int64_t {
+    if (s.mode == Mode::dense) return 8;
+    const QuantSpec full = s.resolved();
+    return modelled ? std::max<int64_t>(full.group_size, 128 / full.bits) : test::packed_unit(full);
   };
-  const int64_t hidden = unit(first) * m.random.pick({1, 1, 2, 3});
-  const int64_t inner = unit(second) * m.random.pick({1, 1, 2});
-  const int64_t experts = m.random.between(1, 6), k = m.random.pick({1, 2, 3});
-  const int64_t tokens = m.random.pick({1, 1, 2, 5, 9, 17});
+  const int64_t hidden = unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
+                                                 : m.random.pick({1, 1, 2, 3}));
+  const int64_t inner = unit(second) * (modelled ? m.random.pick({1, 2, 3, 6})
+                                                 : m.random.pick({1, 1, 2}));
+  const int64_t experts = m.random.between(1, modelled ? 12 : 6), k = m.random.pick({1, 2, 3});
+  const int64_t tokens =
+      modelled ? m.random.pick({1, 1, 3, 8, 21, 40}) : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));

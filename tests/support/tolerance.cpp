@@ -32,7 +32,7 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 Path path_of(std::string_view kernel) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
   if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
-      kernel == "qqmm_sm90") {
+      kernel == "qqmm_cuda") {
     return Path::factored;
   }
   if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")

@@ -115,7 +115,8 @@ template <int kTop>
 MB_FN GroupFit fit_e8m0(float largest) {
   if (!formats::is_finite(largest)) return {255u, formats::quiet_nan()};
   const unsigned int scale = formats::e8m0_encode_up(quotient<kTop>(largest));
-  const float multiplier = formats::bits_to_float(scale == 254u ? 0x00400000u : 254u - scale << 23);
+  const float multiplier =
+      formats::bits_to_float(scale == 254u ? 0x00400000u : (254u - scale) << 23);
   return {scale, largest == 0.0f ? 0.0f : multiplier};
 }
 MB_FN unsigned int two_e4m3(float low, float high);

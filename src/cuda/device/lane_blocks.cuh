@@ -19,6 +19,8 @@ struct BlockPlace {
   uint32_t count;        // lanes of the warp that have a block; the others repeat the last
   bool valid;
 
+  __device__ BlockPlace(uint32_t r, uint32_t c, bool exists)
+      : row(r), column(c), count(32), valid(exists) {}
   __device__ BlockPlace(const ConversionParams& p, uint32_t warp) {
     const uint32_t first = warp * 32, lane = threadIdx.x % 32;
     count = min(p.blocks - first, 32u);
@@ -128,6 +130,12 @@ struct LaneBlock {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) chunk[i] = shared[chunk_place<kChunks>(lane, i)];
+  }
+  // Value i of this lane's block, as load left it in shared memory.
+  static __device__ float loaded(const uint4* shared, uint32_t i) {
+    constexpr int kOfChunk = kLaneValues / kChunks;
+    const uint32_t place = chunk_place<kChunks>(threadIdx.x % 32, i / kOfChunk);
+    return static_cast<float>(reinterpret_cast<const T*>(shared + place)[i % kOfChunk]);
   }
   // The blocks of `count` lanes.
   __device__ void store(uint8_t* to, uint32_t count, uint4* shared) const {

@@ -184,6 +184,11 @@ __device__ __forceinline__ uint4 load_matrices(uint32_t row) {
   return v;
 }
 
+// ---- global memory
+
+// What other thread blocks have written during this launch.
+__device__ __forceinline__ float load_written(const float* from) { return __ldcg(from); }
+
 // ---- products of fragments: sums += a * b
 
 // 16 x 16 float16 by 16 x 8; a: rows g and g + 8 of columns 2t, 2t + 1, then of 2t + 8, 2t + 9.
@@ -210,6 +215,17 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
                : "=r"(none)
                : "r"(values));
   return none;
+}
+
+// ---- launches that follow each other early
+
+// From here on, once every block of the grid has said so, blocks of the next launch may begin.
+__device__ __forceinline__ void let_next_launch_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// Until all that the previous launch does is done and can be seen.
+__device__ __forceinline__ void wait_for_previous_launch() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 // ---- registers (sm_90a)

@@ -34,7 +34,11 @@ __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint
   const int64_t w = q.index_type == kQmvNoIndex  ? at
                     : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
                                                  : simt::load_integer(p.w_index, q.index_type, at);
-  const int32_t key = w >= 0 && w < q.matrices ? static_cast<int32_t>(w) : -1;
+  int64_t matrix = w;
+  if (q.map != nullptr) {
+    matrix = w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
+  }
+  const int32_t key = matrix >= 0 && matrix < q.matrices ? static_cast<int32_t>(matrix) : -1;
   const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
   const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
   s.key[row] = key;

@@ -73,6 +73,9 @@ inline void __syncwarp() {
 inline int __popc(uint32_t v) { return std::popcount(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
+// One block runs after the other.
+inline void __threadfence() {}
+inline float load_written(const float* from) { return *from; }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
@@ -194,6 +197,8 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
   }
 }
 
+inline void let_next_launch_begin() {}
+inline void wait_for_previous_launch() {}
 inline uint32_t nothing_of(uint32_t) { return 0; }
 template <int registers>
 void leave_registers() {}

@@ -1,5 +1,6 @@
-#include "cuda/qqmm_sm90_plan.h"
+#include "cuda/qqmm_cuda_plan.h"
 
+#include "cuda/device.h"
 #include "cuda/quantize_cuda_params.h"
 #include "cuda/quantize_cuda_plan.h"
 #include "dispatch/qqmm_parts.h"
@@ -14,7 +15,10 @@ using dispatch::Operand;
 using dispatch::Reason;
 using dispatch::Row;
 
-constexpr int kHopper = 90;
+int capability_of(const MatmulProblem& p) {
+  Reason why_not;
+  return capability(p.device.id, why_not);
+}
 
 // Whether one launch has to multiply the scales of both tensors: where either may be on the device,
 // which a query without memory does not show.
@@ -57,8 +61,9 @@ MatmulProblem product_of(const MatmulProblem& p, uint8_t* base) {
 uint8_t* nowhere() { return reinterpret_cast<uint8_t*>(uintptr_t{256}); }
 
 const Row<MatmulProblem>* chosen(const MatmulProblem& product, Products products) {
+  const int able = capability_of(product);
   for (const auto* row : products) {
-    if (!dispatch::why_not(*row, product, kHopper)) return row;
+    if (!dispatch::why_not(*row, product, able)) return row;
   }
   return nullptr;
 }
@@ -72,28 +77,24 @@ dispatch::QuantizeProblem conversion(const MatmulProblem& p, const MatmulProblem
 
 }  // namespace
 
-Reason qqmm_sm90_reject(const MatmulProblem& p, Products products) {
+Reason qqmm_cuda_reject(const MatmulProblem& p, Products products) {
   if (p.x.form == Form::dense) return Reason::of("x is not in blocks");
   if (p.w.form != Form::packed) return Reason::of("w is not packed");
   if (!dispatch::x_is_one(p)) return Reason::of("x has a tensor_scale for every matrix of w");
   const MatmulProblem product = product_of(p, nowhere());
   if (const Reason reason = quantize_cuda_reject(conversion(p, product))) return reason;
-  Reason reason;
-  for (const auto* row : products) {
-    reason = dispatch::why_not(*row, product, kHopper);
-    if (!reason) return {};
-  }
-  return reason;
+  if (chosen(product, products) != nullptr) return {};
+  return dispatch::why_not(*products.back(), product, capability_of(p));
 }
 
-size_t qqmm_sm90_workspace(const MatmulProblem& p, Products products) {
+size_t qqmm_cuda_workspace(const MatmulProblem& p, Products products) {
   const MatmulProblem product = product_of(p, nowhere());
   const Row<MatmulProblem>* row = chosen(product, products);
   const bool more = row != nullptr && row->workspace != nullptr;
   return Room(p).product + (more ? row->workspace(product) : 0);
 }
 
-void qqmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace, Products products) {
+void qqmm_cuda(const MatmulProblem& p, dispatch::Workspace workspace, Products products) {
   if (p.empty()) return;
   auto* base = static_cast<uint8_t*>(workspace.data);
   const Room at(p);

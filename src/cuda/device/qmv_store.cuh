@@ -1,0 +1,164 @@
+// What becomes of the sums of qmv_sm90: outputs, activations of gates and ups, and the weighted sums
+// of an expert layer.
+#pragma once
+
+#include "cuda/device/decode.cuh"
+#include "cuda/device/qmv_tile.cuh"
+#include "simt/glu.h"
+
+namespace moeblas::cuda::device {
+
+__device__ __forceinline__ float tensor_scale_of(const QmvWeights& w, uint32_t matrix) {
+  return w.tensor_scale != nullptr ? w.tensor_scale[matrix * w.tensor_scale_step]
+                                   : w.tensor_scale_number;
+}
+
+// One output from decoded weights, term by term.
+template <class T>
+__device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
+                                          uint32_t n, int64_t x) {
+  using F = typename T::Format;
+  const auto row = [&](const QmvTensor& t) {
+    return t.data + matrix * t.matrix_stride + n * t.row_stride;
+  };
+  const unsigned char *codes = row(w.codes), *scales = row(w.scales), *biases = row(w.biases);
+  const float tensor_scale = tensor_scale_of(w, matrix);
+  float sum = 0.0f;
+  for (uint32_t k = 0; k < p.k; ++k) {
+    const uint32_t byte = codes[static_cast<uint64_t>(k) * T::Decode::kBits / 8];
+    const uint32_t code = T::Decode::kBits == 8 ? byte : byte >> k % 2 * 4 & 15u;
+    const uint32_t group = k / p.group;
+    float value;
+    if constexpr (T::kAffine) {
+      const formats::AffineParams params = {simt::load_float(scales, p.scale_type, group),
+                                            simt::load_float(biases, p.scale_type, group)};
+      value = F::decode(code, params);
+    } else {
+      value = formats::mul(F::decode_code(code),
+                           formats::mul(F::decode_scale(scales[group]), tensor_scale));
+    }
+    sum = fmaf(value, simt::load_float(p.x, p.x_type, x + k * p.x_col_stride), sum);
+  }
+  return sum;
+}
+
+__device__ __forceinline__ void store(const QmvParams& p, int64_t at, float value) {
+  simt::store_float(p.out, p.out_type, at, value);
+}
+
+// A tile's sums in shared memory: of each row group and part of K a warp's, `columns` of 32 rows.
+struct TileSums {
+  const float* at;
+  uint32_t columns;
+};
+
+// Row n of an operand's matrix times a row of x: the parts of K added in the order of K. `column`:
+// the row's first.
+template <class T>
+__device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, uint32_t matrix,
+                                          uint32_t n, int64_t x, const TileSums& sums,
+                                          uint32_t row_group, uint32_t column, uint32_t lane) {
+  const QmvWeights& w = p.w[operand];
+  const float* from = sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch +
+                      lane;
+  float total = 0.0f;
+#pragma unroll 1
+  for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t i = 0; i < p.parts; ++i) sum += from[i * sums.columns * kQmvSumsPitch];
+    total += sum;
+  }
+  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix);
+  if (!formats::is_finite(total)) total = decoded_sum<T>(p, w, matrix, n, x);
+  if ((p.added >> operand & 1) != 0) {
+    total += simt::load_float(w.added, w.added_type,
+                              matrix * w.added_matrix_stride + n * w.added_step);
+  }
+  return total;
+}
+
+// The outputs of a tile's rows of x from `first_token` on, by the warps that share the sums.
+template <class T>
+__device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s,
+                                           const QmvTile& tile, const TileSums& sums,
+                                           uint32_t first_token, uint32_t tokens, uint32_t part,
+                                           uint32_t row_group, uint32_t lane) {
+  const uint32_t of_tile = (row_group >> p.paired) * kQmvItemRows + lane;
+  if (of_tile >= tile.rows) return;
+  const uint32_t n = tile.row + of_tile, first = row_group & ~p.paired;
+  const uint32_t warp = part + (row_group - first) * p.parts;
+#pragma unroll 1
+  for (uint32_t token = warp; token < tokens; token += p.parts << p.paired) {
+    const uint32_t row = s.order[tile.first + first_token + token];
+    const int64_t x = p.one_x ? 0 : s.x[row];
+    const uint32_t column = token * p.column_step;
+    float value = finished<T>(p, 0, tile.matrix, n, x, sums, first, column, lane);
+    if (p.paired) {
+      value = simt::glu(
+          value, finished<T>(p, 1, tile.matrix, n, x, sums, first + 1, column, lane), p.glu);
+    }
+    store(p, static_cast<int64_t>(s.out[row]) + n, value);
+  }
+}
+
+// Rows that no matrix is for.
+__device__ __forceinline__ void store_zeros(const QmvParams& p, const Schedule& s,
+                                            uint32_t thread) {
+  if (s.placed == p.rows) return;
+  for (uint32_t r = 0; r < p.rows; ++r) {
+    if (s.key[r] >= 0) continue;
+    const int64_t to = s.out[r];
+    for (uint32_t n = blockIdx.x * 32 * kQmvConsumers + thread; n < p.n;
+         n += gridDim.x * 32 * kQmvConsumers) {
+      store(p, to + n, 0.0f);
+    }
+  }
+}
+
+// A row of x's share of the weighted sums: rows [first, first + box_rows) of w, by one warp.
+__device__ __forceinline__ void combine_box(const QmvParams& p, const Schedule& s, uint32_t first,
+                                            uint32_t lane) {
+  const QmvCombine& c = p.combine;
+  const uint32_t end = min(first + p.box_rows, p.n);
+  for (uint32_t token = 0; token < c.tokens; ++token) {
+    for (uint32_t n = first + lane; n < end; n += 32) {
+      float sum = 0.0f;
+#pragma unroll 8
+      for (uint32_t j = 0; j < c.top_k; ++j) {
+        const uint32_t pair = token * c.top_k + j;
+        if (s.key[pair] < 0) continue;
+        const float weight = c.weights[token * c.weights_stride[0] + j * c.weights_stride[1]];
+        const float row = load_written(&c.rows[uint64_t{pair} * p.n + n]);
+        sum = formats::add(sum, formats::mul(weight, row));
+      }
+      simt::store_float(c.out, c.out_type, token * c.out_row_stride + n, sum);
+    }
+  }
+}
+
+// The weighted sums of the boxes of rows whose last products this thread block stored: every thread
+// block counts each block of its share, and whoever counts last sees what all others stored.
+__device__ __forceinline__ void combine(const QmvParams& p, const Schedule& s, uint32_t thread) {
+  constexpr uint32_t kThreads = 32 * kQmvConsumers;
+  const QmvCombine& c = p.combine;
+  const uint32_t warp = thread / 32, lane = thread % 32;
+  if (s.active == 0) {
+    for (uint32_t b = blockIdx.x * kQmvConsumers + warp; b < p.blocks;
+         b += gridDim.x * kQmvConsumers) {
+      combine_box(p, s, b * p.box_rows, lane);
+    }
+    return;
+  }
+  __threadfence();
+  named_barrier(1, kThreads);
+  for (uint32_t at = s.begin + warp; at < s.end; at += kQmvConsumers) {
+    const uint32_t block = at % p.blocks;
+    uint32_t before = lane == 0 ? atomicAdd(&c.counters[block], 1u) : 0;
+    __threadfence();
+    before = __shfl_sync(~0u, before, 0);
+    if (before + 1 == s.active) combine_box(p, s, block * p.box_rows, lane);
+  }
+}
+
+}  // namespace moeblas::cuda::device

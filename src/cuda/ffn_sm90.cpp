@@ -1,0 +1,179 @@
+#include "cuda/ffn_sm90.h"
+
+#include <algorithm>
+
+#include "cuda/device.h"
+#include "cuda/queue.h"
+#include "dispatch/ffn_parts.h"
+#include "simt/permute.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::FfnProblem;
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Operand;
+using dispatch::Reason;
+
+// Sums of 32 outputs that the last thread block may be left with, sixteen at a time.
+constexpr uint64_t kMostSums = 32;
+
+// Every step-th row of a stack from `first` on.
+Matrices some_rows(Matrices m, int64_t first, int64_t step, int64_t count) {
+  if (m.data == nullptr) return m;
+  m.data = static_cast<char*>(m.data) + first * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.rows = count;
+  m.row_stride *= step;
+  return m;
+}
+Operand some_rows(Operand w, int64_t first, int64_t step, int64_t count) {
+  w.values = some_rows(w.values, first, step, count);
+  w.scales = some_rows(w.scales, first, step, count);
+  w.biases = some_rows(w.biases, first, step, count);
+  return w;
+}
+// The same of a bias, whose rows are the matrices'.
+Matrices some_columns(Matrices m, int64_t first, int64_t step, int64_t count) {
+  if (m.data == nullptr) return m;
+  m.data = static_cast<char*>(m.data) + first * m.col_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.cols = count;
+  m.col_stride *= step;
+  return m;
+}
+
+struct Halves {
+  Operand gate, up;
+  Matrices gate_bias, up_bias;
+
+  explicit Halves(const FfnProblem& p) {
+    if (p.separate) {
+      gate = p.gate_up, up = p.up;
+      gate_bias = p.gate_up_bias, up_bias = p.up_bias;
+      return;
+    }
+    const dispatch::GluOrder order(p);
+    gate = some_rows(p.gate_up, order.gate, order.step, p.intermediate);
+    up = some_rows(p.gate_up, order.up, order.step, p.intermediate);
+    gate_bias = some_columns(p.gate_up_bias, order.gate, order.step, p.intermediate);
+    up_bias = some_columns(p.gate_up_bias, order.up, order.step, p.intermediate);
+  }
+};
+
+}  // namespace
+
+Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, FfnPlan& plan) {
+  if (p.intermediate == 0) return Reason::of("there is nothing between the products");
+  if (p.expert_map.present && p.expert_map.numel() == 0) return Reason::of("expert_map is empty");
+  const auto pairs = static_cast<size_t>(p.total_rows());
+  const auto take = [&](size_t bytes) {
+    const size_t at = plan.bytes;
+    plan.bytes += (bytes + 127) / 128 * 128;
+    return at;
+  };
+  plan.hidden = take(pairs * static_cast<size_t>(p.intermediate) * size_of(p.x.dtype));
+  plan.rows = take(pairs * static_cast<size_t>(p.hidden) * sizeof(float));
+  plan.counters = take(kQmvMostCounters * sizeof(uint32_t));
+  auto* base = static_cast<char*>(workspace);
+  auto* counters = reinterpret_cast<uint32_t*>(base + plan.counters);
+
+  const Halves halves(p);
+  dispatch::FfnBuffers buffers;
+  buffers.hidden = base + plan.hidden;
+  buffers.down = reinterpret_cast<float*>(base + plan.rows);
+  const dispatch::FfnProducts parts(p, buffers);
+  const dispatch::Positions experts = {
+      p.ids.data, p.ids.dtype, {p.ids.strides[0], p.ids.strides[1]}};
+
+  QmvLayer gate_up, down;
+  plan.first = parts.gate_up;
+  plan.first.n = p.intermediate;
+  plan.first.w = halves.gate;
+  plan.first.epilogue.bias = halves.gate_bias;
+  plan.first.w_position = experts;
+  plan.first.out = {buffers.hidden,
+                    p.x.dtype,
+                    plan.first.batch,
+                    {p.top_k * p.intermediate, p.intermediate},
+                    1,
+                    p.intermediate,
+                    0,
+                    1};
+  gate_up.up = &halves.up;
+  gate_up.up_bias = halves.up_bias;
+  gate_up.glu.activation = static_cast<int32_t>(p.activation);
+  gate_up.glu.alpha = p.alpha;
+  gate_up.glu.limit = p.limit;
+  gate_up.expert_map = p.expert_map;
+  gate_up.cleared = counters;
+  gate_up.cleared_count = kQmvMostCounters;
+
+  plan.second = parts.down;
+  // With the caller's stream.
+  plan.first.options = plan.second.options = p.options;
+  plan.second.w_position = experts;
+  down.expert_map = p.expert_map;
+  down.combine.counters = counters;
+  down.combine.rows = buffers.down;
+  down.combine.weights = static_cast<const float*>(p.weights.data);
+  down.combine.weights_stride[0] = p.weights.strides[0];
+  down.combine.weights_stride[1] = p.weights.strides[1];
+  down.combine.out = static_cast<unsigned char*>(p.out.data);
+  down.combine.out_row_stride = p.out.strides[0];
+  down.combine.out_type = static_cast<int32_t>(p.out.dtype);
+  down.combine.tokens = static_cast<uint32_t>(p.tokens);
+  down.combine.top_k = static_cast<uint32_t>(p.top_k);
+
+  if (const Reason r = plan_qmv_sm90(plan.first, processors, plan.gate_up, gate_up)) {
+    return Reason::of("gate and up: %.120s", r.text());
+  }
+  if (const Reason r = plan_qmv_sm90(plan.second, processors, plan.down, down)) {
+    return Reason::of("down: %.120s", r.text());
+  }
+  // The thread block that ends last may have to make the sums of all that it counts.
+  const QmvParams& q = plan.down.params;
+  const uint64_t share = uint64_t{q.blocks} *
+                         static_cast<uint64_t>(std::min(p.total_rows(), p.experts)) /
+                         plan.down.grid;
+  if (!p.expert_map.present && (share + 1) * static_cast<uint64_t>(p.tokens) > kMostSums) {
+    plan.down.params.combine.counters = nullptr;
+    plan.combines = true;
+  }
+  return {};
+}
+
+namespace {
+
+// Where the workspace may lie, for plans that are asked about.
+void* somewhere() { return reinterpret_cast<void*>(uintptr_t{1} << 20); }
+
+Reason plan_here(const FfnProblem& p, void* workspace, FfnPlan& plan) {
+  return plan_ffn_sm90(p, static_cast<uint32_t>(multiprocessors(p.device.id)), workspace, plan);
+}
+
+}  // namespace
+
+Reason ffn_sm90_reject(const FfnProblem& p) {
+  if (const Reason r = dispatch::why_not_deterministic(p)) return r;
+  FfnPlan made;
+  return plan_here(p, somewhere(), made);
+}
+
+size_t ffn_sm90_workspace(const FfnProblem& p) {
+  FfnPlan made;
+  if (plan_here(p, somewhere(), made)) return 0;
+  return made.bytes;
+}
+
+void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
+  FfnPlan made;
+  if (plan_here(p, workspace.data, made)) return;  // selection has asked before
+  launch_qmv_sm90(made.first, made.gate_up);
+  launch_qmv_sm90(made.second, made.down);
+  if (!made.combines) return;
+  const TensorView rows(made.second.out.data, DType::f32, {p.total_rows(), p.hidden}, p.device);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  simt::combine({rows, p.ids, p.weights, p.out, p.experts, true}, queue);
+}
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,148 @@
+// ffn_sm90 on thread blocks of the host: generated layers that bulk copies can read, in every
+// layout, activation and format.
+#include "cuda/ffn_sm90.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "cpu/elements.h"
+#include "dispatch/ids.h"
+#include "ops/moe.h"
+#include "qmv_on_blocks.h"
+#include "support/codec.h"
+#include "support/execute.h"
+#include "support/ffn_case.h"
+#include "support/ffn_reference.h"
+#include "support/generator.h"
+
+namespace moeblas::test {
+namespace {
+
+constexpr QuantSpec kFormats[] = {
+    {Mode::affine, 4, 64}, {Mode::affine, 4, 32}, {Mode::affine, 8, 32}, {Mode::affine, 8, 64},
+    {Mode::mxfp4, 4, 32},  {Mode::mxfp8, 8, 32},  {Mode::nvfp4, 4, 16}};
+
+// A layer like a model's: rows without gaps, of any number of groups.
+FfnCase layer_case(uint64_t seed) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 11);
+  const QuantSpec format = kFormats[seed % std::size(kFormats)];
+  const DType dtype = random.pick({DType::bf16, DType::bf16, DType::f16, DType::f32});
+  const bool separate = random.one_in(4);
+  // A row of codes fills whole 16 bytes.
+  const int64_t unit = std::max<int64_t>(format.group_size, 128 / format.bits);
+  const int64_t hidden = unit * random.pick({1, 2, 3, 5, 8}), inner = unit * random.pick({1, 2, 3, 4});
+  FfnCase c = ffn_case(dtype, format, random.pick({1, 1, 2, 3, 5, 11, 17}), random.pick({1, 2, 2, 4}),
+                       random.pick({1, 2, 3, 6}), hidden, inner, separate);
+  c.seed = seed;
+  const DType scale = random.pick({DType::f32, DType::f16, DType::bf16});
+  for (ExpertsLayout* e : {&c.gate_up, &c.up, &c.down}) {
+    if (!e->weights.format) continue;
+    if (format.mode == Mode::affine) e->weights.scales.dtype = e->weights.biases.dtype = scale;
+    if (random.one_in(2)) e->bias = plain(random.pick({DType::f32, DType::bf16}), {c.experts, e->n});
+    if (format.mode == Mode::nvfp4 && random.one_in(2)) e->weights.host_tensor_scale = 0.5f;
+  }
+  if (!separate) c.glu_layout = static_cast<GluLayout>(seed / 3 % 3);
+  c.activation = static_cast<Activation>(seed % 5);
+  c.id_kind = random.pick({Ids::uniform, Ids::uniform, Ids::one, Ids::mixed, Ids::none});
+  if (c.id_kind == Ids::none && !random.one_in(3)) c.id_kind = Ids::mixed;
+  if (random.one_in(3)) c.expert_map = plain(DType::i32, {random.between(1, 9)});
+  c.values = random.pick({Values::normal, Values::normal, Values::positive, Values::specials});
+  return c;
+}
+
+// What the third launch does, where there is one.
+void combine(const dispatch::FfnProblem& p, const cuda::FfnPlan& plan) {
+  const auto* rows = static_cast<const float*>(plan.second.out.data);
+  const auto* weights = static_cast<const float*>(p.weights.data);
+  for (int64_t t = 0; t < p.tokens; ++t) {
+    for (int64_t h = 0; h < p.hidden; ++h) {
+      float sum = 0;
+      for (int64_t j = 0; j < p.top_k; ++j) {
+        const int64_t e = dispatch::load_integer(p.ids.data, p.ids.dtype,
+                                                 t * p.ids.strides[0] + j * p.ids.strides[1]);
+        if (e < 0 || e >= p.experts) continue;
+        sum += weights[t * p.weights.strides[0] + j * p.weights.strides[1]] *
+               rows[(t * p.top_k + j) * p.hidden + h];
+      }
+      cpu::store_float(p.out.data, p.out.dtype, t * p.out.strides[0] + h, sum);
+    }
+  }
+}
+
+struct Ran {
+  std::string refusal;
+  std::vector<uint8_t> bytes;
+};
+
+Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t poison,
+              std::map<std::string, int>& kernels) {
+  Ran ran;
+  const FfnOperands o = build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
+  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const CrashLine crash(line);
+  const auto problem =
+      ops::moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view, o.out.view, {});
+  cuda::FfnPlan sizes;
+  // Where the workspace lies does not change what is taken.
+  const dispatch::Reason why_not =
+      cuda::plan_ffn_sm90(problem, processors, reinterpret_cast<void*>(uintptr_t{4096}), sizes);
+  if (why_not) {
+    ran.refusal = why_not.text();
+    return ran;
+  }
+  std::vector<uint8_t> memory(sizes.bytes + 128, poison);
+  auto* workspace = reinterpret_cast<void*>(
+      (reinterpret_cast<uintptr_t>(memory.data()) + 127) / 128 * 128);
+  cuda::FfnPlan plan;
+  EXPECT_FALSE(cuda::plan_ffn_sm90(problem, processors, workspace, plan));
+  ++kernels[plan.gate_up.kernel];
+  ++kernels[plan.down.kernel];
+  try {
+    run_on_blocks(plan.gate_up, seed);
+    run_on_blocks(plan.down, seed + 1);
+    if (plan.combines) combine(problem, plan);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what() << "\n  " << line << " processors=" << processors;
+    return ran;
+  }
+  std::vector<double> values(static_cast<size_t>(o.out.numel()));
+  ran.bytes = element_bytes(o.out);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_value(ran.bytes.data(), c.dtype, static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(compare(evaluate(c, o), values, c.dtype, false), "")
+      << line << " processors=" << processors;
+  EXPECT_EQ(stray_write(o.out, poison), "") << line;
+  return ran;
+}
+
+TEST(FfnSm90, GeneratedLayers) {
+  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
+  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
+  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 250);
+  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
+  std::map<std::string, int> kernels, refused;
+  for (uint64_t seed = begin; seed < begin + count; ++seed) {
+    const FfnCase c = layer_case(seed);
+    const uint32_t processors = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;
+    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
+    if (!ran.refusal.empty()) {
+      ++refused[ran.refusal.substr(0, 60)];
+      continue;
+    }
+    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, kernels);
+    EXPECT_EQ(ran.bytes, again.bytes)
+        << "order or memory show through: " << describe(c) << " seed=" << seed;
+    if (HasFailure()) break;
+  }
+  for (const auto& [name, times] : kernels) RecordProperty(name, times);
+  for (const auto& [why, times] : refused) RecordProperty(why, times);
+  if (count >= 250) {
+    EXPECT_GT(kernels.size(), 16u);
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test

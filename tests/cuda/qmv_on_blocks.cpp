@@ -1,0 +1,73 @@
+#include "qmv_on_blocks.h"
+
+#include <map>
+#include <stdexcept>
+
+#include "cuda/qmv_sm90.cuh"
+
+namespace moeblas::test {
+namespace {
+
+using cuda::QmvPlan;
+using cuda::device::QmvTraits;
+
+constexpr size_t kSharedBytes = 232448;  // of a block on sm_90
+constexpr size_t kOfSchedules = 256;     // what schedule_many declares
+
+using Kernel = void (*)(const QmvPlan&);
+
+template <class Traits>
+void run_kernel(const QmvPlan& plan) {
+  const QmvPlan::Maps &first = plan.maps[0], &second = plan.maps[1];
+  cuda::device::qmv<Traits>(plan.params, {first.codes, first.scales, first.biases},
+                            {second.codes, second.scales, second.biases});
+}
+
+template <int bits>
+void add_affine(std::map<std::string, Kernel>& all) {
+  using F = formats::Affine<bits>;
+  const std::string name = "qmv_sm90_affine" + std::to_string(bits);
+  const auto add = [&]<int scale>(const std::string& suffix) {
+    all[name + "_few_" + suffix] = run_kernel<QmvTraits<F, scale, 0, 32>>;
+    all[name + "_g32_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 32>>;
+    all[name + "_g64_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 64>>;
+  };
+  add.template operator()<simt::kF32>("f32");
+  add.template operator()<simt::kF16>("f16");
+  add.template operator()<simt::kBf16>("bf16");
+}
+
+const std::map<std::string, Kernel>& kernels_by_name() {
+  static const auto all = [] {
+    std::map<std::string, Kernel> list;
+    add_affine<4>(list);
+    add_affine<8>(list);
+    list["qmv_sm90_mxfp4_few"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>;
+    list["qmv_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
+    list["qmv_sm90_mxfp8_few"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
+    list["qmv_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
+    list["qmv_sm90_nvfp4_few"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
+    list["qmv_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>;
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> qmv_kernels() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kernels_by_name()) names.push_back(name);
+  return names;
+}
+
+void run_on_blocks(const QmvPlan& plan, uint64_t seed) {
+  if (plan.shared_bytes + sizeof(cuda::device::QmvShared) + kOfSchedules > kSharedBytes) {
+    throw std::runtime_error("more shared memory than a block has");
+  }
+  const Kernel kernel = kernels_by_name().at(plan.kernel);
+  const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
+  run_grid({plan.grid, cuda::kQmvThreads, plan.shared_bytes, seed, spoilt}, [&] { kernel(plan); });
+}
+
+}  // namespace moeblas::test
