@@ -138,13 +138,15 @@ void run_smallest(Report& report, const std::string& only) {
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (bool rows_of_k : {false, true}) {
       const auto run_dense = [&](test::Case c) {
-        if (rows_of_k) along_k(c.w);
+        if (rows_of_k && !c.transpose) along_k(c.w);
         run_rows(c);
       };
       for (int64_t m : {30, 64, 130, 300}) {
         run_dense(product_case(Op::grouped_mm, std::nullopt, dtype, false, m, 264, 320,
                                test::Ids::mixed, 1));
       }
+      run_dense(product_case(Op::grouped_qmm, std::nullopt, dtype, rows_of_k, 130, 264, 320,
+                             test::Ids::mixed, 1));
       test::Case layer =
           product_case(Op::gather_mm, std::nullopt, dtype, false, 1, 264, 320, test::Ids::mixed, 3);
       as_expert_layer(layer, 70, 3);
