@@ -164,7 +164,9 @@ typedef struct moeblas_quantized {
 /* ---- Options ------------------------------------------------------------------------------ */
 
 enum {
-  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class */
+  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class; with bfloat16
+                         activations products of many rows may round affine weights to bfloat16 and
+                         take numbers below 2^-126 for 0 */
   MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
   MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them */
 };

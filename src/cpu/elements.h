@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/mm_kernels.h"
 #include "dispatch/ids.h"
 #include "dispatch/problem.h"
 #include "formats/float16.h"
@@ -81,6 +82,22 @@ inline void store_floats(void* p, DType dtype, int64_t first, int64_t count, con
       std::memcpy(static_cast<char*>(p) + first * static_cast<int64_t>(sizeof(float)), values,
                   static_cast<size_t>(count) * sizeof(float));
   }
+}
+
+// A float dtype in tables of kernels, which know it as Element.
+inline int element_index(DType dtype) {
+  return static_cast<int>(dtype == DType::f32   ? Element::f32
+                          : dtype == DType::f16 ? Element::f16
+                                                : Element::bf16);
+}
+
+// A format in tables of kernels, which know it as Codes.
+inline int code_index(const QuantSpec& spec) {
+  if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
+  if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);
+  constexpr Codes kByBits[] = {Codes::u2, Codes::u2, Codes::u2, Codes::u3, Codes::u4,
+                               Codes::u5, Codes::u6, Codes::u8, Codes::u8};
+  return static_cast<int>(kByBits[spec.bits]);
 }
 
 using dispatch::load_integer;

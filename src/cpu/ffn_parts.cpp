@@ -8,6 +8,7 @@
 #include "cpu/combine.h"
 #include "cpu/experts.h"
 #include "cpu/glu.h"
+#include "cpu/row_kernels.h"
 #include "cpu/table.h"
 #include "cpu/tier.h"
 #include "dispatch/ffn_parts.h"
@@ -25,6 +26,15 @@ void activate(const FfnProblem& p, int64_t pair, const float* gate_up, void* hid
   const dispatch::GluOrder order(p);
   const float* gate = gate_up + pair * 2 * n + order.gate;
   const float* up = gate_up + pair * 2 * n + order.up;
+  const RowKernels* kernels = row_kernels();
+  if (kernels != nullptr) {
+    const auto glu_row = kernels->glu[static_cast<int>(p.activation)][element_index(p.x.dtype)];
+    if (glu_row != nullptr) {
+      const int64_t first = pair * n * static_cast<int64_t>(size_of(p.x.dtype));
+      return glu_row({gate, up, order.step, n, p.alpha, p.limit},
+                     static_cast<char*>(hidden) + first);
+    }
+  }
   constexpr int64_t kBlock = 256;
   float values[kBlock];
   for (int64_t begin = 0; begin < n; begin += kBlock) {

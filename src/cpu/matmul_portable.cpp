@@ -14,6 +14,7 @@
 #include "cpu/decode.h"
 #include "cpu/encode.h"
 #include "cpu/pairs.h"
+#include "cpu/quantized_x.h"
 #include "cpu/store.h"
 #include "threads/parallel.h"
 
@@ -81,20 +82,6 @@ DecodePanel decoder_of(const MatmulProblem& p) {
     }
   });
   return decode;
-}
-
-// Row `row` of the pair's matrix of a block-quantized x, as float32.
-void quantized_x_row(const MatmulProblem& p, const Pair& pair, int64_t row, float* out) {
-  formats::visit_format(p.x.spec->mode, p.x.spec->bits, [&]<class Format>() {
-    if (p.x.form == Form::packed) {
-      decode_row<Format>(packed_row(p.x, pair.x, row, pair.w), p.x.spec->group_size, 0, p.k, out,
-                         1);
-    } else if constexpr (!formats::kIsAffine<Format>) {
-      const dispatch::Matrices& x = p.x.values;
-      load_floats(x.data, x.dtype, x.offset(pair.x) + row * x.row_stride, x.col_stride, p.k, out);
-      round_trip<Format>(out, p.k, load_tensor_scale(p.x.tensor_scale, pair.w));
-    }
-  });
 }
 
 // sums[j] = x . panel[j], in kLanes partial sums folded in a fixed order.

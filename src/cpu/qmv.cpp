@@ -24,6 +24,11 @@ namespace {
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
+// Rows per matrix, on average, from which on what fills a panel for all rows is faster (measured).
+constexpr int64_t kMostRows = 8;
+constexpr int64_t kMostRowsMxfp8 = 4;
+constexpr int64_t kMostRowsDense = 5;
+
 // A panel is so long that its stream is worth starting, and short enough for every thread to have
 // several.
 constexpr int64_t kLeastPanelBytes = 16 << 10;
@@ -296,13 +301,25 @@ class Product {
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
 };
 
+// Where the order of a sum must not depend on the number of rows, what is for many serves any. A
+// caller that asks for a row by its name gets it.
+Reason reject_many_rows(const MatmulProblem& p, int64_t most) {
+  if (p.options.kernel != nullptr) return {};
+  if (p.options.deterministic) return Reason::of("more rows would be summed in another order");
+  const int64_t matrices = std::max<int64_t>(1, p.w.values.count());
+  if (p.total_rows() <= most * matrices) return {};
+  return Reason::of("%lld rows for %lld matrices are more than %lld each",
+                    static_cast<long long>(p.total_rows()), static_cast<long long>(matrices),
+                    static_cast<long long>(most));
+}
+
 }  // namespace
 
 size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
   if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
-  return {};
+  return reject_many_rows(p, p.w.spec->mode == Mode::mxfp8 ? kMostRowsMxfp8 : kMostRows);
 }
 
 Reason mv_reject(const MatmulProblem& p) {
@@ -310,7 +327,7 @@ Reason mv_reject(const MatmulProblem& p) {
   const int64_t along_k = p.transpose ? w.col_stride : w.row_stride;
   if (along_k != 1 && p.k > 1)
     return Reason::of("w has stride %lld along K, it takes 1", static_cast<long long>(along_k));
-  return {};
+  return reject_many_rows(p, kMostRowsDense);
 }
 
 Reason qmv_dot_reject(const MatmulProblem& p) {

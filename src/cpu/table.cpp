@@ -10,9 +10,11 @@
 
 #include "cpu/ffn_parts.h"
 #include "cpu/matmul_portable.h"
+#include "cpu/mm.h"
 #include "cpu/permute_portable.h"
 #include "cpu/qmv.h"
 #include "cpu/quantize_portable.h"
+#include "cpu/quantize_tier.h"
 #include "cpu/route_portable.h"
 #include "cpu/tier.h"
 #include "memory/huge_pages.h"
@@ -26,6 +28,16 @@ using namespace dispatch;
 constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
+#if defined(__x86_64__)
+using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
+template <const MmKernels& kKernels>
+using MmF32 = Mm<kKernels, Panel::f32>;
+#endif
+constexpr Extras kFloatExtras =
+    Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
+constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
+                              Extras::of(Extra::quantized_x) | Extras::of(Extra::quantized_w) |
+                              Extras::of(Extra::other_w);
 constexpr Extras kEpilogueAndDTypes =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::other_w);
 
@@ -42,6 +54,15 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    mv_reject, qmv_workspace, mv_avx512, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
   {Name{"mv_avx2"}, needs(Tier::avx2), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    mv_reject, qmv_workspace, mv_avx2, Summary{"the same, eight lanes wide"}},
+  {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kFloatExtras, RowRange{},
+   MmBf16::reject, MmBf16::workspace, MmBf16::launch,
+   Summary{"many rows; panels of weights decoded once to bfloat16, pairs of products"}},
+  {Name{"mm_f32_avx512"}, needs(Tier::avx512), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<avx512::mm_kernels>::reject, MmF32<avx512::mm_kernels>::workspace, MmF32<avx512::mm_kernels>::launch,
+   Summary{"many rows; panels of weights decoded once to float32, fused multiply-adds"}},
+  {Name{"mm_f32_avx2"}, needs(Tier::avx2), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<avx2::mm_kernels>::reject, MmF32<avx2::mm_kernels>::workspace, MmF32<avx2::mm_kernels>::launch,
+   Summary{"the same, eight lanes wide"}},
 #endif
   {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    nullptr, matmul_portable_workspace, matmul_portable,
@@ -49,6 +70,12 @@ constexpr Row<MatmulProblem> kMatmul[] = {
 };
 
 constexpr Row<QuantizeProblem> kQuantize[] = {
+#if defined(__x86_64__)
+  {Name{"quantize_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<avx512::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, sixteen values at a time"}},
+  {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<avx2::quantize_kernels>::launch, Summary{"the same, eight lanes wide"}},
+#endif
   {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    nullptr, nullptr, quantize_portable, Summary{"quantize, quantize_dual and dequantize, group by group"}},
   {Name{"fp8_portable"}, Arch{}, Formats::dense(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},

@@ -144,7 +144,147 @@ struct Simd {
     }
   }
 
+  // ---- Panels
+
+  static Words load_row(const void* p, int bytes) {
+    if (bytes >= 32) return load_words(p);
+    uint8_t buffer[32] = {};
+    __builtin_memcpy(buffer, p, static_cast<unsigned>(bytes));
+    return load_words(buffer);
+  }
+  static void store_words(void* p, Words v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+  static Words as_words(Floats v) { return _mm256_castps_si256(v); }
+  static Words either(Words a, Words b) { return _mm256_or_si256(a, b); }
+  static Words sum_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
+  // For v and bounds below 2^31.
+  static Floats where_below(Words v, uint32_t bound, Floats below, Floats others) {
+    return _mm256_blendv_ps(others, below, as_floats(_mm256_cmpgt_epi32(all_words(bound), v)));
+  }
+  static Floats floats_of_low_f16(Words v) {
+    const Words low = _mm256_and_si256(v, all_words(0xffff));
+    return _mm256_cvtph_ps(low_halves(low));
+  }
+
+  static void store_f32(void* p, Floats v, int count) {
+    float buffer[kLanes];
+    if (count >= kLanes) return _mm256_storeu_ps(static_cast<float*>(p), v);
+    _mm256_storeu_ps(buffer, v);
+    __builtin_memcpy(p, buffer, static_cast<unsigned>(count) * sizeof(float));
+  }
+  static void store_f16(void* p, Floats v, int count) {
+    store_halves(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT), count);
+  }
+  static void store_bf16(void* p, Floats v, int count) {
+    const Words u = as_words(v);
+    const Words odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), all_words(1));
+    const Words rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), all_words(0x40));
+    const Floats is_nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    store_halves(p, low_halves(_mm256_blendv_epi8(rounded, quiet, as_words(is_nan))), count);
+  }
+
+  template <int Bits>
+  static Words codes_in_a_row(const uint8_t* p) {
+    const uint64_t bytes = _pdep_u64(octet<Bits>(p), 0x0101010101010101u * ((1u << Bits) - 1));
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+  }
+
+  static void transpose(Words (&rows)[kLanes]) {
+    Words pairs[kLanes], quads[kLanes];
+    for (int i = 0; i < 8; i += 2) {
+      pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+      pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x20);
+      rows[4 + i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x31);
+    }
+  }
+
+  // ---- Rows
+
+  static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+  static Floats round(Floats v) {
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats least(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+  static Floats largest(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+  static Floats where_less(Floats a, Floats b, Floats less, Floats others) {
+    return _mm256_blendv_ps(others, less, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static Floats power_of_two(Floats n) {
+    return as_floats(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), all_words(127)), 23));
+  }
+  static Floats evens(Floats low, Floats high) {
+    return as_floats(in_order(_mm256_shuffle_ps(low, high, 0x88)));
+  }
+
+  // ---- Quantization
+
+  static Words to_words(Floats v) { return _mm256_cvtps_epi32(v); }
+  static Words largest_words(Words a, Words b) { return _mm256_max_epu32(a, b); }
+  static float least_lane(Floats v) {
+    __m128 m = _mm_min_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_min_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_min_ss(m, _mm_shuffle_ps(m, m, 1)));
+  }
+  static float largest_lane(Words v) {
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1))));
+  }
+  template <int Bits>
+  static void store_codes(Words codes, uint8_t* p) {
+    const __m128i halves = low_halves(codes);
+    const auto bytes = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(halves, halves)));
+    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
+    __builtin_memcpy(p, &octet, Bits);
+  }
+  static constexpr bool kHalfTables = false;
+
  private:
+  // In parts, which a copy through memory would have to wait for.
+  template <int Bits>
+  static uint64_t octet(const uint8_t* p) {
+    constexpr int kFirst = Bits >= 4 ? 4 : 2, kRest = Bits - kFirst;
+    if constexpr (Bits == 8) {
+      return part<8>(p);
+    } else if constexpr (kRest == 0) {
+      return part<kFirst>(p);
+    } else {
+      return part<kFirst>(p) | part<kRest>(p + kFirst) << 8 * kFirst;
+    }
+  }
+  template <int Bytes>
+  static uint64_t part(const uint8_t* p) {
+    if constexpr (Bytes == 1) return *p;
+    if constexpr (Bytes == 2) return static_cast<uint64_t>(p[1]) << 8 | p[0];
+    uint32_t low = 0;
+    __builtin_memcpy(&low, p, 4);
+    if constexpr (Bytes == 4) return low;
+    uint64_t all = 0;
+    __builtin_memcpy(&all, p, 8);
+    return all;
+  }
+
+  // Words below 2^16 as halves.
+  static __m128i low_halves(Words v) {
+    return _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  }
+  static void store_halves(void* p, __m128i halves, int count) {
+    if (count >= kLanes) return _mm_storeu_si128(static_cast<__m128i*>(p), halves);
+    uint16_t buffer[kLanes];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(buffer), halves);
+    __builtin_memcpy(p, buffer, static_cast<unsigned>(count) * sizeof(uint16_t));
+  }
   static __m128i halves(const void* p, int count) {
     if (count >= kLanes) return _mm_loadu_si128(static_cast<const __m128i*>(p));
     uint16_t buffer[kLanes] = {};

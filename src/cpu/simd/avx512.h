@@ -137,7 +137,155 @@ struct Simd {
     }
   }
 
+  // ---- Panels
+
+  static Words load_row(const void* p, int bytes) {
+    return _mm512_maskz_loadu_epi8(bytes >= 64 ? ~uint64_t{0} : (uint64_t{1} << bytes) - 1, p);
+  }
+  static void store_words(void* p, Words v) { _mm512_storeu_si512(p, v); }
+  static Words as_words(Floats v) { return _mm512_castps_si512(v); }
+  static Words either(Words a, Words b) { return _mm512_or_si512(a, b); }
+  static Words sum_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+  static Floats where_below(Words v, uint32_t bound, Floats below, Floats others) {
+    return _mm512_mask_mov_ps(others, _mm512_cmplt_epu32_mask(v, all_words(bound)), below);
+  }
+  static Floats floats_of_low_f16(Words v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+  static void store_f32(void* p, Floats v, int count) { _mm512_mask_storeu_ps(p, first(count), v); }
+  static void store_f16(void* p, Floats v, int count) {
+    _mm256_mask_storeu_epi16(p, first(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(void* p, Floats v, int count) {
+    _mm256_mask_storeu_epi16(p, first(count), bf16(v));
+  }
+
+  template <int Bits>
+  static Words codes_in_a_row(const uint8_t* p) {
+    if constexpr (Bits == 8) {
+      return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    } else if constexpr (Bits == 4) {
+      // A byte in every pair of lanes, its upper half moved up to the upper lane.
+      const Words byte = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+      return _mm512_or_si512(byte, _mm512_slli_epi64(byte, 28));
+    } else {
+      const __m128i octets = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << 2 * Bits) - 1), p);
+      return _mm512_cvtepu8_epi32(
+          _mm_set_epi64x(spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
+                         spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
+    }
+  }
+
+  static void transpose(Words (&rows)[kLanes]) {
+    Words pairs[kLanes], quads[kLanes];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const Words a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x88);
+      const Words b = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x88);
+      const Words c = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xdd);
+      const Words d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xdd);
+      rows[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+      rows[4 + i] = _mm512_shuffle_i32x4(c, d, 0x88);
+      rows[8 + i] = _mm512_shuffle_i32x4(a, b, 0xdd);
+      rows[12 + i] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+  }
+
+  // ---- Rows
+
+  static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+  static Floats round(Floats v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats least(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+  static Floats largest(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+  static Floats where_less(Floats a, Floats b, Floats less, Floats others) {
+    return _mm512_mask_mov_ps(others, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), less);
+  }
+  static Floats power_of_two(Floats n) {
+    return as_floats(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), all_words(127)), 23));
+  }
+  static Floats evens(Floats low, Floats high) {
+    const Words even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(low, even, high);
+  }
+
+  // ---- Quantization
+
+  static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
+  static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
+  static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
+  static float largest_lane(Words v) {
+    return _mm_cvtss_f32(
+        _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+  }
+  template <int Bits>
+  static void store_codes(Words codes, uint8_t* p) {
+    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_cvtsi128_si64(bytes)), p);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_extract_epi64(bytes, 1)), p + Bits);
+  }
+
+  // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
+  static constexpr bool kHalfTables = true;
+  static constexpr uint32_t kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  static Words half_table(bool f16, Floats values) {
+    const __m256i halves = f16 ? _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT) : bf16(values);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(halves), halves, 1);
+  }
+  static Words look_up_halves(Words table, const uint8_t* codes) {
+    // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
+    // half. Of an index five bits count, and the fifth makes no difference.
+    const Words byte =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
+    return _mm512_permutexvar_epi16(index, table);
+  }
+
+#if defined(__AVX512BF16__)
+  static Words pair_bf16(Floats even, Floats odd) {
+    alignas(64) static constexpr uint16_t kInTurn[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                         21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                         11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(load_words(kInTurn),
+                                    reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(odd, even)));
+  }
+  static Floats dot_bf16(Floats sum, Words a, Words b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+#endif
+
  private:
+  // As integers, since the conversion takes subnormal numbers for 0.
+  static __m256i bf16(Floats v) {
+    const Words u = as_words(v);
+    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
+    const Words rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+  }
+  template <int Bits>
+  static void store_octet(uint64_t bytes, uint8_t* p) {
+    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
+    __builtin_memcpy(p, &octet, Bits);
+  }
+  // Eight codes as eight bytes.
+  template <int Bits>
+  static long long spread_octet(long long octet) {
+    return static_cast<long long>(
+        _pdep_u64(static_cast<uint64_t>(octet), 0x0101010101010101u * ((1u << Bits) - 1)));
+  }
   static __m256 halved(Floats v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   }

@@ -23,6 +23,22 @@
 // With bfloat16 products:
 //   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
 //   HalfTable16(f)[words]   for each half of a word the bfloat16 f(i) that its low four bits choose
+// For panels:
+//   load_row(p, bytes)      words, filled up with zeros; nothing beyond `bytes` is read
+//   transpose(rows)         word j of row i becomes word i of row j
+//   where_below(v, b, x, y) x where v < b, else y; v and b below 2^31
+//   floats_of_low_f16       the low halves of words
+//   codes_in_a_row<Bits>(p) kLanes codes that begin at p, in the low bits of lanes; undefined
+//   above,
+//                           but for more than 4 bits, where it is 0
+//   store_codes<Bits>       the same the other way round, nothing above the low bits
+//   store_f32, _f16, _bf16  the first `count` lanes, rounded once
+//   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
+//                           products of two such words. Both take what is subnormal for 0
+// For rows:
+//   least(a, b), largest    b where one is NaN
+//   power_of_two(n)         2^n of whole n from -126 to 127
+//   evens(low, high)        every second of 2 kLanes numbers
 #pragma once
 
 #if defined(__AVX512F__)
