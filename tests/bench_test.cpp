@@ -598,7 +598,10 @@ TEST(BenchCommand, SweepsTokens) {
       {"--op", "quantized_matmul", "--shape", "dense tiny n=24 k=128", "--sweep-tokens", "8"});
   EXPECT_EQ(o.status, 0);
   std::vector<int64_t> tokens;
-  for (const auto& r : o.json["results"]) tokens.push_back(r["tokens"]);
+  // Each number with every row that takes it.
+  for (const auto& r : o.json["results"]) {
+    if (tokens.empty() || tokens.back() != r["tokens"]) tokens.push_back(r["tokens"]);
+  }
   EXPECT_EQ(tokens, (std::vector<int64_t>{1, 2, 3, 4, 6, 8}));
 }
 
