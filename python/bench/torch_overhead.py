@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What a call of a torch operator costs, under inference_mode, where nothing else takes time.
+
+    python python/bench/torch_overhead.py [--device cuda]
+
+A gather_qmm so small that the way to it is most of it (one token, one expert of two, 8 outputs of 32
+inputs), on one thread; on CUDA the time until the call returns, not the kernel's. Rows take turns, 40
+times, and the table has medians. Every answer is compared with that of the dequantized weights.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+import moeblas
+import moeblas.torch as mt
+
+ROUNDS, CALLS = 40, 500
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    device = parser.parse_args().device
+    moeblas.set_num_threads(1)
+
+    w, scales, biases = mt.quantize(torch.randn(2, 8, 32), group_size=32)
+    x, ids = torch.randn(1, 1, 1, 32), torch.tensor([[1]])
+    exact = mt.dequantize(w, scales, biases, 32) @ x.flatten()
+    x, w, scales, biases, ids = (t.to(device) for t in (x, w, scales, biases, ids))
+    operator = torch.ops.moeblas.gather_qmm.default
+    empty = torch.empty
+    rows = {
+        "torch.empty, for comparison": lambda: empty((1, 1, 1, 8), device=device),
+        "torch.ops.moeblas.gather_qmm": lambda: operator(
+            x, w, scales, biases, None, ids, True, 32),
+        "moeblas.torch.gather_qmm": lambda: mt.gather_qmm(
+            x, w, scales, biases, None, ids, group_size=32),
+    }  # fmt: skip
+    times = {name: [] for name in rows}
+    with torch.inference_mode():
+        for name, call in rows.items():
+            if "gather" in name:
+                torch.testing.assert_close(call().flatten().cpu(), exact[1])
+        for _ in range(ROUNDS):
+            for name, call in rows.items():
+                if device != "cpu":
+                    torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                times[name].append((time.perf_counter() - start) / CALLS)
+    print(f"registered from {mt.registration}, torch {torch.__version__}, {device}")
+    for name, seconds in times.items():
+        print(f"{name:30} {statistics.median(seconds) * 1e6:6.2f} us")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Ways into other packages. Importing this imports none of them."""

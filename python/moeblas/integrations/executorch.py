@@ -1,0 +1,85 @@
+"""gather_qmv and gather_qmm for programs without Python: models compiled ahead of time by AOTInductor,
+as ExecuTorch runs its CUDA and Metal delegates.
+
+    program = torch.export.export(module, inputs)
+    torch._inductor.aoti_compile_and_package(program, inductor_configs=inductor_configs())
+
+A compiled model calls the C functions of libmoeblas_torch by name, with neither torch's dispatcher nor
+Python between; whoever loads it has that library loaded (torch.ops.load_library, or linked). A runtime
+without the functions finds the same operators through `SCHEMAS`, in torch's dispatcher.
+"""
+
+from pathlib import Path
+
+import torch
+
+from .. import _core
+from .. import torch as ops
+from ..torch import _register
+
+NAMES = ("gather_qmv", "gather_qmm")
+SCHEMAS = {f"moeblas::{name}": _register._schemas()[name] for name in NAMES}
+
+_C_TYPES = {
+    "Tensor": "AtenTensorHandle", "Optional[Tensor]": "AtenTensorHandle*", "int": "int64_t",
+    "Optional[int]": "int64_t*", "bool": "int32_t", "str": "const char*",
+}  # fmt: skip
+
+
+def shim_name(name, device="cpu"):
+    return f"aoti_torch_{device}_{name}"
+
+
+def declaration(name, device="cpu"):
+    """The C function of an operator, as its schema says."""
+    schema = getattr(torch.ops.moeblas, name).default._schema
+    arguments = [f"{_C_TYPES[str(a.type)]} {a.name}" for a in schema.arguments]
+    return f"AOTITorchError {shim_name(name, device)}({', '.join(arguments)}, AtenTensorHandle* ret0)"
+
+
+def custom_ops_to_c_shims(device="cpu"):
+    """What config.aot_inductor.custom_ops_to_c_shims takes."""
+    return {
+        getattr(torch.ops.moeblas, name).default: [declaration(name, device)] for name in NAMES
+    }
+
+
+def library():
+    """The file of libmoeblas_torch; an error where it was not built."""
+    found = next(Path(_core.__file__).parent.glob("libmoeblas_torch.*"), None)
+    if found is None:
+        raise RuntimeError("libmoeblas_torch was not built: torch 2.10 was not there")
+    return found
+
+
+def inductor_configs(device="cpu"):
+    """Settings for aoti_compile_and_package: the C functions, and the library that has them. (The
+    linker finds it by the environment variable LIBRARY_PATH, the loader as every other.)"""
+    library()
+    return {
+        "aot_inductor.custom_ops_to_c_shims": custom_ops_to_c_shims(device),
+        "aot_inductor.custom_op_libs": ["moeblas_torch"],
+    }
+
+
+class Experts(torch.nn.Module):
+    """A gated expert layer of one product per pair, gather_qmv, or of pairs by tokens, gather_qmm.
+
+    weights: (w, scales, biases) with w the packed bytes (E, N, K / 2), uint8, of 4-bit affine."""
+
+    def __init__(self, gate_up, down, group_size):
+        super().__init__()
+        self.group_size = group_size
+        for name, (w, scales, biases) in (("gate_up", gate_up), ("down", down)):
+            self.register_buffer(f"{name}_w", w.view(torch.uint8))
+            self.register_buffer(f"{name}_scales", scales)
+            self.register_buffer(f"{name}_biases", biases)
+
+    def forward(self, x, ids):
+        """x (P, K), one expert for each row."""
+        both = ops.gather_qmm(x.unsqueeze(1), self.gate_up_w, self.gate_up_scales,
+                              self.gate_up_biases, rhs_indices=ids, group_size=self.group_size)
+        gate, up = both.squeeze(1).chunk(2, -1)
+        h = torch.nn.functional.silu(gate) * up
+        return ops.gather_qmv(h, self.down_w, self.down_scales, self.down_biases, ids,
+                              self.group_size)

@@ -1,0 +1,90 @@
+"""A module that AOTInductor compiled calls the C functions, and answers as it did."""
+
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+import torch_reference as ref
+
+import moeblas.torch as mt
+from moeblas.integrations import executorch as integration
+
+pytestmark = pytest.mark.skipif(mt.registration != "c++", reason="without libmoeblas_torch")
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """An expert layer, compiled for a device: the package's path, the module and its weights."""
+
+    def make(device):
+        folder = str(integration.library().parent)
+        monkeypatch.setenv("LIBRARY_PATH", os.pathsep.join(
+            filter(None, (folder, os.environ.get("LIBRARY_PATH")))))
+        weights = [mt.quantize(torch.randn(5, n, k).to(device), 32) for n, k in ((192, 96), (96, 96))]
+        module = integration.Experts(*weights, 32)
+        x, ids = torch.randn(7, 96).to(device), torch.randint(0, 5, (7,), device=device)
+        program = torch.export.export(module, (x, ids))
+        calls = [str(n.target) for n in program.graph.nodes if "moeblas" in str(n.target)]
+        assert calls == ["moeblas.gather_qmm.default", "moeblas.gather_qmv.default"]
+        package = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "experts.pt2"),
+            inductor_configs=integration.inductor_configs(device))
+        return package, module
+
+    return make
+
+
+def test_exported_packaged_loaded_and_run(packaged, device):
+    package, module = packaged(device)
+    with zipfile.ZipFile(package) as files:
+        code = [files.read(name) for name in files.namelist() if name.endswith(".so")]
+    for name in integration.NAMES:
+        assert any(integration.shim_name(name, device).encode() in text for text in code)
+
+    loaded = torch._inductor.aoti_load_package(package)
+    first, second = ([module.get_buffer(f"{part}_{key}") for key in ("w", "scales", "biases")]
+                     for part in ("gate_up", "down"))
+    down = mt.dequantize(*second, 32).cpu().double().abs()
+    for _ in range(2):
+        x = torch.randn(7, 96).to(device)
+        ids = torch.randint(-1, 5, (7,), device=device)
+        both = mt.gather_qmm(x.unsqueeze(1), *first, rhs_indices=ids, group_size=32)
+        gate, up = both.squeeze(1).cpu().double().chunk(2, -1)
+        h = (torch.nn.functional.silu(gate) * up).abs()
+        size = torch.einsum("pni,pi->pn", down[ids.cpu().clamp_min(0)], h)
+        # The products are the same calls; a compiler may round silu and its product 16 times elsewhere.
+        ref.assert_within(loaded(x, ids), module(x, ids).cpu().double(), size * 16 * 2.0**-24)
+
+
+def test_runs_without_python(packaged, tmp_path):
+    """A C++ program loads the package, linked with libmoeblas_torch and libtorch alone."""
+    package, module = packaged("cpu")
+    torch_folder, ours = Path(torch.__file__).parent, integration.library().parent
+    program = tmp_path / "run_package"
+    subprocess.run(
+        ["c++", "-std=c++20", "-O0", Path(__file__).with_name("run_package.cpp"), "-o", program,
+         "-isystem", torch_folder / "include",
+         "-isystem", torch_folder / "include/torch/csrc/api/include", "-Wl,--no-as-needed",
+         integration.library(), *[torch_folder / f"lib/lib{n}.so" for n in ("torch_cpu", "c10")],
+         f"-Wl,-rpath,{torch_folder / 'lib'}", f"-Wl,-rpath,{ours}",
+         f"-Wl,-rpath-link,{torch_folder / 'lib'}"], check=True)  # fmt: skip
+    x, ids = torch.randn(7, 96), torch.randint(-1, 5, (7,))
+    files = [tmp_path / name for name in ("x", "ids", "y")]
+    for file, t in zip(files, (x, ids)):
+        file.write_bytes(t.numpy().tobytes())
+    subprocess.run([program, package, *files[:2], "7", files[2]], check=True)
+    y = torch.frombuffer(bytearray(files[2].read_bytes()), dtype=torch.float32).view(7, 96)
+    assert torch.equal(y, torch._inductor.aoti_load_package(package)(x, ids))
+
+
+def test_declarations_are_those_of_the_library():
+    import ctypes
+
+    library = ctypes.CDLL(str(integration.library()))
+    for name in integration.NAMES:
+        for device in ("cpu", "cuda"):
+            assert getattr(library, integration.shim_name(name, device))
+        assert integration.SCHEMAS[f"moeblas::{name}"].startswith(name + "(Tensor x, Tensor w")
