@@ -1,13 +1,12 @@
 // Large pages: memory aligned to 2 MiB that the kernel is asked to back by pages of that size.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 
 #include "bench/clock.h"
+#include "moeblas/kernels.h"
 
 namespace moeblas::bench {
 
@@ -19,9 +18,7 @@ inline Memory allocate_pages(int64_t bytes) {
   const size_t size = (static_cast<size_t>(bytes) + align - 1) / align * align;
   void* p = std::aligned_alloc(align, size);
   if (p == nullptr) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-  if (align == kPage) madvise(p, size, MADV_HUGEPAGE);
-#endif
+  advise_huge_pages(p, size);
   return Memory(p, std::free);
 }
 

@@ -126,9 +126,14 @@ def passes(killer, environment=None):
     return result.returncode == 0
 
 
+def tier(mutant):
+    """A bug of the portable kernels shows where they are chosen: in the portable tier of the CPU."""
+    return {} if "_avx" in mutant["row"] else {"MOEBLAS_CPU_TIER": "portable"}
+
+
 def check_unmutated(mutants, seeds):
-    for killer in sorted({m["killed_by"] for m in mutants}):
-        if not passes(killer):
+    for killer, environment in sorted({(m["killed_by"], tuple(tier(m).items())) for m in mutants}):
+        if not passes(killer, dict(environment)):
             sys.exit(f"{killer} fails on unmutated code")
     for i in range(seeds):
         first = str(random.SystemRandom().randrange(1 << 40))
@@ -173,7 +178,7 @@ def main():
         path, text = plant(mutant)
         try:
             built = build([mutant["killed_by"].split()[0]])
-            killed = built and not passes(mutant["killed_by"])
+            killed = built and not passes(mutant["killed_by"], tier(mutant))
         finally:
             path.write_text(text)
         verdict = "killed" if killed else "SURVIVED" if built else "DOES NOT BUILD"

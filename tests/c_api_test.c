@@ -212,6 +212,9 @@ static void test_library(void) {
   EXPECT(calls > 0);
   EXPECT(moeblas_set_parallel_for(NULL, NULL) == MOEBLAS_OK);
   EXPECT(moeblas_set_num_threads(0) == MOEBLAS_OK && moeblas_get_num_threads() >= 1);
+  EXPECT(moeblas_advise_huge_pages(NULL, 0) == MOEBLAS_OK);
+  EXPECT(moeblas_advise_huge_pages(NULL, 1) == MOEBLAS_INVALID_ARGUMENT);
+  EXPECT(moeblas_advise_huge_pages(&calls, SIZE_MAX) == MOEBLAS_OK);
 
   cpu.type = MOEBLAS_CPU;
   cpu.id = 0;
@@ -219,6 +222,9 @@ static void test_library(void) {
   EXPECT(moeblas_buffer_copy(cpu, buffer, cpu, "abc", 4) == MOEBLAS_OK);
   EXPECT(moeblas_buffer_copy(cpu, copy, cpu, buffer, 4) == MOEBLAS_OK);
   EXPECT(strcmp(copy, "abc") == 0);
+  EXPECT(moeblas_buffer_free(cpu, buffer) == MOEBLAS_OK);
+  EXPECT(moeblas_buffer_alloc(cpu, 5 << 20, &buffer) == MOEBLAS_OK);
+  EXPECT((uintptr_t)buffer % (2 << 20) == 0);
   EXPECT(moeblas_buffer_free(cpu, buffer) == MOEBLAS_OK);
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "checkpoint/descriptor.h"
+#include "moeblas/kernels.h"
 
 namespace moeblas::checkpoint {
 namespace {
@@ -313,6 +314,7 @@ Safetensors Safetensors::open(const std::filesystem::path& path) {
     if (address == MAP_FAILED) throw system_error(file, "cannot be mapped");
     memory->address = address;
     memory->size = size;
+    advise_huge_pages(address, size);
   }
   const auto* first = static_cast<const std::byte*>(memory->address);
   return Safetensors(file, {first, size}, std::move(memory));

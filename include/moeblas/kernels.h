@@ -39,5 +39,8 @@ Plan plan(Call&& call, Options options = {}) {
 
 inline void set_num_threads(int n) { check(moeblas_set_num_threads(n)); }
 inline int get_num_threads() { return moeblas_get_num_threads(); }
+inline void advise_huge_pages(const void* data, size_t bytes) {
+  check(moeblas_advise_huge_pages(data, bytes));
+}
 
 }  // namespace moeblas

@@ -164,7 +164,9 @@ typedef struct moeblas_quantized {
 /* ---- Options ------------------------------------------------------------------------------ */
 
 enum {
-  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class */
+  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class; with bfloat16
+                         activations products of many rows may round affine weights to bfloat16 and
+                         take numbers below 2^-126 for 0 */
   MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
   MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them */
 };
@@ -560,7 +562,8 @@ MOEBLAS_API moeblas_status moeblas_set_parallel_for(moeblas_parallel_for hook, v
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* Device memory for programs that have no allocator of their own; 64-byte aligned or better. */
+/* Device memory for programs that have no allocator of their own; 64-byte aligned or better. On the
+ * CPU from 2 MiB on aligned to 2 MiB and advised as below. */
 MOEBLAS_API moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** out);
 MOEBLAS_API moeblas_status moeblas_buffer_free(moeblas_device device, void* buffer);
 /* Synchronous copy, after all work that the devices of both ends were given before; the ranges must
@@ -568,6 +571,14 @@ MOEBLAS_API moeblas_status moeblas_buffer_free(moeblas_device device, void* buff
 MOEBLAS_API moeblas_status moeblas_buffer_copy(moeblas_device to_device, void* to,
                                                moeblas_device from_device, const void* from,
                                                size_t bytes);
+
+/* Asks the system to back the whole 2 MiB pages within [data, data + bytes), memory of the caller's
+ * on the host, by pages of that size: a stream of weights then runs up to 60 % faster on one
+ * thread. Contents stay. Best before the memory is first written. Advice: where the system has no
+ * such pages or does not give them (Linux: /sys/kernel/mm/transparent_hugepage/enabled is "never",
+ * or the memory is a file's on a file system without large pages), nothing happens and the call
+ * succeeds. */
+MOEBLAS_API moeblas_status moeblas_advise_huge_pages(const void* data, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 
 #include "capi/boundary.h"
 #include "dispatch/select.h"
+#include "memory/huge_pages.h"
 #include "moeblas/moeblas.h"
 #include "ops/check.h"
 #include "registry/registry.h"
@@ -164,6 +165,13 @@ moeblas_status moeblas_buffer_copy(moeblas_device to_device, void* to, moeblas_d
     // The backend of the end that is not the host knows how to reach both.
     const moeblas_device device = to_device.type == MOEBLAS_CPU ? from_device : to_device;
     backend_of("buffer_copy", device).copy(to, from, bytes);
+  });
+}
+
+moeblas_status moeblas_advise_huge_pages(const void* data, size_t bytes) {
+  return guarded([&] {
+    if (bytes > 0 && data == nullptr) ops::fail("advise_huge_pages", "data is missing");
+    memory::advise_huge_pages(data, bytes);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/elements.h"
+#include "cpu/row_kernels.h"
 
 namespace moeblas::cpu {
 
@@ -22,6 +23,7 @@ void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorV
                   RowOf&& row_of) {
   constexpr int64_t kBlock = 256;
   const int64_t hidden = out.shape[1];
+  const RowKernels* kernels = row_kernels();
   for (int64_t begin = 0; begin < hidden; begin += kBlock) {
     const int64_t count = std::min(kBlock, hidden - begin);
     float sums[kBlock] = {};
@@ -31,12 +33,24 @@ void combine_rows(const TensorView& out, int64_t t, int64_t top_k, const TensorV
       const float weight =
           weights ? load_as<float>(weights.data, t * weights.strides[0] + j * weights.strides[1])
                   : 1.0f;
-      for (int64_t h = 0; h < count; ++h) {
-        sums[h] += weight * load_float(row.data, row.dtype, row.first + (begin + h) * row.stride);
+      if (kernels != nullptr && row.stride == 1) {
+        const int64_t first = (row.first + begin) * static_cast<int64_t>(size_of(row.dtype));
+        kernels->add_row[element_index(row.dtype)](static_cast<const char*>(row.data) + first,
+                                                   weight, count, sums);
+        continue;
       }
+      float values[kBlock];
+      load_floats(row.data, row.dtype, row.first + begin * row.stride, row.stride, count, values);
+      for (int64_t h = 0; h < count; ++h) sums[h] += weight * values[h];
     }
-    for (int64_t h = 0; h < count; ++h)
-      store_float(out.data, out.dtype, t * out.strides[0] + begin + h, sums[h]);
+    const int64_t first = t * out.strides[0] + begin;
+    if (kernels != nullptr) {
+      kernels->store_row[element_index(out.dtype)](
+          sums, count,
+          static_cast<char*>(out.data) + first * static_cast<int64_t>(size_of(out.dtype)));
+    } else {
+      store_floats(out.data, out.dtype, first, count, sums);
+    }
   }
 }
 

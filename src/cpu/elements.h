@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/mm_kernels.h"
 #include "dispatch/ids.h"
 #include "dispatch/problem.h"
 #include "formats/float16.h"
@@ -64,6 +65,39 @@ inline void load_floats(const void* p, DType dtype, int64_t first, int64_t strid
     default:
       return load([&](int64_t i) { return load_as<float>(p, i); });
   }
+}
+
+// count elements from `first` on, each rounded once to the dtype.
+inline void store_floats(void* p, DType dtype, int64_t first, int64_t count, const float* values) {
+  switch (dtype) {
+    case DType::f16:
+      for (int64_t i = 0; i < count; ++i)
+        store_as(p, first + i, formats::float_to_float16(values[i]));
+      return;
+    case DType::bf16:
+      for (int64_t i = 0; i < count; ++i)
+        store_as(p, first + i, formats::float_to_bfloat16(values[i]));
+      return;
+    default:
+      std::memcpy(static_cast<char*>(p) + first * static_cast<int64_t>(sizeof(float)), values,
+                  static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
+// A float dtype in tables of kernels, which know it as Element.
+inline int element_index(DType dtype) {
+  return static_cast<int>(dtype == DType::f32   ? Element::f32
+                          : dtype == DType::f16 ? Element::f16
+                                                : Element::bf16);
+}
+
+// A format in tables of kernels, which know it as Codes.
+inline int code_index(const QuantSpec& spec) {
+  if (spec.mode == Mode::mxfp8) return static_cast<int>(Codes::e4m3);
+  if (spec.mode != Mode::affine) return static_cast<int>(Codes::e2m1);
+  constexpr Codes kByBits[] = {Codes::u2, Codes::u2, Codes::u2, Codes::u3, Codes::u4,
+                               Codes::u5, Codes::u6, Codes::u8, Codes::u8};
+  return static_cast<int>(kByBits[spec.bits]);
 }
 
 using dispatch::load_integer;

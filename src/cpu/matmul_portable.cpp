@@ -14,6 +14,8 @@
 #include "cpu/decode.h"
 #include "cpu/encode.h"
 #include "cpu/pairs.h"
+#include "cpu/quantized_x.h"
+#include "cpu/store.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -82,20 +84,6 @@ DecodePanel decoder_of(const MatmulProblem& p) {
   return decode;
 }
 
-// Row `row` of the pair's matrix of a block-quantized x, as float32.
-void quantized_x_row(const MatmulProblem& p, const Pair& pair, int64_t row, float* out) {
-  formats::visit_format(p.x.spec->mode, p.x.spec->bits, [&]<class Format>() {
-    if (p.x.form == Form::packed) {
-      decode_row<Format>(packed_row(p.x, pair.x, row, pair.w), p.x.spec->group_size, 0, p.k, out,
-                         1);
-    } else if constexpr (!formats::kIsAffine<Format>) {
-      const dispatch::Matrices& x = p.x.values;
-      load_floats(x.data, x.dtype, x.offset(pair.x) + row * x.row_stride, x.col_stride, p.k, out);
-      round_trip<Format>(out, p.k, load_tensor_scale(p.x.tensor_scale, pair.w));
-    }
-  });
-}
-
 // sums[j] = x . panel[j], in kLanes partial sums folded in a fixed order.
 void dot_tile(const float* x, const float* panel, int64_t pitch, int64_t k, float sums[kTile]) {
   Vector lanes[kTile] = {};
@@ -119,40 +107,6 @@ void dot_tile(const float* x, const float* panel, int64_t pitch, int64_t k, floa
     sums[j] = tail[0];
   }
 }
-
-// Writes outputs [n, n + count) of one row.
-class Store {
- public:
-  Store(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t n)
-      : p_(p), out_(pair.out + row * p.out.row_stride + n) {
-    const dispatch::Epilogue& e = p.epilogue;
-    if (pair.w == kNoMatrix || e.trivial()) return;
-    active_ = true;
-    if (e.c.data != nullptr) c_ = pair.c + row * e.c.row_stride + n * e.c.col_stride;
-    if (e.bias.data != nullptr) {
-      bias_ = e.bias.offset(e.bias.batch.ndim() > 0 ? pair.w : 0) + n * e.bias.col_stride;
-    }
-  }
-
-  void operator()(int64_t j, float sum) const {
-    if (active_) {
-      const dispatch::Epilogue& e = p_.epilogue;
-      sum *= e.alpha;
-      if (e.c.data != nullptr)
-        sum += e.beta * load_float(e.c.data, e.c.dtype, c_ + j * e.c.col_stride);
-      if (e.bias.data != nullptr)
-        sum += load_float(e.bias.data, e.bias.dtype, bias_ + j * e.bias.col_stride);
-    }
-    store_float(p_.out.data, p_.out.dtype, out_ + j, sum);
-  }
-
- private:
-  const MatmulProblem& p_;
-  int64_t out_;
-  bool active_ = false;
-  int64_t c_ = 0;
-  int64_t bias_ = 0;
-};
 
 // The workspace: pairs, runs, x as float32 where it is quantized, and per worker a decoded panel
 // and a row of x.
@@ -240,12 +194,10 @@ class Product {
     for (int64_t i = begins_[run]; i < begins_[run + 1]; ++i) {
       for (int64_t row = 0; row < p_.m; ++row) {
         const float* x = k > 0 ? x_row(i, row, scratch) : nullptr;
-        const Store store(p_, pairs_[static_cast<size_t>(i)], row, n);
-        for (int64_t j = 0; j < count; j += kTile) {
-          float sums[kTile] = {};
-          if (k > 0) dot_tile(x, panel + j * pitch, pitch, k, sums);
-          for (int64_t t = 0; t < std::min(kTile, count - j); ++t) store(j + t, sums[t]);
-        }
+        float sums[kPanel] = {};
+        for (int64_t j = 0; k > 0 && j < count; j += kTile)
+          dot_tile(x, panel + j * pitch, pitch, k, sums + j);
+        store_sums(p_, pairs_[static_cast<size_t>(i)], row, n, count, sums);
       }
     }
   }

@@ -22,7 +22,8 @@ constexpr uint64_t kMostSums = 32;
 // Every step-th row of a stack from `first` on.
 Matrices some_rows(Matrices m, int64_t first, int64_t step, int64_t count) {
   if (m.data == nullptr) return m;
-  m.data = static_cast<char*>(m.data) + first * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.data =
+      static_cast<char*>(m.data) + first * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
   m.rows = count;
   m.row_stride *= step;
   return m;
@@ -36,7 +37,8 @@ Operand some_rows(Operand w, int64_t first, int64_t step, int64_t count) {
 // The same of a bias, whose rows are the matrices'.
 Matrices some_columns(Matrices m, int64_t first, int64_t step, int64_t count) {
   if (m.data == nullptr) return m;
-  m.data = static_cast<char*>(m.data) + first * m.col_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.data =
+      static_cast<char*>(m.data) + first * m.col_stride * static_cast<int64_t>(size_of(m.dtype));
   m.cols = count;
   m.col_stride *= step;
   return m;

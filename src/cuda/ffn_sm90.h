@@ -1,9 +1,9 @@
-// ffn_sm90: an expert layer of few tokens in two launches of qmv_sm90, or three. The first multiplies
-// by gates and ups side by side and stores activations, grouping the pairs by expert as it begins;
-// the second, whose weights are under way before the first is done, multiplies by down. Where a
-// thread block has few sums to make, each token's weighted sum is left to whichever block stores the
-// last of its rows, else to a launch of its own. What lies between is the activations and a float32
-// row of the output per pair.
+// ffn_sm90: an expert layer of few tokens in two launches of qmv_sm90, or three. The first
+// multiplies by gates and ups side by side and stores activations, grouping the pairs by expert as
+// it begins; the second, whose weights are under way before the first is done, multiplies by down.
+// Where a thread block has few sums to make, each token's weighted sum is left to whichever block
+// stores the last of its rows, else to a launch of its own. What lies between is the activations
+// and a float32 row of the output per pair.
 #pragma once
 
 #include "cuda/qmv_sm90_plan.h"

@@ -24,7 +24,13 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
 // Dense weights lie in rows of K, or across: in rows of N.
-bool across(const MatmulProblem& p) { return !p.w.spec && p.w.values.row_stride != 1; }
+int64_t k_stride(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
+}
+int64_t n_stride(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
+}
+bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
 int64_t staged_k(const MatmulProblem& p) { return ceil_div(p.k, kBlockK) * kBlockK; }
 
 // The stride from matrix to matrix by their flat positions, if there is one.
@@ -164,7 +170,7 @@ int64_t row_stride_in_place(const MatmulProblem& p) {
 bool reads_in_place(const MatmulProblem& p) {
   const Matrices& x = p.x.values;
   if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
-  if (row_stride_in_place(p) < p.k) return false;
+  if (row_stride_in_place(p) < p.k || row_stride_in_place(p) % 8 != 0) return false;
   return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
 }
 
@@ -284,7 +290,7 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   } else {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
     s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-    const auto bytes = static_cast<uint64_t>(across(p) ? w.row_stride : w.col_stride) * 2;
+    const auto bytes = static_cast<uint64_t>(across(p) ? k_stride(p) : n_stride(p)) * 2;
     s.add(across(p) ? n : k, 2, 64);
     s.add(across(p) ? k : n, bytes, across(p) ? 64 : rows);
   }
@@ -413,11 +419,10 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   if (p.w.spec) {
     if (const Reason no = why_not_packed(p)) return no;
   } else {
-    const Matrices& w = p.w.values;
-    if (w.row_stride != 1 && w.col_stride != 1) {
+    if (k_stride(p) != 1 && n_stride(p) != 1) {
       return Reason::of("neither K nor N of w has a stride of 1");
     }
-    if (across(p) ? w.row_stride < p.n : w.col_stride < p.k) {
+    if (across(p) ? k_stride(p) < p.n : n_stride(p) < p.k) {
       return Reason::of("rows of w overlap");
     }
   }

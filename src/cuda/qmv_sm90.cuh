@@ -59,12 +59,10 @@ struct Consumer {
     item.swizzle = lane & 7;
     const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
-    const uint32_t scales = by_tile
-                                ? memory.scales +
-                                      scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
-                                      operand * p.scale_operand +
-                                      (of_operand + lane / 4) * p.scale_pitch
-                                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
+    const uint32_t scales =
+        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
+                      operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
+                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -133,8 +131,8 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part,
-                  row_group, lane);
+    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part, row_group,
+                  lane);
   }
 
   template <int tiles>

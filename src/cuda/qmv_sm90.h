@@ -99,9 +99,9 @@ struct QmvParams {
   uint32_t one_matrix;   // every row meets matrix 0
   uint32_t matrix_step;  // 0: one matrix stands for all
 
-  uint32_t paired;       // 1: outputs are activations of gates (w[0]) and ups (w[1])
-  uint32_t combined;     // rows of x are the previous launch's, and are summed up in the end
-  uint32_t added;        // bit i: something is added to the outputs of w[i]
+  uint32_t paired;    // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;  // rows of x are the previous launch's, and are summed up in the end
+  uint32_t added;     // bit i: something is added to the outputs of w[i]
 
   // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
   // work: all of K.
@@ -127,13 +127,13 @@ struct QmvParams {
   // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
-  uint32_t scale_bytes;  // of a tile's rows, of each of the two
-  uint32_t scale_step;   // bytes from stage to stage in a row
-  uint32_t scale_slots;  // 0: with every stage
-  uint32_t scale_runs;   // of a slot: one holds both of paired operands, or there are two
+  uint32_t scale_bytes;    // of a tile's rows, of each of the two
+  uint32_t scale_step;     // bytes from stage to stage in a row
+  uint32_t scale_slots;    // 0: with every stage
+  uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
-  uint32_t group_shift;  // log2 of the group, in units
-  uint32_t last_group;   // in what a warp sees of a row: there is nothing behind it
+  uint32_t group_shift;    // log2 of the group, in units
+  uint32_t last_group;     // in what a warp sees of a row: there is nothing behind it
   int32_t scale_type;
 
   uint32_t group;  // values

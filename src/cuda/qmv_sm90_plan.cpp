@@ -427,8 +427,8 @@ Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) 
   q.combined = layer.combine.rows != nullptr;
   // What nobody has written, of rows without a matrix, is not to be read either.
   if (q.combined) q.one_x = 0;
-  q.added = (q.w[0].added != nullptr ? 1 : 0) |
-            (layer.up != nullptr && q.w[1].added != nullptr ? 2 : 0);
+  q.added =
+      (q.w[0].added != nullptr ? 1 : 0) | (layer.up != nullptr && q.w[1].added != nullptr ? 2 : 0);
   q.cleared = layer.cleared;
   q.cleared_count = layer.cleared_count;
   if (layer.expert_map.present) {

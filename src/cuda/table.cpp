@@ -13,6 +13,7 @@
 #include "cuda/qqmm_cuda_plan.h"
 #include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
+#include "cuda/segmented_sm90_plan.h"
 #include "dispatch/select.h"
 #include "simt/rows.h"
 
@@ -65,6 +66,14 @@ constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
+constexpr Row<MatmulProblem> kSegmentedSm90{
+  Name{"segmented_sm90"}, kHopper, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm90_reject, nullptr, launch<segmented_sm90>,
+  Summary{"ranges of K; a and b by bulk copies as they lie, 16-bit floats on wgmma, float32 by multiply-adds"}};
+constexpr Row<MatmulProblem> kSegmentedSm90Limbs{
+  Name{"segmented_sm90_limbs"}, kHopper, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm90_limbs_reject, nullptr, launch<segmented_sm90_limbs>,
+  Summary{"the same for float32 as three bf16 limbs on wgmma, two where precision is fast"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -115,11 +124,12 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt. mm_sm90 waits behind them: of 500 checks
-// on a GPU, one gave two results.
+// qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times. Two
+// rows wait behind them until their present text has passed scripts/gpu_check.sh: mm_sm90, where a
+// check found rows of K that were taken for rows of N, and segmented_sm90_limbs.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, kQmmSm90,       kQqmmCuda, Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80, Portable::kQmm, kMmSm90,
+    kQmvSm90, kQmmSm90,       kQqmmCuda,      Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80, kSegmentedSm90, Portable::kQmm, kMmSm90,        kSegmentedSm90Limbs,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

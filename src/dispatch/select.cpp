@@ -155,6 +155,16 @@ std::string describe(RowRange rows) {
   return std::to_string(rows.least) + ".." + (open ? "" : std::to_string(rows.most));
 }
 
+// What why_not finds in the columns, without its words: most calls take microseconds.
+template <class Problem>
+bool columns_take(const Row<Problem>& row, const Problem& problem, int capability) {
+  const int64_t rows = problem.total_rows();
+  return capability >= row.arch.least && capability <= row.arch.most &&
+         row.formats.has(required_formats(problem)) && row.dtypes.has(problem.dtype()) &&
+         row.grouping.has(problem.grouping) && (problem.extras() & ~row.extras.mask) == 0 &&
+         rows >= row.rows.least && rows <= row.rows.most;
+}
+
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) {
   if (capability < row.arch.least || capability > row.arch.most)
@@ -187,20 +197,34 @@ template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation) {
   std::string lines;
-  for (const auto& row : table) {
-    if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
-    const Reason reason = why_not(row, problem, capability);
-    lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
-    if (!reason) {
-      if (explanation != nullptr) *explanation = lines;
-      return row;
+  const auto look = [&](bool explain) -> const Row<Problem>* {
+    for (const auto& row : table) {
+      if (forced != nullptr && std::strcmp(forced, row.name.text) != 0) continue;
+      if (!explain && !columns_take(row, problem, capability)) continue;
+      const Reason reason = why_not(row, problem, capability);
+      if (explain)
+        lines += std::string(row.name.text) + ": " + (reason ? reason.text() : "takes it") + "\n";
+      if (!reason) return &row;
     }
-  }
+    return nullptr;
+  };
+  const Row<Problem>* row = look(explanation != nullptr);
+  if (explanation != nullptr && row != nullptr) *explanation = lines;
+  if (row != nullptr) return *row;
+  if (explanation == nullptr) look(true);
   throw Error(MOEBLAS_UNSUPPORTED,
               std::string("[") + problem.op + "] " +
                   (forced != nullptr ? "the forced kernel does not take this problem:\n"
                                      : "no kernel takes this problem:\n") +
                   lines);
+}
+
+template <class Problem>
+const Row<Problem>& select_part(const Backend& backend, const Problem& part, int capability) {
+  const auto rows = table<Problem>(backend);
+  const char* kernel = std::getenv("MOEBLAS_KERNEL");
+  return select(rows, part, capability,
+                kernel != nullptr && has_row(rows, kernel) ? kernel : nullptr);
 }
 
 template <class Problem>
@@ -244,6 +268,7 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
 template Reason why_not(const Row<MatmulProblem>&, const MatmulProblem&, int);
 template const Row<MatmulProblem>& select(std::span<const Row<MatmulProblem>>, const MatmulProblem&,
                                           int, const char*, std::string*);
+template const Row<MatmulProblem>& select_part(const Backend&, const MatmulProblem&, int);
 template void run(std::span<const Backend* const>, const MatmulProblem&);
 
 template Reason why_not(const Row<QuantizeProblem>&, const QuantizeProblem&, int);

@@ -19,6 +19,11 @@ template <class Problem>
 const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& problem,
                            int capability, const char* forced, std::string* explanation = nullptr);
 
+// The row for a part of a larger problem: `select`, with MOEBLAS_KERNEL where it names a row of
+// this table.
+template <class Problem>
+const Row<Problem>& select_part(const Backend& backend, const Problem& part, int capability);
+
 // Selects and runs, or answers the problem's query. `backends` is the registry. Throws Error
 // (invalid argument) if a row is forced that the table does not hold.
 template <class Problem>

@@ -38,4 +38,30 @@ void for_each_item(int64_t items, int slots, F&& f) {
       &shared);
 }
 
+// The same for loops whose items are streams: calls f(item, next), `next` being the item that the
+// same worker takes afterwards, `items` if there is none, so that it can be fetched in time.
+template <class F>
+void for_each_item_and_next(int64_t items, int slots, F&& f) {
+  struct Shared {
+    F* f;
+    int64_t items;
+    std::atomic<int64_t> next{0};
+  } shared{&f, items};
+  parallel(
+      items < slots ? items : slots,
+      [](void* argument, int64_t) {
+        auto& s = *static_cast<Shared*>(argument);
+        const auto claim = [&] {
+          const int64_t i = s.next.fetch_add(1, std::memory_order_relaxed);
+          return i < s.items ? i : s.items;
+        };
+        for (int64_t i = claim(); i < s.items;) {
+          const int64_t next = claim();
+          (*s.f)(i, next);
+          i = next;
+        }
+      },
+      &shared);
+}
+
 }  // namespace moeblas::threads

@@ -32,15 +32,18 @@ FfnCase layer_case(uint64_t seed) {
   const bool separate = random.one_in(4);
   // A row of codes fills whole 16 bytes.
   const int64_t unit = std::max<int64_t>(format.group_size, 128 / format.bits);
-  const int64_t hidden = unit * random.pick({1, 2, 3, 5, 8}), inner = unit * random.pick({1, 2, 3, 4});
-  FfnCase c = ffn_case(dtype, format, random.pick({1, 1, 2, 3, 5, 11, 17}), random.pick({1, 2, 2, 4}),
-                       random.pick({1, 2, 3, 6}), hidden, inner, separate);
+  const int64_t hidden = unit * random.pick({1, 2, 3, 5, 8}),
+                inner = unit * random.pick({1, 2, 3, 4});
+  FfnCase c =
+      ffn_case(dtype, format, random.pick({1, 1, 2, 3, 5, 11, 17}), random.pick({1, 2, 2, 4}),
+               random.pick({1, 2, 3, 6}), hidden, inner, separate);
   c.seed = seed;
   const DType scale = random.pick({DType::f32, DType::f16, DType::bf16});
   for (ExpertsLayout* e : {&c.gate_up, &c.up, &c.down}) {
     if (!e->weights.format) continue;
     if (format.mode == Mode::affine) e->weights.scales.dtype = e->weights.biases.dtype = scale;
-    if (random.one_in(2)) e->bias = plain(random.pick({DType::f32, DType::bf16}), {c.experts, e->n});
+    if (random.one_in(2))
+      e->bias = plain(random.pick({DType::f32, DType::bf16}), {c.experts, e->n});
     if (format.mode == Mode::nvfp4 && random.one_in(2)) e->weights.host_tensor_scale = 0.5f;
   }
   if (!separate) c.glu_layout = static_cast<GluLayout>(seed / 3 % 3);
@@ -93,8 +96,8 @@ Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t pois
     return ran;
   }
   std::vector<uint8_t> memory(sizes.bytes + 128, poison);
-  auto* workspace = reinterpret_cast<void*>(
-      (reinterpret_cast<uintptr_t>(memory.data()) + 127) / 128 * 128);
+  auto* workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 127) / 128 * 128);
   cuda::FfnPlan plan;
   EXPECT_FALSE(cuda::plan_ffn_sm90(problem, processors, workspace, plan));
   ++kernels[plan.gate_up.kernel];

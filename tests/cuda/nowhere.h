@@ -61,4 +61,15 @@ inline dispatch::MatmulProblem dense_nowhere(int64_t m, int64_t n, int64_t k, co
                                output_nowhere(dtype, {m, n}), options);
 }
 
+// Ranges of K; bits of `turned`: a lies along M, b along K. `gap`: elements between lines.
+inline dispatch::MatmulProblem segments_nowhere(int64_t m, int64_t n, int64_t k, int64_t segments,
+                                                DType dtype, unsigned turned = 0, int64_t gap = 0,
+                                                const Options& options = {}) {
+  TensorView a = nowhere(dtype, {m, k}), b = nowhere(dtype, {k, n}, 2 * 1024);
+  a.strides = (turned & 1) != 0 ? Shape{1, m + gap} : Shape{k + gap, 1};
+  b.strides = (turned & 2) != 0 ? Shape{1, k + gap} : Shape{n + gap, 1};
+  return ops::segmented_mm(a, b, nowhere(DType::i32, {segments, 2}, 4 * 1024),
+                           output_nowhere(dtype, {segments, m, n}), options);
+}
+
 }  // namespace moeblas::test

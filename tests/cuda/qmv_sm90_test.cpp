@@ -5,8 +5,8 @@
 #include <map>
 
 #include "nowhere.h"
-#include "qmv_on_blocks.h"
 #include "ops/products.h"
+#include "qmv_on_blocks.h"
 #include "support/codec.h"
 #include "support/execute.h"
 #include "support/generator.h"

@@ -71,7 +71,18 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   const Layer& qwen = kLayers[1];
   for (int64_t tokens : {512, 4096}) {
     EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, kBf16, tokens)), "qmm_sm90");
-    EXPECT_EQ(winner(product_nowhere(qwen, false, kMxfp4, kBf16, kBf16, tokens)), "qmm_sm90");
+    for (const QuantSpec& spec : {kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, tokens)), "qmm_sm90");
+    }
+    // Weights under scales of another type than x's are rounded from float32: in bfloat16 they keep
+    // the range, in float16 not.
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, kBf16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, kAffine4, DType::f16, DType::f16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kAffine4, DType::f16, kBf16, tokens)),
+              "qmm_sm90");
+    EXPECT_NE(winner(product_nowhere(qwen, false, kMxfp4, DType::f16, kBf16, tokens)), "qmm_sm90");
   }
   // Between what qmm_sm90 takes and what nothing but the portable rows does.
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
@@ -79,6 +90,49 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, 6, 64}, kBf16, kBf16)),
             "qmm_sm80");
+}
+
+TEST_F(CudaTable, RangesOfK) {
+  for (DType dtype : {kBf16, DType::f16, DType::f32}) {
+    for (unsigned turned = 0; turned < 4; ++turned) {
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned)), "segmented_sm90");
+      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)), "segmented_sm90");
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "qmm_simt");
+    }
+    EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), 80), "qmm_simt");
+  }
+  // One line has no pitch, one k neither.
+  EXPECT_EQ(winner(segments_nowhere(1, 64, 33, 2, kBf16)), "segmented_sm90");
+  EXPECT_EQ(winner(segments_nowhere(64, 33, 1, 2, kBf16, 1)), "qmm_simt");
+  EXPECT_EQ(winner(segments_nowhere(64, 64, 0, 2, kBf16)), "qmm_simt");
+}
+
+// By what segmented_sm90_limbs refuses, asked for by name.
+std::string why_no_limbs(Precision precision, bool deterministic, int64_t size, int64_t k,
+                         int64_t segments) {
+  Options options;
+  options.precision = precision;
+  options.deterministic = deterministic;
+  const MatmulProblem p = segments_nowhere(size, size, k, segments, DType::f32, 0, 0, options);
+  for (const auto& row : cuda::backend().matmul) {
+    if (std::string(row.name.text) == "segmented_sm90_limbs") {
+      return dispatch::why_not(row, p, 90).text();
+    }
+  }
+  return "no such row";
+}
+
+TEST_F(CudaTable, LimbsWhereTheyArePreciseAndFasterEnough) {
+  EXPECT_EQ(why_no_limbs(Precision::native, false, 1024, 8192, 64), "");
+  EXPECT_EQ(why_no_limbs(Precision::fast, false, 512, 4096, 32), "");
+  EXPECT_EQ(why_no_limbs(Precision::exact, false, 1024, 8192, 64),
+            "precision is exact, and sums of limbs are no IEEE multiply-adds");
+  EXPECT_EQ(why_no_limbs(Precision::native, false, 1024, 512, 64),
+            "8 of K for each segment, fewer than 32");
+  EXPECT_EQ(why_no_limbs(Precision::native, false, 64, 1024, 16),
+            "so few tiles take less time by multiply-adds");
+  // Whatever there is to multiply.
+  EXPECT_EQ(why_no_limbs(Precision::native, true, 64, 512, 64), "");
 }
 
 TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
@@ -127,13 +181,12 @@ TEST_F(CudaTable, LayersOfFewTokens) {
         f.glu_layout = layout;
         f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
         for (int64_t tokens : {1, 8, 16, 64}) {
-          const auto problem =
-              ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
-                           nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
-                           nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
-                           output_nowhere(kBf16, {tokens, l.hidden}), {});
-          EXPECT_STREQ(
-              dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text, "ffn_sm90")
+          const auto problem = ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
+                                            nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
+                                            nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
+                                            output_nowhere(kBf16, {tokens, l.hidden}), {});
+          EXPECT_STREQ(dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text,
+                       "ffn_sm90")
               << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
         }
       }

@@ -45,6 +45,8 @@ std::vector<Source> sources() {
       {"decode", "matmul", [](uint64_t seed) { return job_of(test::decode_case(seed)); }, 2});
   list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
+  list.push_back(
+      {"segments", "matmul", [](uint64_t seed) { return job_of(segments_case(seed)); }, 0.5});
   list.push_back({"qqmm", "matmul", qqmm_job});
   list.push_back({"quantize_dual", "quantize", dual_job, 0.5});
   list.push_back({"moe_route", "route", route_job, 0.5});

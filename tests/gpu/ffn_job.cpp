@@ -207,10 +207,10 @@ Job ffn_job(uint64_t seed) {
     const QuantSpec full = s.resolved();
     return modelled ? std::max<int64_t>(full.group_size, 128 / full.bits) : test::packed_unit(full);
   };
-  const int64_t hidden = unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
-                                                 : m.random.pick({1, 1, 2, 3}));
-  const int64_t inner = unit(second) * (modelled ? m.random.pick({1, 2, 3, 6})
-                                                 : m.random.pick({1, 1, 2}));
+  const int64_t hidden =
+      unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
+  const int64_t inner =
+      unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = m.random.between(1, modelled ? 12 : 6), k = m.random.pick({1, 2, 3});
   const int64_t tokens =
       modelled ? m.random.pick({1, 1, 3, 8, 21, 40}) : m.random.pick({1, 1, 2, 5, 9, 17});

@@ -38,7 +38,7 @@ Judgement judge_product(const Held& held, const std::string& kernel, std::span<c
   const Case& c = held.c;
   if (kernel.empty()) return {};
   const auto expected =
-      test::evaluate(test::product_of(c, held.o), test::path_of(kernel), c.x.dtype);
+      test::evaluate(test::product_of(c, held.o), test::path_of(kernel, c.precision), c.x.dtype);
   std::vector<double> values(expected.size());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = test::load_value(got.data(), c.out.dtype, static_cast<int64_t>(i));
@@ -211,6 +211,71 @@ Case many_tiles_case(uint64_t seed) {
   }
   c.seed = seed;
   return c;
+}
+
+Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed) {
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 11);
+  // Rows and pitches of whole 16-byte words.
+  const int64_t unit = dtype == DType::f32 ? 4 : 8;
+  const auto whole = [&](int64_t length) { return (length + unit - 1) / unit * unit; };
+  int64_t m = 0, n = 0, k = 0, count = 0;
+  switch (size) {
+    case TileSize::small:
+      m = random.pick({1, 40, 64, 65, 100, 130});
+      n = random.pick({1, 40, 64, 65, 100, 130});
+      k = random.pick({8, 64, 72, 200, 520, 1000});
+      count = random.between(1, 6);
+      break;
+    case TileSize::medium:
+      m = n = 256;
+      k = random.pick({40, 72, 136});
+      count = random.between(31, 33);
+      break;
+    case TileSize::large:
+      m = random.pick({200, 250});
+      n = random.pick({200, 256});
+      // One turn of all blocks, or two.
+      k = seed % 2 == 0 ? random.pick({72, 136}) : 40;
+      count = seed % 2 == 0 ? random.between(60, 64) : random.between(128, 131);
+      break;
+    case TileSize::many:
+      m = 200;
+      n = 264;
+      k = 8;
+      count = 264;
+      break;
+  }
+  const bool turned_a = (turned & 1) != 0, turned_b = (turned & 2) != 0;
+  // Out need not be aligned where the inputs are.
+  if (turned_a) m = whole(m);
+  if (!turned_b) n = whole(n);
+  if (!turned_a || turned_b) k = whole(k);
+  Case c = product_case(Op::segmented_mm, std::nullopt, dtype, false, m, n, k,
+                        random.pick({test::Ids::uniform, test::Ids::uniform, test::Ids::sorted,
+                                     test::Ids::mixed, test::Ids::mixed}));
+  const auto pitch = [&](int64_t length) {
+    return whole(length) + (random.one_in(3) ? unit * random.between(1, 5) : 0);
+  };
+  c.x.strides = turned_a ? Shape{1, pitch(m)} : Shape{pitch(k), 1};
+  c.w.strides = turned_b ? Shape{1, pitch(k)} : Shape{pitch(n), 1};
+  c.ranges = test::plain(random.pick({DType::i32, DType::i64, DType::u8}), {count, 2});
+  c.out = test::plain(dtype, {count, m, n});
+  c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
+                          test::Values::integers, test::Values::specials});
+  c.precision = random.pick({Precision::exact, Precision::native, Precision::fast});
+  c.deterministic = random.one_in(2);
+  c.seed = seed;
+  return c;
+}
+
+Case segments_case(uint64_t seed) {
+  constexpr DType kDTypes[] = {DType::bf16, DType::f16, DType::f32};
+  // The reference does all products in float64.
+  const TileSize size = seed % 64 == 60   ? TileSize::many
+                        : seed % 16 >= 14 ? TileSize::large
+                        : seed % 16 == 7  ? TileSize::medium
+                                          : TileSize::small;
+  return segments_case(kDTypes[seed / 4 % 3], static_cast<unsigned>(seed / 3 % 4), size, seed);
 }
 
 Job job_of(const Case& c) {

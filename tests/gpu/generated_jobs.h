@@ -26,5 +26,13 @@ void along_k(test::Layout& w);
 test::Case many_pairs_case(uint64_t seed);
 // Rows and columns enough for several tiles of every kernel, in whole and with a rest.
 test::Case many_tiles_case(uint64_t seed);
+// segmented_mm as kernels with bulk copies want it: a and b along K or turned, with gaps, tiles in
+// whole and with a rest, from so few segments that small tiles are made to so many that large ones
+// are.
+test::Case segments_case(uint64_t seed);
+// The same in one dtype, one layout (bit 0: a turned, bit 1: b) and for tiles of about this size,
+// or so many segments that their order is changed.
+enum class TileSize { small, medium, large, many };
+test::Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed);
 
 }  // namespace moeblas::gpu

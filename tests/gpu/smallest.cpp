@@ -163,6 +163,25 @@ void run_smallest(Report& report, const std::string& only) {
     if (seed < 72) run_all(dual_job(seed), conversions);
   }
   for (uint64_t seed = 0; seed < 72; ++seed) run_all(ffn_job(seed), layer_rows);
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (unsigned turned = 0; turned < 4; ++turned) {
+      for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {
+        test::Case c = segments_case(dtype, turned, size, turned);
+        c.precision = Precision::exact;
+        run_rows(c);
+        // By limbs, whatever there is to multiply.
+        c.deterministic = true;
+        for (Precision precision : {Precision::native, Precision::fast}) {
+          c.precision = precision;
+          if (dtype == DType::f32 && size != TileSize::medium) run_rows(c);
+        }
+      }
+    }
+    test::Case many = segments_case(dtype, 0, TileSize::many, 0);
+    many.precision = Precision::native;
+    many.deterministic = true;
+    run_rows(many);
+  }
   if (!only.empty()) return;
   // Drawn at random, these reach their instances in few jobs.
   for (uint64_t seed = 0; seed < 72; ++seed) {

@@ -103,6 +103,35 @@ TEST(Tolerance, CatchesNaNAndInfinity) {
   expect_caught(d, DType::f32);
 }
 
+// What two bfloat16 limbs of a number hold.
+double two_limbs(double x) {
+  const double first = round_to(kBfloat16, x);
+  return first + round_to(kBfloat16, x - first);
+}
+
+TEST(Tolerance, HoldsTwoLimbsToTwoLimbs) {
+  Defective d = with_defect(DType::f32, 32, 256, [](const double* x, const double* w) {
+    double s = 0;
+    for (int k = 0; k < 256; ++k) {
+      const double x1 = round_to(kBfloat16, x[k]), w1 = round_to(kBfloat16, w[k]);
+      s += two_limbs(x[k]) * two_limbs(w[k]) - (two_limbs(x[k]) - x1) * (two_limbs(w[k]) - w1);
+    }
+    return s;
+  });
+  expect_caught(d, DType::f32);
+  Case c = matmul_case(kAffine4, DType::f32, {8, 32, 256});
+  c.seed = 5;
+  const Operands o = build(c, Side::left, kPoison);
+  d.expected = evaluate(product_of(c, o), Path::two_limbs, DType::f32);
+  EXPECT_EQ(compare(d.expected, d.wrong, DType::f32, false), "");
+  const Defective one = with_defect(DType::f32, 32, 256, [](const double* x, const double* w) {
+    double s = 0;
+    for (int k = 0; k < 256; ++k) s += round_to(kBfloat16, x[k]) * round_to(kBfloat16, w[k]);
+    return s;
+  });
+  EXPECT_NE(compare(d.expected, one.wrong, DType::f32, false), "");
+}
+
 TEST(Tolerance, KnowsThePathOfEveryProductKernel) {
   for (const moeblas_kernel& row : kernels()) {
     if (std::string(row.problem) != "matmul") continue;

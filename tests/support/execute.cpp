@@ -95,6 +95,7 @@ std::string describe(const Case& c) {
   if (c.sorted) s << " sorted";
   if (c.deterministic) s << " deterministic";
   if (c.precision == Precision::exact) s << " exact";
+  if (c.precision == Precision::fast) s << " fast";
   s << " threads=" << c.threads;
   return s.str();
 }

@@ -47,15 +47,18 @@ struct Value {
 };
 
 // x . row n of the expert's matrix, + bias.
-Value product(const std::vector<Value>& x, const ExpertsLayout& e, const ExpertsOperands& o,
-              const Matrix& w, int64_t expert, int64_t n) {
-  Accumulator sum(Path::decoded, DType::f32);
+Value product(DType dtype, const std::vector<Value>& x, const ExpertsLayout& e,
+              const ExpertsOperands& o, const Matrix& w, int64_t expert, int64_t n) {
+  // Rows for 16-bit x may round affine weights.
+  const bool rounds = e.weights.format && e.weights.format->mode == Mode::affine;
+  Accumulator sum(rounds && dtype == DType::bf16 ? Path::bf16_dot : Path::decoded, dtype);
   Value v;
   float single = 0;
   for (int64_t k = 0; k < e.k; ++k) {
     const Value& in = x[static_cast<size_t>(k)];
     const double weight = w.value[static_cast<size_t>(n * e.k + k)];
-    sum.add(in.exact, weight, weight, std::fabs(weight));
+    const auto at = static_cast<size_t>(n * e.k + k);
+    sum.add(in.exact, weight, w.unrounded[at], w.spread[at]);
     single += static_cast<float>(in.single) * static_cast<float>(weight);
     v.slack += in.slack * std::fabs(weight);
     v.scatter += in.scatter * weight * weight;
@@ -130,14 +133,14 @@ std::vector<Expected> evaluate(const FfnCase& c, const FfnOperands& o) {
         g = 2 * i;
         u = 2 * i + 1;
       }
-      h.push_back(activated(c, product(x, c.gate_up, o.gate_up, gate_up.matrix(e), e, g),
-                            product(x, c.separate ? c.up : c.gate_up, c.separate ? o.up : o.gate_up,
-                                    up.matrix(e), e, u)));
+      h.push_back(activated(c, product(c.dtype, x, c.gate_up, o.gate_up, gate_up.matrix(e), e, g),
+                            product(c.dtype, x, c.separate ? c.up : c.gate_up,
+                                    c.separate ? o.up : o.gate_up, up.matrix(e), e, u)));
     }
     const double weight = o.weights.get(pair);
     for (int64_t n = 0; n < c.hidden; ++n) {
       const auto at = static_cast<size_t>(t * c.hidden + n);
-      const Value y = product(h, c.down, o.down, down.matrix(e), e, n);
+      const Value y = product(c.dtype, h, c.down, o.down, down.matrix(e), e, n);
       const double term = weight * y.exact;
       Expected& out = all[at];
       out.exact += term;

@@ -11,6 +11,8 @@
 namespace moeblas::test {
 namespace {
 
+constexpr double kLeastNormal = std::numeric_limits<float>::min();
+
 // The error bound of n roundings in a row.
 double gamma(int64_t n, double unit) {
   const double nu = static_cast<double>(n) * unit;
@@ -29,12 +31,22 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 }  // namespace
 
-Path path_of(std::string_view kernel) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt") return Path::decoded;
-  if (kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
-      kernel == "qqmm_cuda") {
+// By which two limbs may miss a float32.
+const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
+
+Path path_of(std::string_view kernel, Precision precision) {
+  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90" ||
+      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx")) {
+    return Path::decoded;
+  }
+  if (kernel == "segmented_sm90_limbs") {
+    return precision == Precision::fast ? Path::two_limbs : Path::decoded;
+  }
+  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16" || kernel == "qmv_simt" ||
+      kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" || kernel == "qqmm_cuda") {
     return Path::factored;
   }
+  if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
   if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
     return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
@@ -42,14 +54,17 @@ Path path_of(std::string_view kernel) {
 }
 
 void Accumulator::add(double x, double weight, double unrounded, double spread) {
-  const double target = path_ == Path::decoded ? weight : unrounded;
+  const double target = path_ == Path::decoded || path_ == Path::two_limbs ? weight : unrounded;
   double used = weight;
-  if (path_ == Path::rounded_weight) {
+  if (path_ == Path::rounded_weight || path_ == Path::bf16_dot) {
     const FloatFormat& format = x_dtype_ == DType::f16 ? kFloat16 : kBfloat16;
     used = round_to(format, weight);
     if (round_to(format, unrounded) != unrounded) {
       rounding_ += std::fabs(x * unrounded) * format.unit();
     }
+    const auto subnormal = [](double v) { return v != 0 && std::fabs(v) < kLeastNormal; };
+    if (path_ == Path::bf16_dot && (subnormal(x) || subnormal(used)))
+      rounding_ += std::fabs(x * unrounded);
   }
   ++terms_;
   exact_ += x * target;
@@ -59,6 +74,10 @@ void Accumulator::add(double x, double weight, double unrounded, double spread) 
   single_ += product;
   const double p = product, s = single_;
   scatter_ += p * p + (terms_ > 1 ? s * s : 0);
+  if (path_ == Path::two_limbs) {
+    const double units = kTwoLimbs / kFloat32.unit();
+    scatter_ += 3 * p * p * units * units;
+  }
 }
 
 Expected Accumulator::result() const {
@@ -69,21 +88,28 @@ Expected Accumulator::result() const {
   e.scatter = scatter_ * u * u / 3;
   e.magnitude = magnitude_;
   e.rounded = rounding_ > 0;
+  double flushed = std::numeric_limits<float>::denorm_min();
   switch (path_) {
     case Path::decoded:
       e.slack = gamma(terms_, u) * magnitude_;
+      break;
+    case Path::two_limbs:
+      e.slack = gamma(terms_, u) * magnitude_ + 3 * kTwoLimbs * (1 + 2 * kTwoLimbs) * magnitude_;
       break;
     case Path::factored:
       e.magnitude = spread_;
       e.slack = gamma(terms_ + 2 * (terms_ / 16 + 1) + 4, u) * spread_;
       break;
+    case Path::bf16_dot:
+      flushed = kLeastNormal;
+      [[fallthrough]];
     case Path::rounded_weight:
       e.slack = gamma(terms_ + 2, u) * (magnitude_ + rounding_) + rounding_ + gamma(2, u) * spread_;
       break;
   }
   // Underflow of each product, and the rounding of this sum in double.
   const auto terms = static_cast<double>(terms_);
-  e.slack += terms * std::numeric_limits<float>::denorm_min();
+  e.slack += terms * flushed;
   e.slack += gamma(2 * terms_, 0x1p-53) * magnitude_;
   return e;
 }

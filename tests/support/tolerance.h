@@ -17,6 +17,12 @@
 //                   that are rounded:
 //                   A = gamma(K + 2) (sum |x||s q + b| + R) + R (+ the float32 rounding of q s
 //                   before b is added: gamma(2) sum |x|(|s|q + |b|)).
+//   two_limbs       float32 operands as two bfloat16 limbs, each the nearest to what is left, off
+//   by
+//                   r = 2^-16 of themselves; the product of the second limbs, as small, is left
+//                   out: A = (gamma(K) + 3 r (1 + 2 r)) sum |x||W|.
+//   bf16_dot        as rounded_weight, but what is below 2^-126 counts as 0: such an x or weight
+//                   joins R by |x||s q + b|, and every sum may lose 2^-126.
 // Products that underflow float32 add at most half of its least subnormal each.
 //
 // The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
@@ -32,15 +38,16 @@
 #include <string_view>
 #include <vector>
 
+#include "moeblas/options.h"
 #include "moeblas/tensor.h"
 
 namespace moeblas::test {
 
-enum class Path { decoded, factored, rounded_weight };
+enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs };
 
 // The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
-// one decides here what it is held to.
-Path path_of(std::string_view kernel);
+// one decides here what it is held to. Where it has a choice, precision `fast` takes the other.
+Path path_of(std::string_view kernel, Precision precision = Precision::native);
 
 // One element of a result.
 struct Expected {

@@ -1,5 +1,5 @@
-// What becomes of the sums of qmv_sm90: outputs, activations of gates and ups, and the weighted sums
-// of an expert layer.
+// What becomes of the sums of qmv_sm90: outputs, activations of gates and ups, and the weighted
+// sums of an expert layer.
 #pragma once
 
 #include "cuda/device/decode.cuh"
@@ -59,8 +59,8 @@ __device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, 
                                           uint32_t n, int64_t x, const TileSums& sums,
                                           uint32_t row_group, uint32_t column, uint32_t lane) {
   const QmvWeights& w = p.w[operand];
-  const float* from = sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch +
-                      lane;
+  const float* from =
+      sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch + lane;
   float total = 0.0f;
 #pragma unroll 1
   for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
@@ -72,8 +72,8 @@ __device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, 
   if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix);
   if (!formats::is_finite(total)) total = decoded_sum<T>(p, w, matrix, n, x);
   if ((p.added >> operand & 1) != 0) {
-    total += simt::load_float(w.added, w.added_type,
-                              matrix * w.added_matrix_stride + n * w.added_step);
+    total +=
+        simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
   }
   return total;
 }
@@ -95,8 +95,8 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s
     const uint32_t column = token * p.column_step;
     float value = finished<T>(p, 0, tile.matrix, n, x, sums, first, column, lane);
     if (p.paired) {
-      value = simt::glu(
-          value, finished<T>(p, 1, tile.matrix, n, x, sums, first + 1, column, lane), p.glu);
+      value = simt::glu(value, finished<T>(p, 1, tile.matrix, n, x, sums, first + 1, column, lane),
+                        p.glu);
     }
     store(p, static_cast<int64_t>(s.out[row]) + n, value);
   }

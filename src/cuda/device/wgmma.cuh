@@ -10,7 +10,8 @@
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
 //
 // WgmmaShared takes A from shared memory too: as B, rows of 64 k; or, kAcross, 16 rows of k of
-// which each has the 64 rows of A (128 bytes), in the same swizzle.
+// which each has the 64 rows of A (128 bytes), in the same swizzle. B lies across likewise, in
+// chunks of 64 columns a fixed distance apart. Without kAdd the sums begin anew.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,13 @@ __device__ __forceinline__ uint64_t wgmma_columns(uint32_t lower) {
   return descriptor;
 }
 
-// From one k to the k 16 further down where A lies across: 16 rows of 128 bytes.
+// The same of B that lies across, its chunks `chunk_bytes` apart. (In a cluster, a shared address
+// has the block's rank above the 18 bits that count here.)
+__device__ __forceinline__ constexpr uint32_t wgmma_across_at(uint32_t address,
+                                                              uint32_t chunk_bytes) {
+  return (address & 0x3ffffu) >> 4 | chunk_bytes >> 4 << 16;
+}
+// From one k to the k 16 further down where A or B lies across: 16 rows of 128 bytes.
 inline constexpr uint32_t kWgmmaAcrossStep = 2048;
 
 // The elements of A and B.
@@ -80,43 +87,42 @@ struct WgmmaShared;
 #define MB_S64(i) MB_S32(i), MB_S32(i + 32)
 #define MB_S128(i) MB_S64(i), MB_S64(i + 64)
 
-#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b)                                     \
-  template <>                                                                                   \
-  struct Wgmma<T, cols> {                                                                       \
-    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                    \
-                                                    const uint32_t (&a)[4], uint64_t columns) { \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type           \
-                   " {" MB_N##sums_of "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b       \
-                                      ", 1, 1, 1, 0;"                                           \
-                   : MB_S##sums_of(0)                                                           \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns));                 \
-    }                                                                                           \
+#define MB_WGMMA(T, type, cols, sums_of, a0, a1, a2, a3, b, across, add)                         \
+  template <>                                                                                    \
+  struct Wgmma<T, cols> {                                                                        \
+    template <bool kAcrossB = false, bool kAdd = true>                                           \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                     \
+                                                    const uint32_t (&a)[4], uint64_t columns) {  \
+      asm volatile(                                                                              \
+          "wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type " {" MB_N##sums_of  \
+          "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #add ", 1, 1, %" #across ";" \
+          : MB_S##sums_of(0)                                                                     \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kAcrossB), "n"(kAdd)); \
+    }                                                                                            \
   }
-#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b)                                       \
+#define MB_WGMMA_SHARED(T, type, cols, sums_of, a, b, across, across_b, add)                \
   template <bool kAcross>                                                                   \
   struct WgmmaShared<T, cols, kAcross> {                                                    \
+    template <bool kAcrossB = false, bool kAdd = true>                                      \
     static __device__ __forceinline__ void multiply(float (&sums)[cols / 2], uint64_t rows, \
                                                     uint64_t columns) {                     \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k16.f32." type "." type       \
-                   " {" MB_N##sums_of "}, %" #a ", %" #b ", 1, 1, 1, %" MB_NEXT_##b ", 0;"  \
+                   " {" MB_N##sums_of "}, %" #a ", %" #b ", %" #add ", 1, 1, %" #across     \
+                                      ", %" #across_b ";"                                   \
                    : MB_S##sums_of(0)                                                       \
-                   : "l"(rows), "l"(columns), "n"(kAcross ? 1 : 0));                        \
+                   : "l"(rows), "l"(columns), "n"(kAcross), "n"(kAcrossB), "n"(kAdd));      \
     }                                                                                       \
   }
-#define MB_NEXT_17 "18"
-#define MB_NEXT_33 "34"
-#define MB_NEXT_65 "66"
-#define MB_NEXT_129 "130"
-#define MB_WGMMA_OF(T, type)                            \
-  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12);           \
-  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20);        \
-  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36);        \
-  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68);       \
-  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132); \
-  MB_WGMMA_SHARED(T, type, 32, 16, 16, 17);             \
-  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33);             \
-  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65);            \
-  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129)
+#define MB_WGMMA_OF(T, type)                                      \
+  MB_WGMMA(T, type, 16, 8, 8, 9, 10, 11, 12, 13, 14);             \
+  MB_WGMMA(T, type, 32, 16, 16, 17, 18, 19, 20, 21, 22);          \
+  MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);          \
+  MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);         \
+  MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134); \
+  MB_WGMMA_SHARED(T, type, 32, 16, 16, 17, 18, 19, 20);           \
+  MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);           \
+  MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);          \
+  MB_WGMMA_SHARED(T, type, 256, 128, 128, 129, 130, 131, 132)
 
 MB_WGMMA_OF(Bfloat16, "bf16");
 MB_WGMMA_OF(Float16, "f16");
@@ -132,10 +138,6 @@ MB_WGMMA_OF(Float16, "f16");
 #undef MB_S32
 #undef MB_S64
 #undef MB_S128
-#undef MB_NEXT_17
-#undef MB_NEXT_33
-#undef MB_NEXT_65
-#undef MB_NEXT_129
 #undef MB_WGMMA_SHARED
 #undef MB_WGMMA
 #undef MB_WGMMA_OF

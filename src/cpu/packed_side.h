@@ -1,0 +1,62 @@
+// Quantized rows and their values, walked in parts: what rows that quantize and dequantize share.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/decode.h"
+#include "threads/parallel.h"
+
+namespace moeblas::cpu {
+
+inline constexpr int64_t kConversionChunk = 4096;  // values of an item; a multiple of every group
+
+// Calls f(row, first, count) for parts of rows that together are all values.
+template <class F>
+void for_each_chunk(const dispatch::Rows& values, F&& f) {
+  const int64_t cols = values.cols;
+  const int64_t rows = values.count();
+  if (cols > kConversionChunk) {
+    const int64_t parts = (cols + kConversionChunk - 1) / kConversionChunk;
+    threads::for_each_item(rows * parts, threads::num_threads(), [&](int64_t item, int) {
+      const int64_t first = item % parts * kConversionChunk;
+      f(item / parts, first, std::min(kConversionChunk, cols - first));
+    });
+  } else {
+    const int64_t together = kConversionChunk / cols;
+    threads::for_each_item((rows + together - 1) / together, threads::num_threads(),
+                           [&](int64_t item, int) {
+                             const int64_t end = std::min((item + 1) * together, rows);
+                             for (int64_t row = item * together; row < end; ++row) f(row, 0, cols);
+                           });
+  }
+}
+
+// One direction of a problem: values and their packed form.
+struct Side {
+  const dispatch::QuantizeProblem& p;
+  const dispatch::Rows& values;
+  const dispatch::PackedRows& packed;
+  int64_t rows_per_matrix;
+
+  PackedRow row(int64_t r) const {
+    const int64_t matrix = r / rows_per_matrix;
+    const bool swizzled = p.scale_layout != ScaleLayout::rows;
+    const dispatch::Rows& s = packed.scales;
+    // Swizzled, a matrix is one piece that begins where its first row would.
+    const int64_t padded_rows = swizzled ? s.lead[s.lead.ndim() - 1] : 1;
+    return {static_cast<const uint8_t*>(start(packed.codes, r)),
+            start(s, swizzled ? matrix * padded_rows : r),
+            packed.biases.data != nullptr ? start(packed.biases, r) : nullptr,
+            s.dtype,
+            load_tensor_scale(p.tensor_scale, matrix),
+            swizzled ? r % rows_per_matrix : -1,
+            s.cols};
+  }
+
+  static void* start(const dispatch::Rows& rows, int64_t r) {
+    return static_cast<char*>(rows.data) +
+           rows.offset(r) * static_cast<int64_t>(size_of(rows.dtype));
+  }
+};
+
+}  // namespace moeblas::cpu

@@ -1,0 +1,105 @@
+// quantize_avx512, quantize_avx2: quantize and dequantize by the kernels of a tier
+// (simd/quantize.cpp), a part of a row at a time. What is decided once per group - an affine fit, a
+// scale's byte and its multiplier - is src/formats' own.
+#include "cpu/quantize_tier.h"
+
+#include "cpu/packed_side.h"
+
+namespace moeblas::cpu {
+namespace {
+
+using dispatch::Conversion;
+using dispatch::QuantizeProblem;
+
+constexpr int64_t kMostGroups = kConversionChunk / 16;
+
+// A part of a row.
+struct Part {
+  PackedRow row;
+  int64_t first_group;
+  Groups groups;
+};
+
+void store_all(const void* to, DType dtype, int64_t first, const float* from, int64_t count) {
+  store_floats(const_cast<void*>(to), dtype, first, count, from);
+}
+
+template <class Format>
+void quantize_part(const QuantizeKernels& kernels, int code, DType dtype, const Part& part) {
+  const Groups& g = part.groups;
+  const int from = element_index(dtype);
+  if constexpr (formats::kIsAffine<Format>) {
+    kernels.extremes[from](g);
+    for (int64_t i = 0; i < g.count; ++i) {
+      const bool numbers = g.scales[i] <= g.biases[i];
+      const float nan = formats::quiet_nan();
+      const formats::AffineParams fit = formats::affine_fit(
+          numbers ? g.scales[i] : nan, numbers ? g.biases[i] : nan, Format::kBits);
+      g.scales[i] = fit.scale;
+      g.biases[i] = fit.bias;
+    }
+    store_all(part.row.scales, part.row.scale_dtype, part.first_group, g.scales, g.count);
+    store_all(part.row.biases, part.row.scale_dtype, part.first_group, g.biases, g.count);
+  } else {
+    const float enc = 1.0f / part.row.tensor_scale;
+    kernels.magnitudes[from](g);
+    for (int64_t i = 0; i < g.count; ++i) {
+      const float amax = g.scales[i];
+      const unsigned byte = Format::encode_scale(amax, enc);
+      store_as(const_cast<void*>(part.row.scales), part.first_group + i,
+               static_cast<uint8_t>(byte));
+      g.scales[i] = Format::encode_multiplier(amax, byte, enc);
+    }
+  }
+  kernels.encode[code][from](g);
+}
+
+template <class Format>
+void dequantize_part(const QuantizeKernels& kernels, int code, DType dtype, const Part& part) {
+  const Groups& g = part.groups;
+  if constexpr (formats::kIsAffine<Format>) {
+    load_floats(part.row.scales, part.row.scale_dtype, part.first_group, 1, g.count, g.scales);
+    load_floats(part.row.biases, part.row.scale_dtype, part.first_group, 1, g.count, g.biases);
+  } else {
+    const auto* bytes = static_cast<const uint8_t*>(part.row.scales) + part.first_group;
+    const auto decode = int(Format::kMode) == MOEBLAS_NVFP4 ? kernels.e4m3 : kernels.e8m0;
+    decode(bytes, g.count, part.row.tensor_scale, g.scales);
+  }
+  kernels.dequantize[code][element_index(dtype)](g);
+}
+
+}  // namespace
+
+dispatch::Reason quantize_tier_reject(const QuantizeProblem& p) {
+  if (p.values.col_stride != 1) {
+    return dispatch::Reason::of("values lie %lld elements apart, it takes rows without gaps",
+                                static_cast<long long>(p.values.col_stride));
+  }
+  if (p.transposed_values) return dispatch::Reason::of("it quantizes along one axis");
+  return {};
+}
+
+void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
+  const int64_t size = p.spec->group_size;
+  const DType dtype = p.values.dtype;
+  const int code = code_index(*p.spec);
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  formats::visit_format(p.spec->mode, p.spec->bits, [&]<class Format>() {
+    const Side side{p, p.values, p.packed, p.rows_per_matrix};
+    for_each_chunk(p.values, [&](int64_t r, int64_t first, int64_t count) {
+      float scales[kMostGroups], biases[kMostGroups];
+      Part part{side.row(r), first / size, {}};
+      char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
+      part.groups = {values,       const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
+                     scales,       biases,
+                     count / size, size};
+      if (p.conversion == Conversion::dequantize) {
+        dequantize_part<Format>(kernels, code, dtype, part);
+      } else {
+        quantize_part<Format>(kernels, code, dtype, part);
+      }
+    });
+  });
+}
+
+}  // namespace moeblas::cpu

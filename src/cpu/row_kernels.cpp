@@ -1,0 +1,17 @@
+#include "cpu/row_kernels.h"
+
+#include "cpu/tier.h"
+
+namespace moeblas::cpu {
+
+const RowKernels* row_kernels() {
+#if defined(__x86_64__)
+  dispatch::Reason why_not;
+  const Tier tier = current_tier(why_not);
+  if (tier >= Tier::avx512) return &avx512::row_kernels;
+  if (tier >= Tier::avx2) return &avx2::row_kernels;
+#endif
+  return nullptr;
+}
+
+}  // namespace moeblas::cpu

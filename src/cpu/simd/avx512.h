@@ -1,0 +1,323 @@
+// AVX-512 (F, BW, DQ, VL): sixteen lanes. See simd.h for what each operation means.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
+
+struct Simd {
+  static constexpr int kLanes = 16;
+  using Floats = __m512;
+  using Words = __m512i;
+
+  static Floats zero() { return _mm512_setzero_ps(); }
+  static Floats all(float value) { return _mm512_set1_ps(value); }
+  static Floats load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
+  static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+
+  static float sum(Floats v) {
+    const __m256 half = halved(v), pairs = _mm256_hadd_ps(half, half);
+    const __m256 fours = _mm256_hadd_ps(pairs, pairs);
+    return _mm_cvtss_f32(
+        _mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+  }
+  static void sums(Floats a, Floats b, Floats c, Floats d, float* out) {
+    const __m256 fours =
+        _mm256_hadd_ps(_mm256_hadd_ps(halved(a), halved(b)), _mm256_hadd_ps(halved(c), halved(d)));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+  }
+
+  static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
+  static Words all_words(uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
+  static Words both(Words a, Words b) { return _mm512_and_si512(a, b); }
+  template <int N>
+  static Words shift_right(Words v) {
+    return _mm512_srli_epi32(v, N);
+  }
+  template <int N>
+  static Words shift_left(Words v) {
+    return _mm512_slli_epi32(v, N);
+  }
+  template <int N>
+  static Words shift_right_signed(Words v) {
+    return _mm512_srai_epi32(v, N);
+  }
+  static Floats to_floats(Words v) { return _mm512_cvtepi32_ps(v); }
+  static Floats as_floats(Words v) { return _mm512_castsi512_ps(v); }
+  static Floats spread(Floats v, Words lanes) { return _mm512_permutexvar_ps(lanes, v); }
+
+  struct Table16 {
+    __m512 values;
+    explicit Table16(const float* sixteen) : values(_mm512_loadu_ps(sixteen)) {}
+    Floats operator[](Words low_bits) const { return _mm512_permutexvar_ps(low_bits, values); }
+  };
+
+#if defined(__AVX512BF16__)
+  // acc + the products of the bfloat16 pairs of each word.
+  static Floats dot(Floats acc, Words a, Words b) {
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+  }
+  // Of each half of a word the low four bits choose; the values are exact in bfloat16.
+  struct HalfTable16 {
+    Words values;
+    template <class F>
+    explicit HalfTable16(F&& value_of) {
+      uint16_t halves[32];
+      for (int i = 0; i < 32; ++i)
+        halves[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value_of(i % 16)) >> 16);
+      values = load_words(halves);
+    }
+    Words operator[](Words low_bits) const { return _mm512_permutexvar_epi16(low_bits, values); }
+  };
+#endif
+
+  static __mmask16 first(int count) {
+    return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1 << count) - 1);
+  }
+  static Floats load_f32(const void* p, int count) {
+    return _mm512_maskz_loadu_ps(first(count), p);
+  }
+  static Floats load_f16(const void* p, int count) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(count), p));
+  }
+  static Floats load_bf16(const void* p, int count) {
+    const Words halves = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(count), p));
+    return as_floats(_mm512_slli_epi32(halves, 16));
+  }
+  static Words load_bytes(const void* p, int count) {
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), p));
+  }
+
+  static Floats e8m0(Words bytes) {
+    return as_floats(_mm512_max_epu32(_mm512_slli_epi32(bytes, 23), _mm512_set1_epi32(0x00400000)));
+  }
+  static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
+    const Words body = _mm512_set1_epi32(0x7f);
+    return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(_mm512_and_si512(bytes, body), body),
+                              _mm512_set1_ps(__builtin_nanf("")));
+  }
+  static bool any_byte_e4m3_nan(Words v) {
+    const Words body = _mm512_set1_epi8(0x7f);
+    return _mm512_cmpeq_epi8_mask(_mm512_and_si512(v, body), body) != 0;
+  }
+
+  template <int Bits>
+  static void load_octets(const uint8_t* p, Words& low, Words& high) {
+    if constexpr (Bits == 2) {
+      low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    } else if constexpr (Bits == 4) {
+      low = load_words(p);
+    } else if constexpr (Bits == 3) {
+      // Two octets are three halves: even lanes take the first two, odd lanes the last two.
+      const Words v = _mm512_maskz_loadu_epi8(0xffffffffffff, p);
+      low = _mm512_srlv_epi32(one_source<3, 0, 1>(v), odd_lanes(0, 8));
+    } else if constexpr (Bits == 5) {
+      // Two octets are five halves; the second begins in the middle of one. Codes 4 .. 7 begin at
+      // bits 20 and 60 of the pair.
+      const Words a = load_words(p), b = load_words(p + 16);
+      low = _mm512_srlv_epi32(two_sources<5, 0, 2, 8>(a, b), odd_lanes(0, 8));
+      high = _mm512_srlv_epi32(two_sources<5, 1, 3, 8>(a, b), odd_lanes(4, 12));
+    } else if constexpr (Bits == 6) {
+      const Words a = load_words(p), b = load_words(p + 32);
+      low = two_sources<6, 0, 3, 16>(a, b);
+      high = _mm512_srli_epi32(two_sources<6, 1, 4, 16>(a, b), 8);
+    } else {
+      static_assert(Bits == 8);
+      const Words a = load_words(p), b = load_words(p + 64);
+      const Words even =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      low = _mm512_permutex2var_epi32(a, even, b);
+      high = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+    }
+  }
+
+  // ---- Panels
+
+  static Words load_row(const void* p, int bytes) {
+    return _mm512_maskz_loadu_epi8(bytes >= 64 ? ~uint64_t{0} : (uint64_t{1} << bytes) - 1, p);
+  }
+  static void store_words(void* p, Words v) { _mm512_storeu_si512(p, v); }
+  static Words as_words(Floats v) { return _mm512_castps_si512(v); }
+  static Words either(Words a, Words b) { return _mm512_or_si512(a, b); }
+  static Words sum_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+  static Floats where_below(Words v, uint32_t bound, Floats below, Floats others) {
+    return _mm512_mask_mov_ps(others, _mm512_cmplt_epu32_mask(v, all_words(bound)), below);
+  }
+  static Floats floats_of_low_f16(Words v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+  static void store_f32(void* p, Floats v, int count) { _mm512_mask_storeu_ps(p, first(count), v); }
+  static void store_f16(void* p, Floats v, int count) {
+    _mm256_mask_storeu_epi16(p, first(count), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(void* p, Floats v, int count) {
+    _mm256_mask_storeu_epi16(p, first(count), bf16(v));
+  }
+
+  template <int Bits>
+  static Words codes_in_a_row(const uint8_t* p) {
+    if constexpr (Bits == 8) {
+      return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    } else if constexpr (Bits == 4) {
+      // A byte in every pair of lanes, its upper half moved up to the upper lane.
+      const Words byte = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+      return _mm512_or_si512(byte, _mm512_slli_epi64(byte, 28));
+    } else {
+      const __m128i octets = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << 2 * Bits) - 1), p);
+      return _mm512_cvtepu8_epi32(
+          _mm_set_epi64x(spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
+                         spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
+    }
+  }
+
+  static void transpose(Words (&rows)[kLanes]) {
+    Words pairs[kLanes], quads[kLanes];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+      quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const Words a = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x88);
+      const Words b = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x88);
+      const Words c = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xdd);
+      const Words d = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xdd);
+      rows[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+      rows[4 + i] = _mm512_shuffle_i32x4(c, d, 0x88);
+      rows[8 + i] = _mm512_shuffle_i32x4(a, b, 0xdd);
+      rows[12 + i] = _mm512_shuffle_i32x4(c, d, 0xdd);
+    }
+  }
+
+  // ---- Rows
+
+  static Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+  static Floats round(Floats v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats least(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+  static Floats largest(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+  static Floats where_less(Floats a, Floats b, Floats less, Floats others) {
+    return _mm512_mask_mov_ps(others, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), less);
+  }
+  static Floats power_of_two(Floats n) {
+    return as_floats(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), all_words(127)), 23));
+  }
+  static Floats evens(Floats low, Floats high) {
+    const Words even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(low, even, high);
+  }
+
+  // ---- Quantization
+
+  static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
+  static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
+  static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
+  static float largest_lane(Words v) {
+    return _mm_cvtss_f32(
+        _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+  }
+  template <int Bits>
+  static void store_codes(Words codes, uint8_t* p) {
+    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_cvtsi128_si64(bytes)), p);
+    store_octet<Bits>(static_cast<uint64_t>(_mm_extract_epi64(bytes, 1)), p + Bits);
+  }
+
+  // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
+  static constexpr bool kHalfTables = true;
+  static constexpr uint32_t kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  static Words half_table(bool f16, Floats values) {
+    const __m256i halves = f16 ? _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT) : bf16(values);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(halves), halves, 1);
+  }
+  static Words look_up_halves(Words table, const uint8_t* codes) {
+    // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
+    // half. Of an index five bits count, and the fifth makes no difference.
+    const Words byte =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+    const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
+    return _mm512_permutexvar_epi16(index, table);
+  }
+
+#if defined(__AVX512BF16__)
+  static Words pair_bf16(Floats even, Floats odd) {
+    alignas(64) static constexpr uint16_t kInTurn[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                         21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                         11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(load_words(kInTurn),
+                                    reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(odd, even)));
+  }
+  static Floats dot_bf16(Floats sum, Words a, Words b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+#endif
+
+ private:
+  // As integers, since the conversion takes subnormal numbers for 0.
+  static __m256i bf16(Floats v) {
+    const Words u = as_words(v);
+    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
+    const Words rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+  }
+  template <int Bits>
+  static void store_octet(uint64_t bytes, uint8_t* p) {
+    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
+    __builtin_memcpy(p, &octet, Bits);
+  }
+  // Eight codes as eight bytes.
+  template <int Bits>
+  static long long spread_octet(long long octet) {
+    return static_cast<long long>(
+        _pdep_u64(static_cast<uint64_t>(octet), 0x0101010101010101u * ((1u << Bits) - 1)));
+  }
+  static __m256 halved(Floats v) {
+    return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  }
+  static Words odd_lanes(int even, int odd) {
+    return _mm512_set1_epi64(static_cast<int64_t>(odd) << 32 | even);
+  }
+
+  // For every pair of lanes two times two halves: PerPair * pair + Even and the next for the even
+  // lane, PerPair * pair + Odd and the next for the odd one. Halves beyond the first vector come
+  // from a second one, which begins at half Second.
+  template <int PerPair, int Even, int Odd, int Second>
+  struct Halves {
+    alignas(64) uint16_t at[32];
+
+    constexpr Halves() : at{} {
+      for (int i = 0; i < 32; ++i) {
+        const int half = i / 4 * PerPair + (i % 4 < 2 ? Even : Odd) + i % 2;
+        at[i] = static_cast<uint16_t>(half < 32 ? half : 32 + half - Second);
+      }
+    }
+  };
+  template <int PerPair, int Even, int Odd>
+  static Words one_source(Words a) {
+    static constexpr Halves<PerPair, Even, Odd, 0> kFrom;
+    return _mm512_permutexvar_epi16(load_words(kFrom.at), a);
+  }
+  template <int PerPair, int Even, int Odd, int Second>
+  static Words two_sources(Words a, Words b) {
+    static constexpr Halves<PerPair, Even, Odd, Second> kFrom;
+    return _mm512_permutex2var_epi16(a, load_words(kFrom.at), b);
+  }
+};
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER

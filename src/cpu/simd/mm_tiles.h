@@ -1,0 +1,90 @@
+// Panels times rows of x: up to kMostRows rows at a time against a whole panel, their sums in
+// registers for all steps of it. A sum is formed in the order of K, by steps of one value (float32,
+// fused) or two (bfloat16), whatever stands beside it.
+//
+// Bound by the multiply-adds: rows x kVectors of them per step, for kVectors loads of the panel and
+// one of x per row.
+#pragma once
+
+#include "cpu/mm_kernels.h"
+#include "cpu/simd/simd.h"
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
+
+// S is Simd, see Panels.
+template <class S, int kVectors, int kMostRows>
+struct Tiles {
+  using Floats = Simd::Floats;
+  using Words = Simd::Words;
+  static constexpr int kLanes = Simd::kLanes;
+  static constexpr int kCols = kVectors * kLanes;
+
+  // sum += w x, x's numbers being the word of every lane.
+  template <Panel kPanel>
+  [[gnu::always_inline]] static void step(Floats& sum, Words w, Words x) {
+    if constexpr (kPanel == Panel::bf16) {
+      sum = S::dot_bf16(sum, w, x);
+    } else {
+      sum = Simd::fma(Simd::as_floats(w), Simd::as_floats(x), sum);
+    }
+  }
+
+  template <Panel kPanel, int kRows, class WordOf>
+  [[gnu::always_inline]] static void add_step(Floats (&sum)[kRows][kVectors], const uint32_t* panel,
+                                              const uint8_t* const (&x)[kRows], WordOf&& word_of) {
+    Words w[kVectors];
+    unroll<kVectors>([&](auto v) { w[v.value] = Simd::load_words(panel + v.value * kLanes); });
+    unroll<kRows>([&](auto r) {
+      const Words value = Simd::all_words(word_of(x[r.value]));
+      unroll<kVectors>([&](auto v) { step<kPanel>(sum[r.value][v.value], w[v.value], value); });
+    });
+  }
+
+  template <Panel kPanel, int kRows>
+  static void tile(const uint8_t* const* rows, int64_t k, const uint32_t* panel, float* sums,
+                   bool first) {
+    Floats sum[kRows][kVectors];
+    const uint8_t* x[kRows];
+    unroll<kRows>([&](auto r) {
+      x[r.value] = rows[r.value];
+      unroll<kVectors>([&](auto v) {
+        const float* at = sums + r.value * kCols + v.value * kLanes;
+        sum[r.value][v.value] = first ? Simd::zero() : Simd::load(at);
+      });
+    });
+    const int64_t steps = kPanel == Panel::bf16 ? k / 2 : k;
+    for (int64_t i = 0; i < steps; ++i) {
+      add_step<kPanel>(sum, panel + i * kCols, x, [i](const uint8_t* from) {
+        uint32_t word;
+        __builtin_memcpy(&word, from + i * 4, sizeof word);
+        return word;
+      });
+    }
+    // Of an odd number of values the last stands alone: what follows it may be nobody's.
+    if (kPanel == Panel::bf16 && k % 2 != 0) {
+      add_step<kPanel>(sum, panel + steps * kCols, x, [steps](const uint8_t* from) {
+        uint16_t half;
+        __builtin_memcpy(&half, from + steps * 4, sizeof half);
+        return static_cast<uint32_t>(half);
+      });
+    }
+    unroll<kRows>([&](auto r) {
+      unroll<kVectors>([&](auto v) {
+        Simd::store(sums + r.value * kCols + v.value * kLanes, sum[r.value][v.value]);
+      });
+    });
+  }
+
+  template <Panel kPanel>
+  static void multiply(const uint8_t* const* x, int64_t rows, int64_t k, const void* panel,
+                       float* sums, bool first) {
+    unroll<kMostRows>([&](auto r) {
+      if (rows == r.value + 1)
+        tile<kPanel, r.value + 1>(x, k, static_cast<const uint32_t*>(panel), sums, first);
+    });
+  }
+};
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER

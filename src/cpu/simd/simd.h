@@ -1,0 +1,67 @@
+// What kernels in this folder are written in: `Simd`, a struct of vector operations, one for each
+// instruction set. A kernel's text is compiled once per tier, with the tier's flags (MOEBLAS_TIER
+// is its name, see src/CMakeLists.txt), in a namespace of the tier's name and, inside it, an
+// unnamed one: what a translation unit compiled for one instruction set defines must never be what
+// the linker keeps for another. For the same reason these texts include no header with inline
+// functions that other units use.
+//
+// Floats are kLanes float32, Words as many uint32.
+//   spread(v, lanes)        lane i takes v's lane lanes[i]; of an index the low bits count
+//   Table16(p)[words]       the float32 of p[0, 16) that the low four bits choose
+//   load_f32, _f16, _bf16   the first `count` elements at p (at most kLanes are read), 0 in the
+//                           other lanes
+//   load_bytes              the same for bytes, as words
+//   e8m0(bytes)             their powers of two; 255 gives infinity
+//   nan_where_e4m3_nan      v, NaN where the byte is E4M3FN's
+//   any_byte_e4m3_nan       of all bytes of all words
+//   load_octets<Bits>(p)    the codes of kLanes octets (see formats/pack.h), octet i in lane i: for
+//                           2, 3 and 4 bits code j of an octet begins at bit Bits * j of `low`; for
+//                           more, code j < 4 there and code j >= 4 at bit Bits * (j - 4) of `high`.
+//                           What stands above an octet's codes is undefined. Reads kLanes * Bits
+//                           bytes.
+//   sum(v)                  all lanes, in a fixed order; sums(a, b, c, d, out) four of these
+// With bfloat16 products:
+//   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
+//   HalfTable16(f)[words]   for each half of a word the bfloat16 f(i) that its low four bits choose
+// For panels:
+//   load_row(p, bytes)      words, filled up with zeros; nothing beyond `bytes` is read
+//   transpose(rows)         word j of row i becomes word i of row j
+//   where_below(v, b, x, y) x where v < b, else y; v and b below 2^31
+//   floats_of_low_f16       the low halves of words
+//   codes_in_a_row<Bits>(p) kLanes codes that begin at p, in the low bits of lanes; undefined
+//   above,
+//                           but for more than 4 bits, where it is 0
+//   store_codes<Bits>       the same the other way round, nothing above the low bits
+//   store_f32, _f16, _bf16  the first `count` lanes, rounded once
+//   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
+//                           products of two such words. Both take what is subnormal for 0
+// For rows:
+//   least(a, b), largest    b where one is NaN
+//   power_of_two(n)         2^n of whole n from -126 to 127
+//   evens(low, high)        every second of 2 kLanes numbers
+#pragma once
+
+#if defined(__AVX512F__)
+#include "cpu/simd/avx512.h"
+#else
+#include "cpu/simd/avx2.h"
+#endif
+
+namespace moeblas::cpu::MOEBLAS_TIER {
+namespace {
+
+template <int I>
+struct Index {
+  static constexpr int value = I;
+};
+// f(Index<0>), f(Index<1>), ... f(Index<N - 1>).
+template <int N, class F>
+[[gnu::always_inline]] inline void unroll(F&& f) {
+  if constexpr (N > 0) {
+    unroll<N - 1>(f);
+    f(Index<N - 1>{});
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::cpu::MOEBLAS_TIER

@@ -1,0 +1,70 @@
+#include "cpu/tier.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <cstdlib>
+#include <cstring>
+
+namespace moeblas::cpu {
+namespace {
+
+constexpr Tier kTiers[] = {Tier::portable, Tier::avx2, Tier::avx512, Tier::avx512_bf16};
+
+Tier tier_of_machine() {
+#if defined(__x86_64__)
+  // Compilers disagree on whether __builtin_cpu_supports knows F16C.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("bmi2")) {
+    return Tier::portable;
+  }
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+    return Tier::avx2;
+  }
+  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bf16")) {
+    return Tier::avx512;
+  }
+  return Tier::avx512_bf16;
+#else
+  return Tier::portable;
+#endif
+}
+
+struct Decision {
+  Tier tier = Tier::portable;
+  dispatch::Reason why_not;
+};
+
+Decision decide() {
+  const Tier machine = tier_of_machine();
+  const char* wanted = std::getenv("MOEBLAS_CPU_TIER");
+  if (wanted == nullptr || *wanted == '\0') return {machine, {}};
+  for (Tier tier : kTiers) {
+    if (std::strcmp(wanted, name(tier)) != 0) continue;
+    if (tier <= machine) return {tier, {}};
+    return {machine, dispatch::Reason::of("MOEBLAS_CPU_TIER=%s, but this machine has %s", wanted,
+                                          name(machine))};
+  }
+  return {machine,
+          dispatch::Reason::of(
+              "MOEBLAS_CPU_TIER=%.32s, expected portable, avx2, avx512 or avx512_bf16", wanted)};
+}
+
+}  // namespace
+
+const char* name(Tier tier) {
+  constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16"};
+  return kNames[static_cast<int>(tier)];
+}
+
+Tier current_tier(dispatch::Reason& why_not) {
+  static const Decision decision = decide();
+  why_not = decision.why_not;
+  return decision.tier;
+}
+
+}  // namespace moeblas::cpu

@@ -1,0 +1,94 @@
+// What the host and the kernels of segmented_sm90 agree on: parameters, and the shape of a block.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace moeblas::cuda {
+
+// A step of K is 128 bytes of each row of a or column of b, whatever their type.
+inline constexpr uint32_t kStepBytes = 128;
+
+// The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
+// the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
+// rows of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
+// kMore: bytes of shared memory behind the ring.
+inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
+struct Tile256x256 {
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256;  // rows of a block
+  static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
+};
+struct Tile128x128 {
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
+};
+struct Tile64x64 {
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
+};
+struct FmaTile128x128 {
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 3, kPerProcessor = 2;
+  static constexpr uint32_t kMore = 0;
+};
+struct FmaTile64x64 {
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kMore = 0;
+};
+// Float32 as bf16 limbs: 256 threads multiply a, whose limbs they keep in registers, by the planes
+// of one limb each that 128 threads make of b. A plane holds two steps of K (64 k) side by side.
+struct LimbTile128x128 {
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kMultipliers = 256, kSplitters = 128;
+  static constexpr uint32_t kConsumers = kMultipliers + kSplitters, kProducers = 128;
+  static constexpr uint32_t kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kMostLimbs = 3, kPlaneBytes = 128 * 128;
+  static constexpr uint32_t kMore = kMostLimbs * kPlaneBytes + 64;
+};
+
+// So many segments are taken longest first, where blocks make more than one tile.
+inline constexpr uint32_t kMostOrdered = 480;
+
+template <class Tile>
+struct SegmentedShape {
+  static constexpr uint32_t kSlotBytes = (Tile::kRows + Tile::kCols) * kStepBytes;
+  static_assert(kMostOrdered * 4 <= Tile::kSlots * kSlotBytes,
+                "lengths stand in the ring at first");
+  // Offsets in shared memory from a multiple of 1024.
+  static constexpr uint32_t kMore = Tile::kSlots * kSlotBytes;
+  static constexpr uint32_t kBarriers = kMore + Tile::kMore;
+  static constexpr uint32_t kOrder = kBarriers + 16 * Tile::kSlots;
+  static constexpr uint32_t kBytes = kOrder + kMostOrdered * 2 + 1024;
+  static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
+};
+
+// a or b as they lie, by their rows or columns: strides in elements.
+struct SegmentedLines {
+  const uint8_t* data;
+  int64_t stride, k_stride;
+};
+
+struct SegmentedSm90Params {
+  CUtensorMap a, b;  // K and rows of a, K and columns of b; the one that has unit stride first
+  CUtensorMap out;   // N, M, segments; where bulk_out
+  const uint8_t* segments;
+  int64_t segment_step, end_step;  // from a segment to the next, from its start to its end
+  int32_t segments_type;           // an ElementType
+  uint32_t bulk_out;               // tiles of out may be stored by bulk copies
+  uint32_t wide_out;               // 16 neighbouring bytes of out may be stored as one
+  uint32_t m, n, k;
+  uint32_t row_tiles, col_tiles;  // of a segment, by all blocks of a cluster
+  uint32_t units;                 // of all segments
+  uint32_t segment_count;
+  uint32_t ordered;  // longest segments first; at most kMostOrdered
+  uint8_t* out_data;
+  int64_t out_step, out_row_stride;  // elements
+  SegmentedLines a_lines, b_lines;
+};
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,16 @@
+# Fails if one of OBJECTS defines a weak symbol.
+set(found "")
+foreach(object ${OBJECTS})
+  execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE symbols
+    COMMAND_ERROR_IS_FATAL ANY)
+  if(symbols STREQUAL "")
+    message(FATAL_ERROR "${object} defines nothing")
+  endif()
+  string(REGEX MATCHALL "[0-9a-f]* [VWu] [^\n]*" weak "${symbols}")
+  foreach(symbol ${weak})
+    string(APPEND found "${object}: ${symbol}\n")
+  endforeach()
+endforeach()
+if(found)
+  message(FATAL_ERROR "weak symbols in objects of a tier:\n${found}")
+endif()
