@@ -223,16 +223,22 @@ def moe_layers(model):
 def test_logits_are_those_of_the_dequantized_weights(family, mode, device):
     plain = random_model(family)
     ours = quantize_model(copy.deepcopy(plain), **MODES[mode]).to(device)
-    ids = prompt()
-    expected, limit = logits_and_bound(dequantized(plain, ours, torch.float64), ids)
+    theirs = dequantized(plain, ours, torch.float64)
+    # Where roundings could turn a router's choice the bound is as large as quantization's own change
+    # and tells nothing: another prompt is drawn.
+    for _ in range(8):
+        ids = prompt()
+        expected, limit = logits_and_bound(theirs, ids)
+        with torch.no_grad():
+            change = (plain(ids).logits - expected).abs().max()
+        if limit < 0.2 * change:
+            break
     linears = sum(isinstance(m, (mnn.QuantizedLinear, mnn.Linear)) for m in ours.modules())
     with torch.no_grad(), OnlyOurProducts(ours) as seen:
         got = ours(ids.to(device)).logits
     error = (got.cpu().double() - expected).abs().max()
     assert error <= limit, f"{float(error):.3g}, the bound is {float(limit):.3g}"
-    # The bound tells these weights from those before quantization.
-    with torch.no_grad():
-        assert limit < 0.2 * (plain(ids).logits - expected).abs().max()
+    assert limit < 0.2 * change
     assert seen.calls["moeblas::moe_ffn"] == seen.calls["moeblas::moe_route"] == moe_layers(ours)
     assert seen.calls["moeblas::quantized_matmul"] == linears
 
