@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "cuda/ffn_combine_params.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/tensor_map.h"
 #include "dispatch/ffn_parts.h"
 #include "simt/ffn.h"
-#include "simt/permute.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -212,10 +212,25 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     gates.run("gates", p.device.id, queue);
     sums.run("sums", p.device.id, queue);
   }
-  const TensorView rows(down, DType::f32, {p.total_rows(), p.hidden}, p.device);
-  const TensorView index =
-      mapped ? TensorView(experts, DType::i32, {p.tokens, p.top_k}, p.device) : p.ids;
-  simt::combine({rows, index, p.weights, p.out, p.experts, true}, queue);
+  CombineRowsParams q{};
+  q.rows = down;
+  q.index = static_cast<const uint8_t*>(mapped ? experts : p.ids.data);
+  q.index_type = static_cast<int32_t>(mapped ? DType::i32 : p.ids.dtype);
+  q.index_stride[0] = mapped ? p.top_k : p.ids.strides[0];
+  q.index_stride[1] = mapped ? 1 : p.ids.strides[1];
+  q.weights = static_cast<const float*>(p.weights.data);
+  q.weights_stride[0] = p.weights.strides[0];
+  q.weights_stride[1] = p.weights.strides[1];
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.out_stride = p.out.strides[0];
+  q.out_type = static_cast<int32_t>(p.out.dtype);
+  q.experts = p.experts;
+  q.tokens = static_cast<uint32_t>(p.tokens);
+  q.top_k = static_cast<uint32_t>(p.top_k);
+  q.cols = static_cast<uint32_t>(p.hidden);
+  const int64_t threads = p.tokens * (p.hidden / 4);
+  queue.run("combine_rows", static_cast<uint32_t>((threads + kCombineThreads - 1) / kCombineThreads),
+            kCombineThreads, 0, q);
 }
 
 }  // namespace moeblas::cuda

@@ -113,6 +113,12 @@ Reason ffn_sm90_reject(const FfnProblem& p) {
   return plan_here(p, somewhere(), made);
 }
 
+uint32_t ffn_sm90_passes(const FfnProblem& p) {
+  FfnPlan made;
+  if (plan_here(p, somewhere(), made)) return 0;
+  return std::max(made.gate_up.passes, made.down.passes);
+}
+
 size_t ffn_sm90_workspace(const FfnProblem& p) {
   FfnPlan made;
   if (plan_here(p, somewhere(), made)) return 0;

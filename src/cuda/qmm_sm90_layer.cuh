@@ -122,32 +122,90 @@ class LayerEnd {
     const uint32_t token = thread_ / 4, octet = thread_ % 4 * 8;
     const uint32_t row = tile_.row + first + token, position = first_row_ / 2 + octet;
     if (row >= tile_.end || position >= glu.pitch) return;
-    uint4 v{};
-#pragma unroll 1
-    for (uint32_t i = 0; i < 8; i += 2) {
-      const uint2 upper = device::load_shared_2(buffer + place(token, octet + i));
-      const uint2 lower = device::load_shared_2(buffer + place(token, 32 + octet + i));
-      const uint2 gate = glu.first_is_up ? lower : upper, up = glu.first_is_up ? upper : lower;
-      const float a = simt::glu(__uint_as_float(gate.x), __uint_as_float(up.x), glu.glu);
-      const float b = simt::glu(__uint_as_float(gate.y), __uint_as_float(up.y), glu.glu);
-      v = {v.y, v.z, v.w, Weights::Math::rounded(a, b)};
+    // Pairs as they lie: that of positions 2t is t ^ turn. Of two tokens with one exchange, each
+    // begins with the other half.
+    const uint32_t turn = token / 2 % 4 ^ token % 2 * 2;
+    float upper[8], lower[8];
+    load_octet(buffer + token * 256 + octet * 4, token % 2, upper);
+    load_octet(buffer + token * 256 + octet * 4 + 128, token % 2, lower);
+    if (glu.first_is_up) activate(glu.glu, lower, upper, upper);
+    else activate(glu.glu, upper, lower, upper);
+    uint32_t v[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) v[i] = Weights::Math::rounded(upper[2 * i], upper[2 * i + 1]);
+#pragma unroll
+    for (uint32_t bit = 1; bit <= 2; bit *= 2) {
+      const bool exchanged = (turn & bit) != 0;
+      const uint32_t w[4] = {v[0], v[1], v[2], v[3]};
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) v[i] = exchanged ? w[i ^ bit] : w[i];
     }
     *reinterpret_cast<uint4*>(reinterpret_cast<uint16_t*>(p_.out) + uint64_t{row} * glu.pitch +
-                              position) = v;
+                              position) = {v[0], v[1], v[2], v[3]};
+  }
+  __device__ static void load_octet(uint32_t from, uint32_t half, float (&v)[8]) {
+    const uint4 a = device::load_shared_4(from + half * 16);
+    const uint4 b = device::load_shared_4(from + (half ^ 1) * 16);
+    const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) v[i] = __uint_as_float(words[i]);
+  }
+
+  // What models have by the device's own exponential and division, which are off by less than what
+  // rounding to 16 bits hides; the others one by one.
+  __device__ static void activate(const simt::GluParams& p, const float (&gate)[8],
+                                  const float (&up)[8], float (&to)[8]) {
+    if (p.activation == simt::kSilu) {
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) to[i] = swish(gate[i], gate[i]) * up[i];
+    } else if (p.activation == simt::kClampedSwiglu) {
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) {
+        // Comparisons that NaN passes through.
+        const float g = gate[i] > p.limit ? p.limit : gate[i];
+        const float below = up[i] > p.limit ? p.limit : up[i];
+        to[i] = ((below < -p.limit ? -p.limit : below) + 1.0f) * swish(g, p.alpha * g);
+      }
+    } else {
+      float g[8], u[8];
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) g[i] = gate[i], u[i] = up[i];
+#pragma unroll 1
+      for (uint32_t n = 0; n < 8; ++n) {
+        const float a = simt::glu(g[0], u[0], p);
+        // Numbers in registers have no index.
+#pragma unroll
+        for (uint32_t i = 0; i < 7; ++i) g[i] = g[i + 1], u[i] = u[i + 1], to[i] = to[i + 1];
+        to[7] = a;
+      }
+    }
+  }
+  // factor * sigmoid(x)
+  __device__ static float swish(float factor, float x) {
+    return __fdividef(factor, 1.0f + __expf(-x));
   }
 
   // Rows of 64 sums, four by each thread.
   __device__ void store_sums(uint32_t first, uint32_t buffer) const {
     const uint32_t column = thread_ % 16 * 4;
+    if (first_row_ + column >= p_.n) return;
+    constexpr uint32_t kEach = kAtOnce / 8;
+    uint4 v[kEach];
+    int64_t row[kEach];
 #pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; i += 8) {
-      const uint32_t token = i + thread_ / 16;
-      if (tile_.row + first + token >= tile_.end || first_row_ + column >= p_.n) continue;
-      int64_t row;
-      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(out_rows_ + (first + token) * 8));
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t token = i * 8 + thread_ / 16;
+      asm volatile("ld.shared.b64 %0, [%1];"
+                   : "=l"(row[i])
+                   : "r"(out_rows_ + (first + token) * 8));
+      v[i] = device::load_shared_4(buffer + place(token, column));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      if (tile_.row + first + i * 8 + thread_ / 16 >= tile_.end) continue;
       // N is a K elsewhere: a multiple of four.
-      *reinterpret_cast<uint4*>(reinterpret_cast<float*>(p_.out) + row + first_row_ + column) =
-          device::load_shared_4(buffer + place(token, column));
+      *reinterpret_cast<uint4*>(reinterpret_cast<float*>(p_.out) + row[i] + first_row_ + column) =
+          v[i];
     }
   }
 
