@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   const auto token = static_cast<uint32_t>(i / quarters);
   const uint32_t column = static_cast<uint32_t>(i - uint64_t{token} * quarters) * 4;
   if (token >= p.tokens) return;
-  const auto* rows = reinterpret_cast<const float4*>(p.rows + uint64_t{token} * p.top_k * p.cols +
-                                                     column);
+  const auto* rows =
+      reinterpret_cast<const float4*>(p.rows + uint64_t{token} * p.top_k * p.cols + column);
   float4 sum{};
   for (uint32_t first = 0; first < p.top_k; first += kAtOnce) {
     float4 row[kAtOnce];
@@ -28,9 +28,8 @@ __global__ void __launch_bounds__(kCombineThreads)
     for (uint32_t j = 0; j < kAtOnce; ++j) {
       there[j] = false;
       if (first + j >= p.top_k) continue;
-      const int64_t expert =
-          simt::load_integer(p.index, p.index_type,
-                             token * p.index_stride[0] + (first + j) * p.index_stride[1]);
+      const int64_t expert = simt::load_integer(
+          p.index, p.index_type, token * p.index_stride[0] + (first + j) * p.index_stride[1]);
       there[j] = expert >= 0 && expert < p.experts;
       if (!there[j]) continue;
       weight[j] = p.weights[token * p.weights_stride[0] + (first + j) * p.weights_stride[1]];

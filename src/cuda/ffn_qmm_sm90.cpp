@@ -22,7 +22,9 @@ using dispatch::Reason;
 constexpr int64_t kRuns = 32;
 
 // In bytes; the matrices of a stack lie one stride apart (qmm_sm90_reject).
-int64_t row_bytes(const Matrices& m) { return m.row_stride * static_cast<int64_t>(size_of(m.dtype)); }
+int64_t row_bytes(const Matrices& m) {
+  return m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+}
 int64_t matrix_bytes(const Matrices& m) {
   int64_t stride = 0;
   for (int d = 0; d < m.batch.ndim(); ++d) {
@@ -229,7 +231,8 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   q.top_k = static_cast<uint32_t>(p.top_k);
   q.cols = static_cast<uint32_t>(p.hidden);
   const int64_t threads = p.tokens * (p.hidden / 4);
-  queue.run("combine_rows", static_cast<uint32_t>((threads + kCombineThreads - 1) / kCombineThreads),
+  queue.run("combine_rows",
+            static_cast<uint32_t>((threads + kCombineThreads - 1) / kCombineThreads),
             kCombineThreads, 0, q);
 }
 

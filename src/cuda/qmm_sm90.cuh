@@ -76,10 +76,10 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 #pragma unroll
           for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
             const uint32_t first = glu_row(p_.glu_rows.run_shift, row / 64 + g, 0, 0);
-            device::copy_box(
-                to + g * 64 * Weights::Bytes::kPiece,
-                first < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
-                static_cast<int32_t>(i * kStep), static_cast<int32_t>(first), 0, 0, w, full, policy);
+            device::copy_box(to + g * 64 * Weights::Bytes::kPiece,
+                             first < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
+                             static_cast<int32_t>(i * kStep), static_cast<int32_t>(first), 0, 0, w,
+                             full, policy);
           }
         } else if constexpr (Weights::kAcross) {
 #pragma unroll
@@ -238,8 +238,8 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
     "qmm_sm90_" #name, reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, Tiles>) \
   }
 // What an expert layer's products end in.
-#define MB_QMM_SM90_LAYER(name, ...)                                                             \
-  MB_QMM_SM90_ALL(gates_##name, EndingIn<__VA_ARGS__, Ending::activations>);                     \
+#define MB_QMM_SM90_LAYER(name, ...)                                         \
+  MB_QMM_SM90_ALL(gates_##name, EndingIn<__VA_ARGS__, Ending::activations>); \
   MB_QMM_SM90_ALL(sums_##name, EndingIn<__VA_ARGS__, Ending::sums>)
 #define MB_QMM_SM90_ALL(name, ...)                \
   MB_QMM_SM90(name##_256, Tiles256, __VA_ARGS__); \

@@ -254,11 +254,10 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     if constexpr (Weights::kEnding == Ending::rounded) {
       store_tile<kTokens>(sums, tile, n);
     } else {
-      LayerEnd<Weights, Tiles>(p_, tile,
-                               tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
-                               base_ + Memory::kOut + group_ * Tiles::kOutBuffers *
-                                                          Memory::kOutBytes,
-                               Block::out_rows(n), group_)
+      LayerEnd<Weights, Tiles>(
+          p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+          base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes,
+          Block::out_rows(n), group_)
           .template store<kTokens>(sums);
     }
     if constexpr (Weights::kMayOverflow) {

@@ -128,8 +128,10 @@ class LayerEnd {
     float upper[8], lower[8];
     load_octet(buffer + token * 256 + octet * 4, token % 2, upper);
     load_octet(buffer + token * 256 + octet * 4 + 128, token % 2, lower);
-    if (glu.first_is_up) activate(glu.glu, lower, upper, upper);
-    else activate(glu.glu, upper, lower, upper);
+    if (glu.first_is_up)
+      activate(glu.glu, lower, upper, upper);
+    else
+      activate(glu.glu, upper, lower, upper);
     uint32_t v[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) v[i] = Weights::Math::rounded(upper[2 * i], upper[2 * i + 1]);
@@ -195,9 +197,7 @@ class LayerEnd {
 #pragma unroll
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t token = i * 8 + thread_ / 16;
-      asm volatile("ld.shared.b64 %0, [%1];"
-                   : "=l"(row[i])
-                   : "r"(out_rows_ + (first + token) * 8));
+      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row[i]) : "r"(out_rows_ + (first + token) * 8));
       v[i] = device::load_shared_4(buffer + place(token, column));
     }
 #pragma unroll

@@ -1,5 +1,5 @@
-// The order of k in which qmm_sm90 takes what it multiplies, by how many bits a code has. The top of
-// qmm_sm90_weights.cuh says why.
+// The order of k in which qmm_sm90 takes what it multiplies, by how many bits a code has. The top
+// of qmm_sm90_weights.cuh says why.
 #pragma once
 
 #include <cstdint>

@@ -142,13 +142,13 @@ struct AddedRows {
 // Rows come in the order in which the second product wants what they make of x, staged: runs of
 // eight rows, four of which lie 1 << run_shift apart.
 struct GluRows {
-  CUtensorMap last_codes;   // codes of the rows from whole_rows on
-  uint32_t rows;            // of gates, and of ups
-  uint32_t whole_rows;      // what fills periods of four distances
-  uint32_t run_shift;       // 5 or 4
-  uint32_t first_is_up;     // the upper rows are, the lower ones are gates
-  uint32_t pitch;           // of a row of activations, in elements
-  int64_t second_scales;    // from the upper rows' scales to the lower ones', in bytes
+  CUtensorMap last_codes;  // codes of the rows from whole_rows on
+  uint32_t rows;           // of gates, and of ups
+  uint32_t whole_rows;     // what fills periods of four distances
+  uint32_t run_shift;      // 5 or 4
+  uint32_t first_is_up;    // the upper rows are, the lower ones are gates
+  uint32_t pitch;          // of a row of activations, in elements
+  int64_t second_scales;   // from the upper rows' scales to the lower ones', in bytes
   int64_t second_biases;
   SumFactor second_factor;  // the lower rows' tensor_scale
   simt::GluParams glu;

@@ -19,9 +19,7 @@ using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
 
-int64_t staged_k(const MatmulProblem& p) {
-  return (p.k + kBlockK - 1) / kBlockK * kBlockK;
-}
+int64_t staged_k(const MatmulProblem& p) { return (p.k + kBlockK - 1) / kBlockK * kBlockK; }
 
 namespace {
 
@@ -365,9 +363,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
 }
 
 // Whole clusters.
-uint32_t grid_of(int32_t device) {
-  return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2;
-}
+uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
 
 // Why packed weights cannot be read; dense ones only need what tensor maps do.
 Reason why_not_packed(const MatmulProblem& p) {
@@ -499,8 +495,8 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
   const Kernels& of = kernels_of(p);
   const Kernel& kernel = kernel_of(p);
   constexpr std::string_view kPrefix = "qmm_sm90_";
-  const bool layer = &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 ||
-                     &of == &kNvfp4;
+  const bool layer =
+      &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 || &of == &kNvfp4;
   format = layer ? kernel.name + kPrefix.size() : nullptr;
   rows = kernel.rows;
   threads = kernel.threads;
