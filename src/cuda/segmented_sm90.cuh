@@ -53,8 +53,8 @@ struct SegmentRange {
   }
 };
 
-// Puts the numbers of the segments into shared memory: the longest, the shortest, the next longest
-// and so on, so that at any time some blocks multiply while others write. By all threads.
+// Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in
+// turn, and those of one turn then take about as long. By all threads.
 template <class Tile>
 __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
   using Shape = SegmentedShape<Tile>;
@@ -79,10 +79,7 @@ __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uin
       const uint32_t other = __float_as_uint(device::load_shared_float(base + j * 4));
       before += other > mine || (other == mine && j < i);
     }
-    const uint32_t at = !any_unequal         ? i
-                        : 2 * before < count ? 2 * before
-                                             : 2 * (count - 1 - before) + 1;
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(base + Shape::kOrder + at * 2),
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(base + Shape::kOrder + before * 2),
                  "h"(static_cast<uint16_t>(i))
                  : "memory");
   }

@@ -51,7 +51,7 @@ struct LimbTile128x128 {
   static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kMostLimbs * kPlaneBytes + 64;
 };
 
-// So many segments are put in order by length, where blocks make many tiles.
+// So many segments are taken longest first, where blocks make many tiles.
 inline constexpr uint32_t kMostOrdered = 480;
 
 template <class Tile>
@@ -86,7 +86,7 @@ struct SegmentedSm90Params {
   uint32_t row_tiles, col_tiles;  // of a segment, by all blocks of a cluster
   uint32_t units;                 // of all segments
   uint32_t segment_count;
-  uint32_t ordered;  // segments by their lengths; at most kMostOrdered
+  uint32_t ordered;  // longest segments first; at most kMostOrdered
   uint8_t* out_data;
   int64_t out_step, out_row_stride;  // elements
   SegmentedLines a_lines, b_lines;

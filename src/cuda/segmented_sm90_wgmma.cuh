@@ -51,25 +51,29 @@ class WgmmaConsumer {
       float sums[Tile::kCols / 2];
 #pragma unroll
       for (uint32_t i = 0; i < Tile::kCols / 2; ++i) sums[i] = 0.0f;
-      multiply(sums, device::uniform(tile.head), device::uniform(tile.end - tile.begin));
+      multiply(sums, tile.head, device::uniform(tile.end - tile.begin));
       store(sums, tile);
     }
     if (thread_ == 0) device::bulk_store_wait_read<0>();
   }
 
  private:
-  static constexpr uint32_t kPerProduct = 16, kProducts = kStepK / kPerProduct;  // k of one wgmma
+  static constexpr uint32_t kPerProduct = 16;  // k of one wgmma
 
   // `length` k from the ring's next step on, of which the first `head` do not count.
   __device__ void multiply(float (&sums)[Tile::kCols / 2], uint32_t head, uint32_t length) {
     for (uint32_t k = 0; k < length; k += kStepK, ++step_) {
       ring_.wait_full(step_);
       const uint32_t begin = k == 0 ? head : 0, end = min(length - k, kStepK);
-      if (end - begin == kStepK) {
-        multiply_products<kProducts>(sums, 0);
-      } else {
-        multiply_part(sums, begin, end);
+      if (end - begin < kStepK) {
+        clear<kA, Tile::kRows>(ring_.a(step_), begin, end);
+        clear<kB, Tile::kCols>(ring_.b(step_), begin, end);
+        device::shared_stores_visible();
+        device::named_barrier(kAllConsumers, Tile::kConsumers);
       }
+      device::wgmma_begin();
+      multiply_step(sums);
+      device::wgmma_commit();
       if (k == 0) continue;
       device::wgmma_wait<1>();
       ring_.release(step_ - 1);
@@ -78,72 +82,47 @@ class WgmmaConsumer {
     if (length > 0) ring_.release(step_ - 1);
   }
 
-  // Of a step, what lies between: products that hold any of it, without the others' k.
-  __device__ void multiply_part(float (&sums)[Tile::kCols / 2], uint32_t begin,
-                                uint32_t end) const {
-    const uint32_t first = begin / kPerProduct, last = (end + kPerProduct - 1) / kPerProduct;
-    clear<kA, Tile::kRows>(ring_.a(step_), first * kPerProduct, begin);
-    clear<kA, Tile::kRows>(ring_.a(step_), end, last * kPerProduct);
-    clear<kB, Tile::kCols>(ring_.b(step_), first * kPerProduct, begin);
-    clear<kB, Tile::kCols>(ring_.b(step_), end, last * kPerProduct);
-    device::shared_stores_visible();
-    device::named_barrier(kAllConsumers, Tile::kConsumers);
-#pragma unroll 1
-    for (uint32_t i = first; i < last; ++i) multiply_products<1>(sums, i);
-  }
-
-  // So many products of a step from `first` on, as one group.
-  template <uint32_t kCount>
-  __device__ void multiply_products(float (&sums)[Tile::kCols / 2], uint32_t first) const {
-    constexpr uint32_t kNextRows = kA == Along::k
-                                       ? device::wgmma_columns_step(kPerProduct * 2)
-                                       : device::wgmma_columns_step(device::kWgmmaAcrossStep);
-    constexpr uint32_t kNextColumns = kB == Along::k
-                                          ? device::wgmma_columns_step(kPerProduct * 2)
-                                          : device::wgmma_columns_step(device::kWgmmaAcrossStep);
+  __device__ void multiply_step(float (&sums)[Tile::kCols / 2]) const {
+    constexpr uint32_t kAlongKStep = device::wgmma_columns_step(kPerProduct * 2);
+    constexpr uint32_t kAcrossStep = device::wgmma_columns_step(device::kWgmmaAcrossStep);
     constexpr uint32_t kChunkBytes = kChunk * kStepBytes;
     const uint32_t a = ring_.a(step_) + group_ * kChunkBytes, b = ring_.b(step_);
-    const uint32_t rows = device::uniform(
-        (kA == Along::k ? device::wgmma_columns_at(a) : device::wgmma_across_at(a, kChunkBytes)) +
-        first * kNextRows);
+    const uint32_t rows = device::uniform(kA == Along::k ? device::wgmma_columns_at(a)
+                                                         : device::wgmma_across_at(a, kChunkBytes));
     const uint32_t columns = device::uniform(
-        (kB == Along::k ? device::wgmma_columns_at(b) : device::wgmma_across_at(b, kChunkBytes)) +
-        first * kNextColumns);
-    device::wgmma_begin();
+        kB == Along::k ? device::wgmma_columns_at(b) : device::wgmma_across_at(b, kChunkBytes));
 #pragma unroll
-    for (uint32_t i = 0; i < kCount; ++i) {
+    for (uint32_t i = 0; i < kStepK / kPerProduct; ++i) {
       device::WgmmaShared<T, Tile::kCols, kA != Along::k>::template multiply<kB != Along::k>(
-          sums, device::wgmma_columns(rows + i * kNextRows),
-          device::wgmma_columns(columns + i * kNextColumns));
+          sums, device::wgmma_columns(rows + i * (kA == Along::k ? kAlongKStep : kAcrossStep)),
+          device::wgmma_columns(columns + i * (kB == Along::k ? kAlongKStep : kAcrossStep)));
     }
-    device::wgmma_commit();
   }
 
-  // Zeros from k = `begin` to `end`, fewer than kPerProduct, by all consumers.
+  // Zeros before k = `begin` and from `end` on, by all consumers.
   template <Along kAlong, uint32_t kLines>
   __device__ static void clear(uint32_t operand, uint32_t begin, uint32_t end) {
-    if (begin == end) return;
+    constexpr uint32_t kParts = kStepBytes / 16;  // of eight k, or of eight lines
     if constexpr (kAlong == Along::k) {
-      constexpr uint32_t kParts = 2;  // of 16 bytes, eight k
       for (uint32_t i = threadIdx.x; i < kLines * kParts; i += Tile::kConsumers) {
-        const uint32_t line = i / kParts, part = begin / 8 / kParts * kParts + i % kParts;
+        const uint32_t line = i / kParts, part = i % kParts, first = part * 8;
+        if (first >= begin && first + 8 <= end) continue;
         const uint32_t at = operand + line * kStepBytes + ((part ^ line % 8) << 4);
         const auto kept = [&](uint32_t word, uint32_t k) {
-          const uint32_t low = k >= begin && k < end ? 0 : 0xffffu;
-          return word & (k + 1 >= begin && k + 1 < end ? low : low | 0xffff0000u);
+          const uint32_t low = k >= begin && k < end ? 0xffffu : 0;
+          return word & (k + 1 >= begin && k + 1 < end ? low | 0xffff0000u : low);
         };
         const uint4 v = device::load_shared_4(at);
-        device::store_shared_4(at, {kept(v.x, part * 8), kept(v.y, part * 8 + 2),
-                                    kept(v.z, part * 8 + 4), kept(v.w, part * 8 + 6)});
+        device::store_shared_4(at, {kept(v.x, first), kept(v.y, first + 2), kept(v.z, first + 4),
+                                    kept(v.w, first + 6)});
       }
     } else {
-      constexpr uint32_t kParts = kStepBytes / 16;  // of eight lines
       constexpr uint32_t kPerK = kLines / kChunk * kParts;
-      for (uint32_t i = threadIdx.x; i < (end - begin) * kPerK; i += Tile::kConsumers) {
+      for (uint32_t i = threadIdx.x; i < (begin + kStepK - end) * kPerK; i += Tile::kConsumers) {
+        const uint32_t nth = i / kPerK, k = nth < begin ? nth : nth - begin + end;
         const uint32_t chunk = i % kPerK / kParts, part = i % kParts;
-        device::store_shared_4(
-            operand + chunk * (kChunk * kStepBytes) + (begin + i / kPerK) * kStepBytes + part * 16,
-            {0, 0, 0, 0});
+        device::store_shared_4(operand + chunk * (kChunk * kStepBytes) + k * kStepBytes + part * 16,
+                               {0, 0, 0, 0});
       }
     }
   }
