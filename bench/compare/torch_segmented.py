@@ -3,11 +3,12 @@
 
   bench/compare/torch_segmented.py --json FILE [--rest SECONDS] [--seed N]
 
-For each shape of shapes/moe.txt, and one as training has it, segments of equal length: torch._grouped_mm
-of two matrices, and one torch.mm per segment. Also torch.mm of 8192 x 8192 x 8192, the rate that the
-card gives dense bfloat16. Replayed CUDA graphs over buffer sets that exceed three L2 caches, random
-data, medians of 20 samples, each after --rest seconds of idleness; answers are compared with float64 at
-random places before anything is timed. Needs torch with CUDA and nothing of moeblas but the shapes.
+For each shape of shapes/moe.txt, and one as training has it, segments of equal length:
+torch._grouped_mm of two matrices, and one torch.mm per segment. Also torch.mm of 8192 cubed,
+the rate that the card gives dense bfloat16. Replayed CUDA graphs over buffer sets that exceed three
+L2 caches, random data, medians of 20 samples, each after --rest seconds of idleness; answers are
+compared with float64 at random places before anything is timed. Needs torch with CUDA and nothing
+of moeblas but the shapes.
 """
 
 import argparse
@@ -64,13 +65,14 @@ def check(out, a, b, length, rng):
         expected = (x @ y).item()
         limit = 2.0**-8 * abs(expected) + length * 2.0**-23 * (x.abs() @ y.abs()).item()
         if not abs(out[s, i, j].item() - expected) <= limit:
-            raise SystemExit(f"torch's answer at {s, i, j} is {out[s, i, j].item()}, not {expected}")
+            raise SystemExit(f"torch has {out[s, i, j].item()} at {s, i, j}, not {expected}")
 
 
 def run_shape(m, n, k, segments, args):
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     sets = max(2, min(64, -(-3 * cache // (2 * (m * k + k * n + segments * m * n)))))
     length = k // segments
+
     def make(*shape):
         return torch.randn(shape, dtype=torch.bfloat16, device="cuda")
 
