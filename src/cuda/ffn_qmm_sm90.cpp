@@ -96,6 +96,9 @@ Reason why_not_halves(const FfnProblem& p, const Plan& plan) {
     return Reason::of("gate and up have different strides");
   }
   if (!p.separate) return {};
+  if (a.values.data != nullptr && a.values.data == b.values.data) {
+    return Reason::of("gate and up are the same memory");
+  }
   MatmulProblem other = plan.first;
   other.w = b;
   return qmm_sm90_reject(other);
