@@ -44,7 +44,7 @@ constexpr Extras kEpilogueAndDTypes =
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
 #if defined(__x86_64__)
-  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::four_bits(), DTypes::of(DType::bf16), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::quantized(), DTypes::of(DType::bf16), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    qmv_dot_reject, qmv_workspace, qmv_dot_avx512_bf16, Summary{"packed rows as one stream, exact products of bfloat16 pairs, float32 sums"}},
   {Name{"qmv_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    qmv_reject, qmv_workspace, qmv_avx512, Summary{"packed rows as one stream, unpacked in registers, up to eight rows of x at a time, float32 sums"}},

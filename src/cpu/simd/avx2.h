@@ -34,6 +34,10 @@ struct Simd {
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }
+  static Words kept(Words v) {
+    asm("" : "+x"(v));
+    return v;
+  }
   static Words all_words(uint32_t value) { return _mm256_set1_epi32(static_cast<int>(value)); }
   static Words both(Words a, Words b) { return _mm256_and_si256(a, b); }
   template <int N>
@@ -86,14 +90,14 @@ struct Simd {
   static Floats e8m0(Words bytes) {
     return as_floats(_mm256_max_epu32(_mm256_slli_epi32(bytes, 23), _mm256_set1_epi32(0x00400000)));
   }
-  static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
-    const Words body = _mm256_set1_epi32(0x7f);
-    const Words is_nan = _mm256_cmpeq_epi32(_mm256_and_si256(bytes, body), body);
-    return _mm256_or_ps(v, as_floats(is_nan));  // all bits set: NaN
+  static Floats small_e4m3(const uint8_t* p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(~0x4000)));
   }
-  static bool any_byte_e4m3_nan(Words v) {
-    const Words body = _mm256_set1_epi8(0x7f);
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_and_si256(v, body), body)) != 0;
+  static bool any_e4m3_nan(const uint8_t* p) {
+    const __m128i body = _mm_set1_epi8(0x7f);
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(v, body), body)) != 0;
   }
 
   template <int Bits>
