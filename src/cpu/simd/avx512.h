@@ -266,16 +266,39 @@ struct Simd {
 
   static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
   static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
-  static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
-  static float largest_lane(Words v) {
-    return _mm_cvtss_f32(
-        _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+  template <class F>
+  static Floats fold(const Floats (&v)[kLanes], F&& f) {
+    const auto pair = [&](Floats a, Floats b) {
+      return f(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    };
+    const auto quad = [&](int i) { return pair(pair(v[i], v[4 + i]), pair(v[8 + i], v[12 + i])); };
+    const auto within = [&](Floats a, Floats b) {
+      return f(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+    };
+    return within(within(quad(0), quad(1)), within(quad(2), quad(3)));
   }
   template <int Bits>
-  static void store_codes(Words codes, uint8_t* p) {
-    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
-    store_octet<Bits>(static_cast<uint64_t>(_mm_cvtsi128_si64(bytes)), p);
-    store_octet<Bits>(static_cast<uint64_t>(_mm_extract_epi64(bytes, 1)), p + Bits);
+  static void store_codes(const Words (&v)[4], uint8_t* p) {
+    // Four words of each vector in turn, then in order.
+    const Words in_turn =
+        _mm512_packus_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
+    const Words order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const Words bytes = _mm512_min_epu8(_mm512_permutexvar_epi32(order, in_turn),
+                                        _mm512_set1_epi8(static_cast<char>((1 << Bits) - 1)));
+    if constexpr (Bits == 8) {
+      store_words(p, bytes);
+    } else if constexpr (Bits == 4) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(
+                                                             bytes, _mm512_set1_epi16(0x1001))));
+    } else if constexpr (Bits == 2) {
+      const Words pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x0401));
+      const Words quads = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(quads));
+    } else {
+      alignas(64) uint64_t octets[8];
+      store_words(octets, bytes);
+      for (int i = 0; i < 8; ++i) store_octet<Bits>(octets[i], p + i * Bits);
+    }
   }
 
   // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.

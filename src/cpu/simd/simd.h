@@ -40,7 +40,6 @@
 //   codes_in_a_row<Bits>(p) kLanes codes that begin at p, in the low bits of lanes; undefined
 //   above,
 //                           but for more than 4 bits, where it is 0
-//   store_codes<Bits>       the same the other way round, nothing above the low bits
 //   store_f32, _f16, _bf16  the first `count` lanes, rounded once
 //   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
 //                           products of two such words. Both take what is subnormal for 0
@@ -48,6 +47,9 @@
 //   least(a, b), largest    b where one is NaN
 //   power_of_two(n)         2^n of whole n from -126 to 127
 //   evens(low, high)        every second of 2 kLanes numbers
+// For quantization:
+//   fold(v, f)              lane i: f over all lanes of v[i], in any order
+//   store_codes<Bits>(v, p) 4 kLanes codes, less than 0 as 0 and what is too large as the largest
 #pragma once
 
 #if defined(__AVX512F__)
