@@ -39,4 +39,7 @@ extern const QuantizeKernels quantize_kernels;
 }
 #endif
 
+// Those of the machine's tier; null: it has none.
+const QuantizeKernels* quantize_kernels();
+
 }  // namespace moeblas::cpu
