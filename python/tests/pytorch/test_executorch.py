@@ -68,7 +68,7 @@ def test_runs_without_python(packaged, tmp_path):
         ["c++", "-std=c++20", "-O0", Path(__file__).with_name("run_package.cpp"), "-o", program,
          "-isystem", torch_folder / "include",
          "-isystem", torch_folder / "include/torch/csrc/api/include", "-Wl,--no-as-needed",
-         integration.library(), *[torch_folder / f"lib/lib{n}.so" for n in ("torch_cpu", "c10")],
+         integration.library(), *[torch_folder / f"lib/lib{n}.so" for n in ("torch", "torch_cpu", "c10")],
          f"-Wl,-rpath,{torch_folder / 'lib'}", f"-Wl,-rpath,{ours}",
          f"-Wl,-rpath-link,{torch_folder / 'lib'}"], check=True)  # fmt: skip
     x, ids = torch.randn(7, 96), torch.randint(-1, 5, (7,))

@@ -77,7 +77,7 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "relu": "re
 
 def gating(experts):
     """The activation of an experts module, as keywords of SwitchGLU."""
-    if not experts.has_gate or experts.has_post_expert_norm:
+    if not experts.has_gate or getattr(experts, "has_post_expert_norm", False):
         raise ValueError(f"{type(experts).__name__} has no gate, or a norm of its own: not supported")
     layout = "gate_up" if experts.is_concatenated else "interleaved"
     if type(experts)._apply_gate is _default_apply_gate:
