@@ -48,8 +48,8 @@ nb::object capsule_of(nb::handle object, nb::handle stream) {
   return method(**arguments);
 }
 
-// A result's memory until the library that took it over lets go. (On a GPU that waits for the device,
-// so that no work of whatever stream still needs it.)
+// A result's memory until the library that took it over lets go. (On a GPU that waits for the
+// device, so that no work of whatever stream still needs it.)
 struct Memory {
   Memory(moeblas_device where, size_t bytes) : device(where) {
     check(moeblas_buffer_alloc(device, bytes > 0 ? bytes : 1, &data));
@@ -207,9 +207,9 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
   size_t sizes_of[MOEBLAS_MAX_NDIM];
   for (int i = 0; i < spec.ndim; ++i) sizes_of[i] = static_cast<size_t>(spec.shape[i]);
   const nb::dlpack::dtype dtype{spec.dtype.code, spec.dtype.bits, spec.dtype.lanes};
-  object_ = nb::cast(nb::ndarray<nb::array_api>(data, static_cast<size_t>(spec.ndim), sizes_of,
-                                                owner, nullptr, dtype, call.device().type,
-                                                call.device().id));
+  object_ =
+      nb::cast(nb::ndarray<nb::array_api>(data, static_cast<size_t>(spec.ndim), sizes_of, owner,
+                                          nullptr, dtype, call.device().type, call.device().id));
   array_.tensor_ = {data, call.device(), spec.ndim, spec.dtype, shape_, nullptr, 0};
   array_.present_ = true;
   adopted_ = true;

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import mlx.core as mx
-import moeblas as mb
 import pytest
+
+import moeblas as mb
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = [

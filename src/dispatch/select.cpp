@@ -240,8 +240,8 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
   // Reasons take longer to word than a kernel to be chosen: only for whoever reads them.
   const bool worded = query != nullptr && query->text != nullptr && query->text_bytes > 0;
   std::string explanation;
-  const Row<Problem>& row = select(table<Problem>(backend), problem, capability, forced,
-                                   worded ? &explanation : nullptr);
+  const Row<Problem>& row =
+      select(table<Problem>(backend), problem, capability, forced, worded ? &explanation : nullptr);
   const size_t bytes = row.workspace != nullptr ? row.workspace(problem) : 0;
   if (query != nullptr) {
     answer(*query, row.name.text, bytes, explanation);

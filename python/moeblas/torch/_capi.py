@@ -2,8 +2,20 @@
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t
-from ctypes import c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint64,
+    c_void_p,
+)
 
 import torch
 
@@ -223,8 +235,18 @@ class Call:
             )
         )
 
-    def quantized(self, argument, codes, scales, biases, group_size, bits, mode,
-                  tensor_scale=None, scale_layout="rows"):
+    def quantized(
+        self,
+        argument,
+        codes,
+        scales,
+        biases,
+        group_size,
+        bits,
+        mode,
+        tensor_scale=None,
+        scale_layout="rows",
+    ):
         if codes is None:
             return None
         if mode == "dense":
@@ -235,11 +257,13 @@ class Call:
                 )
             return self.keep(Quantized(mode=DENSE, codes=self.tensor(argument, codes)))
         number = word(self.op, "mode", MODES, mode)
-        return self.packed(argument, codes, scales, biases, group_size, bits, number,
-                           tensor_scale, scale_layout)
+        return self.packed(
+            argument, codes, scales, biases, group_size, bits, number, tensor_scale, scale_layout
+        )
 
-    def packed(self, argument, codes, scales, biases, group_size, bits, number,
-               tensor_scale, scale_layout):
+    def packed(
+        self, argument, codes, scales, biases, group_size, bits, number, tensor_scale, scale_layout
+    ):
         return self.keep(
             Quantized(
                 mode=number,

@@ -14,8 +14,10 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees
 def pytest_report_header():
     import moeblas.torch
 
-    return (f"moeblas.torch registered from {moeblas.torch.registration}, "
-            f"rerun these numbers with MOEBLAS_TEST_SEED={SEED}")
+    return (
+        f"moeblas.torch registered from {moeblas.torch.registration}, "
+        f"rerun these numbers with MOEBLAS_TEST_SEED={SEED}"
+    )
 
 
 @pytest.fixture(autouse=True)

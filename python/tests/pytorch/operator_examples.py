@@ -1,9 +1,9 @@
 """A call of every operator, for tests that hold for all of them."""
 
 import torch
-import torch_reference as ref
 
 import moeblas.torch as mt
+import torch_reference as ref
 
 
 def examples(device):

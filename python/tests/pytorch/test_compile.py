@@ -1,12 +1,12 @@
 """The operators as torch's tools see them: opcheck, torch.compile, dynamic shapes."""
 
 import pytest
-import torch_reference as ref
 import torch
-from operator_examples import NAMES, block, block_sizes, examples, flat, same
 from torch.library import opcheck
 
 import moeblas.torch as mt
+import torch_reference as ref
+from operator_examples import NAMES, block, block_sizes, examples, flat, same
 
 ops = torch.ops.moeblas
 
@@ -68,6 +68,9 @@ def test_compiles_without_a_break(backend, dynamic, device):
         torch._dynamo.reset()
         counted = torch.compile(eager, backend=counter, fullgraph=True, dynamic=True)
         for tokens in (5, 7, 9):
-            counted(torch.randn(tokens, 64).to(device), torch.randint(0, 4, (tokens, 2), device=device),
-                    torch.rand(tokens, 2, device=device))
+            counted(
+                torch.randn(tokens, 64).to(device),
+                torch.randint(0, 4, (tokens, 2), device=device),
+                torch.rand(tokens, 2, device=device),
+            )
         assert counter.frame_count == 1  # sizes stayed symbols

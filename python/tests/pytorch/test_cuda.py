@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-import torch_reference as ref
-from operator_examples import NAMES, block, block_sizes, examples, flat, same
 
 import moeblas as mb
 import moeblas.torch as mt
+import torch_reference as ref
+from operator_examples import NAMES, block, block_sizes, examples, flat, same
 
 pytestmark = pytest.mark.usefixtures("cuda")
 ops = torch.ops.moeblas
@@ -20,7 +20,9 @@ def tensors(arguments):
 
 def bits(t):
     """The same memory as integers that torch has all functions for."""
-    return t.detach().view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()])
+    return t.detach().view(
+        {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
+    )
 
 
 def shuffle(t):
@@ -50,6 +52,7 @@ def captured(call):
 @torch.no_grad()
 def test_replays_see_new_data(name):
     for arguments in examples("cuda")[name]:
+
         def call(arguments=arguments):
             return getattr(ops, name)(*arguments)
 
@@ -200,8 +203,9 @@ def test_cupy_arrays():
     cupy = pytest.importorskip("cupy")
     experts = Experts()
     expected = experts.call(mt)
-    w, scales, biases, ids, source = (cupy.from_dlpack(t) for t in (
-        *experts.packed.operands, experts.ids, experts.x))
+    w, scales, biases, ids, source = (
+        cupy.from_dlpack(t) for t in (*experts.packed.operands, experts.ids, experts.x)
+    )
     x = cupy.zeros_like(source)
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -227,8 +231,9 @@ def test_jax_arrays(monkeypatch):
         pytest.skip("jax sees no NVIDIA GPU")
     experts = Experts()
     # ids of 32 bits: jax has no wider ones as it comes.
-    x, w, scales, biases, ids = (jax.dlpack.from_dlpack(t) for t in (
-        experts.x, *experts.packed.operands, experts.ids.int()))
+    x, w, scales, biases, ids = (
+        jax.dlpack.from_dlpack(t) for t in (experts.x, *experts.packed.operands, experts.ids.int())
+    )
     for _ in range(5):
         # Both the argument and what follows are jax's own, enqueued and not waited for.
         y = mb.gather_qmm(jax.numpy.sin(x) + 1, w, scales, biases, None, ids)

@@ -1,11 +1,11 @@
 """Gradients against finite differences and against torch's own of the same formulas."""
 
 import pytest
-import torch_reference as ref
 import torch
 from torch.autograd import gradcheck
 
 import moeblas.torch as mt
+import torch_reference as ref
 
 
 def randn(*shape, device="cpu", grad=True):
@@ -16,8 +16,9 @@ def numeric(function, *inputs):
     """gradcheck in float32: all of these are linear in each argument, so that a difference of 1 has no
     error but the sums' roundings, of at most 300 terms of size 4 * 4 of which half the ulp is lost."""
     limit = 300 * 16 * 2.0**-24
-    assert gradcheck(function, inputs, eps=0.5, atol=300 * limit, rtol=300 * limit,
-                     check_batched_grad=False)
+    assert gradcheck(
+        function, inputs, eps=0.5, atol=300 * limit, rtol=300 * limit, check_batched_grad=False
+    )
 
 
 @pytest.fixture(params=["affine", "mxfp4", "nvfp4"])
@@ -41,11 +42,17 @@ def test_quantized_matmul(packed, transpose, batch, device):
     p = packed(*batch, 32, 64)
     k = 64 if transpose else 32
     x = randn(*(3, *batch, 2, k) if batch else (3, k), device=device)
-    numeric(lambda x, s, b: mt.quantized_matmul(x, p.w, s, b, transpose, **p.form), x, p.scales,
-            p.biases)
+    numeric(
+        lambda x, s, b: mt.quantized_matmul(x, p.w, s, b, transpose, **p.form),
+        x,
+        p.scales,
+        p.biases,
+    )
     if not batch:
-        numeric(lambda x: mt.quantized_matmul(x, *p.operands, transpose, **p.form),
-                randn(k, device=device))
+        numeric(
+            lambda x: mt.quantized_matmul(x, *p.operands, transpose, **p.form),
+            randn(k, device=device),
+        )
 
 
 def test_dense_weight(device):
@@ -97,8 +104,9 @@ def test_qqmm_is_straight_through(mode, device):
 
     fx, fw = through(x), through(w)
     cd, bd = (t.detach().cpu().double().requires_grad_() for t in (c, bias))
-    expected = torch.autograd.grad(0.5 * fx @ fw.mT + 3 * cd + bd, (fx, fw, bd, cd),
-                                   dy.cpu().double())
+    expected = torch.autograd.grad(
+        0.5 * fx @ fw.mT + 3 * cd + bd, (fx, fw, bd, cd), dy.cpu().double()
+    )
     size = dy.cpu().double().abs()
     limits = (size @ fw.abs(), size.mT @ fx.abs(), size.sum(0), 3 * size)
     for g, e, limit in zip(got, expected, limits):
@@ -112,7 +120,8 @@ def test_qqmm_of_packed_weights(device):
     dy = torch.randn(6, 10).to(device)
     (a,) = torch.autograd.grad(mt.qqmm(x, *rows, mode="mxfp8"), x, dy)
     (b,) = torch.autograd.grad(
-        mt.qqmm(x, *swizzled, mode="mxfp8", scale_layout="swizzled_128x4"), x, dy)
+        mt.qqmm(x, *swizzled, mode="mxfp8", scale_layout="swizzled_128x4"), x, dy
+    )
     limit = dy.cpu().abs().double() @ mt.dequantize(*rows, mode="mxfp8").cpu().double().abs()
     ref.assert_within(b, a.cpu().double(), limit * 40 * 2.0**-24)
 

@@ -1,11 +1,11 @@
 """The layers: their values, their checkpoint keys, training."""
 
 import pytest
-import torch_reference as ref
 import torch
 from safetensors.torch import load_file, save_file
 
 import moeblas.nn as mnn
+import torch_reference as ref
 
 MODES = ["affine", "mxfp4", "mxfp8", "nvfp4"]
 by_mode = pytest.mark.parametrize("mode", MODES)
@@ -46,8 +46,10 @@ def test_state_dicts_are_mlxs_and_round_trip(mode, device, tmp_path):
         again = cls(*arguments, mode=mode, device=device)
         assert not torch.equal(again.weight, layer.weight)
         again.load_state_dict(load_file(tmp_path / f"{kind}.safetensors"))
-        assert all(torch.equal(a, b) for a, b in zip(layer.state_dict().values(),
-                                                     again.state_dict().values()))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(layer.state_dict().values(), again.state_dict().values())
+        )
         assert torch.equal(layer.dequantize(), again.dequantize())
 
 
@@ -64,8 +66,10 @@ def test_embedding_and_tied_head(mode, device):
 
 def glu_reference(layer, x, ids):
     """The experts' outputs (T, k, H), float64, of a SwitchGLU of separate matrices."""
-    w = {n: (values(m) if hasattr(m, "dequantize") else m.weight.detach().cpu().double())
-         for n, m in layer.named_children()}
+    w = {
+        n: (values(m) if hasattr(m, "dequantize") else m.weight.detach().cpu().double())
+        for n, m in layer.named_children()
+    }
     x, ids = x.detach().cpu().double(), ids.cpu()
     gate, up = (torch.einsum("tjnk,tk->tjn", w[n][ids], x) for n in ("gate_proj", "up_proj"))
     h = torch.nn.functional.silu(gate) * up
@@ -109,19 +113,24 @@ def test_joint_matrices(device):
     x, ids = torch.randn(6, 64).to(device), torch.randint(0, 4, (6, 2), device=device)
     weights = torch.rand(6, 2, device=device)
     for layout in ("gate_up", "up_gate", "interleaved"):
+
         def join(a, b, layout=layout):
             if layout == "interleaved":
                 return torch.stack((a, b), 2).flatten(1, 2).detach()
             return torch.cat((a, b) if layout == "gate_up" else (b, a), 1).detach()
 
-        joint = mnn.SwitchLinear.from_tensors(join(gate.weight, up.weight), join(gate.bias, up.bias))
+        joint = mnn.SwitchLinear.from_tensors(
+            join(gate.weight, up.weight), join(gate.bias, up.bias)
+        )
         layer = mnn.SwitchGLU.from_layers(pair.down_proj, gate_up_proj=joint, glu_layout=layout)
         with torch.no_grad():
             assert torch.equal(layer(x, ids, weights), pair(x, ids, weights))
         # The products are the same; torch's silu rounds views otherwise than what is in one piece.
         g, u = (m(x[:, None, None], ids).squeeze(-2).detach() for m in (gate, up))
         h = (torch.nn.functional.silu(g) * u).cpu().double().abs()
-        size = torch.einsum("tjni,tji->tjn", pair.down_proj.weight.detach().cpu().double()[ids.cpu()].abs(), h)
+        size = torch.einsum(
+            "tjni,tji->tjn", pair.down_proj.weight.detach().cpu().double()[ids.cpu()].abs(), h
+        )
         ref.assert_within(layer(x, ids), pair(x, ids).detach().cpu().double(), size * 8 * 2.0**-24)
 
 

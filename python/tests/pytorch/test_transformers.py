@@ -11,7 +11,6 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", minversion="5")
-import torch_reference as ref
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,9 +25,10 @@ from transformers import (
 
 import moeblas.nn as mnn
 import moeblas.torch as mt
-from moeblas.nn._packed import PackedModule
+import torch_reference as ref
 from moeblas.integrations.transformers import load_mlx_checkpoint, quantize_model
 from moeblas.integrations.transformers._families import is_experts, is_router
+from moeblas.nn._packed import PackedModule
 
 ROOT = Path(__file__).resolve().parents[3]
 # No activation has the shape of a weight: 7 tokens, and sizes that differ.
@@ -77,8 +77,9 @@ def dequantized(plain, ours, dtype):
     def values(layer):
         if not isinstance(layer, PackedModule):
             return layer.weight.detach().to(dtype)
-        codes = (t if t is None else t.detach().cpu()
-                 for t in (layer.weight, layer.scales, layer.biases))
+        codes = (
+            t if t is None else t.detach().cpu() for t in (layer.weight, layer.scales, layer.biases)
+        )
         return ref.values(*codes, layer.mode, layer.bits, layer.group_size).to(dtype)
 
     with torch.no_grad():
@@ -147,16 +148,20 @@ def logits_and_bound(plain, ids):
         parts = first.chunk(2, 1) if module.is_concatenated else (first[:, ::2], first[:, 1::2])
         chosen_parts = [w[chosen] for w in (*parts, down)]
         g, u = (torch.einsum("tjnk,tk->tjn", w, x) for w in chosen_parts[:2])
-                # What the sums of gate and up may be off passes through the activation, a(g) * u or, in
+        # What the sums of gate and up may be off passes through the activation, a(g) * u or, in
         # gpt-oss, a(g) * (u + 1), with |a(g)| <= |g| and a slope below 1.1; its own result and the
         # sum after it are rounded on top.
-        dg, du = (roundings(x.shape[-1]) * torch.einsum("tjnk,tk->tjn", large(w), x.abs()) for w in chosen_parts[:2])
+        dg, du = (
+            roundings(x.shape[-1]) * torch.einsum("tjnk,tk->tjn", large(w), x.abs())
+            for w in chosen_parts[:2]
+        )
         u = u + 1 if hasattr(module, "limit") else u
         h = (g * u).abs()
         dh = 1.1 * dg * u.abs() + g.abs() * du + roundings(8) * h
         scale = weights.abs().to(x.dtype)
-        size = torch.einsum("tjni,tji,tj->tn", large(chosen_parts[2]),
-                            dh + roundings(down.shape[-1]) * h, scale)
+        size = torch.einsum(
+            "tjni,tji,tj->tn", large(chosen_parts[2]), dh + roundings(down.shape[-1]) * h, scale
+        )
         return y + signed(size)
 
     def router(module, inputs, y):
@@ -165,9 +170,17 @@ def logits_and_bound(plain, ids):
     with torch.no_grad():
         exact = plain(ids).logits
         for module in plain.modules():
-            hook = (experts if is_experts(module) else router if is_router(module) else
-                    linear if isinstance(module, nn.Linear) else
-                    norm if "norm" in type(module).__name__.lower() else None)
+            hook = (
+                experts
+                if is_experts(module)
+                else router
+                if is_router(module)
+                else linear
+                if isinstance(module, nn.Linear)
+                else norm
+                if "norm" in type(module).__name__.lower()
+                else None
+            )
             if hook:
                 noise.append(module.register_forward_hook(hook))
         largest = max((plain(ids).logits - exact).abs().max() for _ in range(8))
@@ -293,9 +306,13 @@ def test_mlx_reads_them(mode, tmp_path):
         "model.layers.1.mlp.switch_mlp.up_proj": up,
         "model.layers.1.mlp.switch_mlp.down_proj": switch.down_proj.dequantize(),
     }.items():
-        got = mx.dequantize(arrays[name + ".weight"], arrays[name + ".scales"],
-                            arrays.get(name + ".biases"), **{"group_size": 32, "bits": 4, **MODES[mode]},
-                            dtype=mx.float32)
+        got = mx.dequantize(
+            arrays[name + ".weight"],
+            arrays[name + ".scales"],
+            arrays.get(name + ".biases"),
+            **{"group_size": 32, "bits": 4, **MODES[mode]},
+            dtype=mx.float32,
+        )
         assert torch.equal(torch.tensor(got.tolist()).view(expected.shape), expected), name
 
 
@@ -312,8 +329,11 @@ def test_the_command_line_reads_them(family, tmp_path):
     ours = quantize_model(random_model(family, **changes), **MODES["affine"])
     ours.save_pretrained(tmp_path)
     text = b"In the beginning"
-    out = subprocess.run([command(), "generate", "--model", tmp_path, "--prompt", text,
-                          "--max-tokens", "12"], check=True, capture_output=True).stdout
+    out = subprocess.run(
+        [command(), "generate", "--model", tmp_path, "--prompt", text, "--max-tokens", "12"],
+        check=True,
+        capture_output=True,
+    ).stdout
     ids = torch.tensor([list(text)])
     expected = ours.generate(ids, max_new_tokens=12, do_sample=False)[0].tolist()
     assert out[: len(expected)] == bytes(expected)

@@ -138,10 +138,13 @@ def _experts(name, module, form):
         if module.is_transposed:
             weight = weight.transpose(1, 2)
         layer = layers.SwitchLinear.from_tensors(
-            weight.detach(), getattr(module, bias).detach() if module.has_bias else None)
+            weight.detach(), getattr(module, bias).detach() if module.has_bias else None
+        )
         how = form(name, weight.shape[-1])
         return layer if how is None else layer.to_quantized(**how)
 
     return layers.SwitchGLU.from_layers(
         switch("down_proj", "down_proj_bias"),
-        gate_up_proj=switch("gate_up_proj", "gate_up_proj_bias"), **gating(module))
+        gate_up_proj=switch("gate_up_proj", "gate_up_proj_bias"),
+        **gating(module),
+    )

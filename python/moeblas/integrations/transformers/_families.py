@@ -10,7 +10,9 @@ class Family:
     def __init__(self, route, names, router_format="same", router_in_float32=False):
         self.route = route  # the router module -> keywords of moe_route
         self.names = names  # (transformers', MLX's), in order; the first that fits is exchanged
-        self.router_format = router_format  # "same" as the rest, "float", or (mode, bits, group_size)
+        self.router_format = (
+            router_format  # "same" as the rest, "float", or (mode, bits, group_size)
+        )
         self.router_in_float32 = router_in_float32
 
 
@@ -48,7 +50,8 @@ def family(config):
     found = FAMILIES.get(config.model_type)
     if found is None:
         raise ValueError(
-            f"model_type is {config.model_type!r}, expected one of {', '.join(FAMILIES)}")
+            f"model_type is {config.model_type!r}, expected one of {', '.join(FAMILIES)}"
+        )
     return found
 
 
@@ -78,7 +81,9 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "relu": "re
 def gating(experts):
     """The activation of an experts module, as keywords of SwitchGLU."""
     if not experts.has_gate or getattr(experts, "has_post_expert_norm", False):
-        raise ValueError(f"{type(experts).__name__} has no gate, or a norm of its own: not supported")
+        raise ValueError(
+            f"{type(experts).__name__} has no gate, or a norm of its own: not supported"
+        )
     layout = "gate_up" if experts.is_concatenated else "interleaved"
     if type(experts)._apply_gate is _default_apply_gate:
         name = experts.config.hidden_act
@@ -86,8 +91,12 @@ def gating(experts):
             raise ValueError(f"hidden_act is {name!r}, expected one of {', '.join(_ACTIVATIONS)}")
         return {"activation": _ACTIVATIONS[name], "glu_layout": layout}
     if hasattr(experts, "alpha") and hasattr(experts, "limit"):
-        return {"activation": "clamped_swiglu", "alpha": experts.alpha, "limit": experts.limit,
-                "glu_layout": layout}
+        return {
+            "activation": "clamped_swiglu",
+            "alpha": experts.alpha,
+            "limit": experts.limit,
+            "glu_layout": layout,
+        }
     raise ValueError(f"{type(experts).__name__} has a gate of its own: not supported")
 
 
