@@ -317,8 +317,11 @@ _FORMULAS = {
 
 
 def _without(name):
+    """Refuses: a layer that is to be trained is made of the operators above."""
+    formulas = ", ".join(_FORMULAS)
+
     def backward(ctx, *_):
-        raise RuntimeError(f"[{name}] has no gradient")
+        raise RuntimeError(f"[{name}] has no gradient, expected an operator that has: {formulas}")
 
     return backward
 

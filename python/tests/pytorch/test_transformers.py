@@ -411,6 +411,28 @@ def test_the_model_of_this_repository(device):
     assert torch.equal(got, theirs.generate(ids, **words))
 
 
+def test_a_gpu_writes_the_same_text(cuda):
+    """The shipped model in float32, packed and packed anew from its floats: the CPU's bytes."""
+
+    def write(device):
+        floats = AutoModelForCausalLM.from_pretrained(
+            ROOT / "models/kjv-olmoe-8m", dtype=torch.float32
+        )
+        models = {
+            "4-bit": load_mlx_checkpoint(
+                ROOT / "models/kjv-olmoe-8m-4bit", dtype=torch.float32, device=device
+            ),
+            "mxfp4": quantize_model(floats, mode="mxfp4").to(device),
+        }
+        ids = torch.tensor([list(b"And it came to pass")], device=device)
+        words = dict(max_new_tokens=100, do_sample=False, use_cache=True)
+        return {
+            name: bytes(m.generate(ids, **words)[0].tolist()).decode() for name, m in models.items()
+        }
+
+    assert write("cuda") == write("cpu")
+
+
 def _copy_rest(theirs, ours):
     """Norms and other tensors that are no weights of products."""
     own = ours.state_dict()
