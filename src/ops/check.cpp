@@ -32,10 +32,13 @@ struct Extent {
 
 Extent extent_of(const TensorView& t) {
   Extent e{reinterpret_cast<intptr_t>(t.data), reinterpret_cast<intptr_t>(t.data)};
-  for (const Step& step : steps_of(t)) {
-    (step.bytes < 0 ? e.low : e.high) += (step.size - 1) * step.bytes;
+  const auto element = static_cast<int64_t>(size_of(t.dtype));
+  for (int i = 0; i < t.ndim(); ++i) {
+    if (t.shape[i] > 1) {
+      (t.strides[i] < 0 ? e.low : e.high) += (t.shape[i] - 1) * t.strides[i] * element;
+    }
   }
-  e.high += static_cast<int64_t>(size_of(t.dtype));
+  e.high += element;
   return e;
 }
 

@@ -1,5 +1,6 @@
 """The C interface (moeblas.h) as ctypes sees it, fed with torch tensors."""
 
+import contextlib
 import ctypes
 import functools
 from ctypes import (
@@ -80,6 +81,9 @@ class Query(_Sized):
     ]
 
 
+ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t)
+
+
 class Options(_Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -91,6 +95,8 @@ class Options(_Sized):
         ("workspace_bytes", c_size_t),
         ("stream", c_void_p),
         ("query", POINTER(Query)),
+        ("allocate", ALLOCATE),
+        ("allocate_context", c_void_p),
     ]
 
 
@@ -295,12 +301,14 @@ class Call:
         options = Options(precision=word(self.op, "precision", PRECISIONS, precision))
         if device.type == "cuda":
             options.stream = torch.cuda.current_stream(device).cuda_stream
-            query = Query()
-            options.query = ctypes.pointer(query)
-            check(function(*arguments, byref(options)))
-            options.query = None
-            if query.workspace_bytes:
-                workspace = torch.empty(query.workspace_bytes, dtype=torch.uint8, device=device)
-                options.workspace = workspace.data_ptr()
-                options.workspace_bytes = query.workspace_bytes
+            workspace = []
+
+            @ALLOCATE
+            def allocate(_, size):
+                # An exception would end here: none is an error of the call's.
+                with contextlib.suppress(RuntimeError):
+                    workspace.append(torch.empty(size, dtype=torch.uint8, device=device))
+                return workspace[0].data_ptr() if workspace else None
+
+            options.allocate = allocate
         check(function(*arguments, byref(options)))

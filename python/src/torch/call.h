@@ -97,18 +97,11 @@ class Call {
   void run(Function* function, const std::string& precision, Given... given) {
     moeblas_options options = MOEBLAS_OPTIONS_INIT;
     options.precision = precision_of(precision);
-    std::optional<Tensor> workspace;
+    Workspace workspace{*this, {}};
     if (device_type_ == MOEBLAS_CUDA) {
       options.stream = current_stream();
-      moeblas_query query = {sizeof query, nullptr, 0, nullptr, 0};
-      options.query = &query;
-      check(function(given..., &options));
-      options.query = nullptr;
-      if (query.workspace_bytes > 0) {
-        workspace = bytes(query.workspace_bytes);
-        options.workspace = workspace->data_ptr();
-        options.workspace_bytes = query.workspace_bytes;
-      }
+      options.allocate = allocate_workspace;
+      options.allocate_context = &workspace;
     }
     check(function(given..., &options));
   }
@@ -140,9 +133,14 @@ class Call {
     return {empty(specs[i])...};
   }
 
+  struct Workspace {
+    const Call& call;
+    std::optional<Tensor> memory;
+  };
+  static void* allocate_workspace(void* workspace, size_t bytes) noexcept;
+
   int32_t precision_of(const std::string& word) const;
   void* current_stream() const;
-  Tensor bytes(size_t count) const;
 
   // Structs must not move once their addresses are taken: no operation has more of them.
   static constexpr size_t kTensors = 32;

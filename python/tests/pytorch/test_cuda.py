@@ -1,5 +1,7 @@
 """What only a GPU has: streams, captured graphs, arrays of other libraries on it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -136,6 +138,23 @@ def test_compiled_into_graphs_by_torch():
 
 
 # ---- Arrays through DLPack ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_a_thread_that_never_used_cuda(rows):
+    """Of which the driver knows no device, as of those that compute gradients."""
+    p = ref.Packed(mt, (64, 256), "affine", 4, 64, device="cuda")
+    x = torch.randn(rows, 256, device="cuda").bfloat16()
+    call = mb.quantized_matmul, (x, *p.operands)
+    expected, outs = call[0](*call[1]), torch.empty(4, rows, 64, device="cuda").bfloat16()
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(call[0], *call[1], out=out, stream=1) for out in outs]
+        for future in futures:
+            future.result()
+    torch.cuda.synchronize()
+    for out in outs:
+        same(out, expected)
 
 
 class Spied(torch.Tensor):
