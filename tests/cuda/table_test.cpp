@@ -96,11 +96,18 @@ TEST_F(CudaTable, RangesOfK) {
   for (DType dtype : {kBf16, DType::f16, DType::f32}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned)), "segmented_sm90");
-      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)), "segmented_sm90");
+      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)),
+                dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm90");
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "qmm_simt");
     }
     EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), 80), "qmm_simt");
   }
+  // IEEE multiply-adds where they are asked for, or win: of few tiles, and of short segments.
+  Options exact;
+  exact.precision = Precision::exact;
+  EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, DType::f32, 0, 0, exact)),
+            "segmented_sm90");
+  EXPECT_EQ(winner(segments_nowhere(1024, 1024, 512, 64, DType::f32)), "segmented_sm90");
   // One line has no pitch, one k neither.
   EXPECT_EQ(winner(segments_nowhere(1, 64, 33, 2, kBf16)), "segmented_sm90");
   EXPECT_EQ(winner(segments_nowhere(64, 33, 1, 2, kBf16, 1)), "qmm_simt");
