@@ -162,7 +162,8 @@ void require_shape(const char* op, Argument a, const Shape& expected, const std:
 
 void require_unit_stride(const char* op, Argument a) {
   const int last = a.view.ndim() - 1;
-  if (last >= 0 && a.view.shape[last] > 1 && a.view.strides[last] != 1) {
+  // Without elements nothing is strided: numpy's and torch's empty tensors come with strides of 0.
+  if (last >= 0 && a.view.shape[last] > 1 && a.view.strides[last] != 1 && a.view.numel() > 0) {
     fail(op, a.name, " has stride ", a.view.strides[last],
          " in its last dimension, expected 1 (rows without gaps)");
   }
