@@ -44,6 +44,14 @@ def _tensor_scale(op, like, global_scale, tensor_scale, suffix=""):
     return torch.full((), tensor_scale, dtype=torch.float32, device=like.device)
 
 
+def _options(precision, sorted_indices=None):
+    """Keywords of a product that are not its defaults: torch takes time over each that it reads."""
+    if precision == "native" and not sorted_indices:
+        return {}
+    more = {} if sorted_indices is None else {"sorted_indices": sorted_indices}
+    return {"precision": precision, **more}
+
+
 def quantize(
     w,
     group_size=None,
@@ -144,7 +152,7 @@ def quantized_matmul(
     Differentiable in x, in scales and biases (affine), and in a floating w."""
     tensor_scale = _tensor_scale("quantized_matmul", x, global_scale, tensor_scale)
     return _ops.quantized_matmul(
-        x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale, precision=precision
+        x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale, **_options(precision)
     )
 
 
@@ -155,9 +163,7 @@ def gather_mm(
 
     A missing index counts 0, 1, ... over its operand's batch shape; an id outside the range selects
     nothing and gives 0. Differentiable in a and b."""
-    return _ops.gather_mm(
-        a, b, lhs_indices, rhs_indices, sorted_indices=sorted_indices, precision=precision
-    )
+    return _ops.gather_mm(a, b, lhs_indices, rhs_indices, **_options(precision, sorted_indices))
 
 
 def gather_qmm(
@@ -194,8 +200,7 @@ def gather_qmm(
         bits,
         mode,
         tensor_scale,
-        sorted_indices=sorted_indices,
-        precision=precision,
+        **_options(precision, sorted_indices),
     )
 
 
@@ -224,19 +229,19 @@ def gather_qmv(
         bits,
         mode,
         tensor_scale,
-        precision=precision,
+        **_options(precision),
     )
 
 
 def segmented_mm(a, b, segments, *, precision="native"):
     """out[i] = a[:, s:e] @ b[s:e, :], (s, e) = segments[i]. Differentiable in a and b; the backward
     runs segment by segment over all of K."""
-    return _ops.segmented_mm(a, b, segments, precision=precision)
+    return _ops.segmented_mm(a, b, segments, **_options(precision))
 
 
 def grouped_mm(x, w, offsets, *, precision="native"):
     """Rows offsets[e-1] .. offsets[e] of x (R, K) times w[e] (K, N); rows past the last end: 0."""
-    return _ops.grouped_mm(x, w, offsets, precision=precision)
+    return _ops.grouped_mm(x, w, offsets, **_options(precision))
 
 
 def grouped_qmm(
@@ -267,7 +272,7 @@ def grouped_qmm(
         bits,
         mode,
         tensor_scale,
-        precision=precision,
+        **_options(precision),
     )
 
 

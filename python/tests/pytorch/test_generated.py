@@ -4,11 +4,14 @@ select nothing - through the torch operators, held to the same float64."""
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
+
+import moeblas as mb
+import moeblas.torch as mt
 import test_block_products
 import test_expert_layers
 import test_products
 import test_quantization
-import torch
 from test_block_products import test_epilogue, test_gather_and_grouped_qqmm, test_qqmm  # noqa: F401
 from test_expert_layers import test_ffn, test_permute_and_back, test_route  # noqa: F401
 from test_products import (  # noqa: F401
@@ -20,9 +23,6 @@ from test_products import (  # noqa: F401
     test_segmented_mm,
 )
 from test_quantization import test_dequantize, test_quantize  # noqa: F401
-
-import moeblas as mb
-import moeblas.torch as mt
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 

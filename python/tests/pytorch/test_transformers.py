@@ -27,7 +27,7 @@ import moeblas.nn as mnn
 import moeblas.torch as mt
 import torch_reference as ref
 from moeblas.integrations.transformers import load_mlx_checkpoint, quantize_model
-from moeblas.integrations.transformers._families import is_experts, is_router
+from moeblas.integrations.transformers._families import is_concatenated, is_experts, is_router
 from moeblas.nn._packed import PackedModule
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,7 +89,7 @@ def dequantized(plain, ours, dtype):
                 if "gate_up_proj" in switch._modules:
                     first, bias = values(switch.gate_up_proj), switch.gate_up_proj.bias
                 else:
-                    order = 2 if module.is_concatenated is False else 1
+                    order = 2 if not is_concatenated(module) else 1
                     pair = [values(m) for m in (switch.gate_proj, switch.up_proj)]
                     first = torch.cat(pair, 1) if order == 1 else torch.stack(pair, 2).flatten(1, 2)
                     bias = None
@@ -145,7 +145,7 @@ def logits_and_bound(plain, ids):
         first, down = module.gate_up_proj, module.down_proj
         if module.is_transposed:
             first, down = first.mT, down.mT
-        parts = first.chunk(2, 1) if module.is_concatenated else (first[:, ::2], first[:, 1::2])
+        parts = first.chunk(2, 1) if is_concatenated(module) else (first[:, ::2], first[:, 1::2])
         chosen_parts = [w[chosen] for w in (*parts, down)]
         g, u = (torch.einsum("tjnk,tk->tjn", w, x) for w in chosen_parts[:2])
         # What the sums of gate and up may be off passes through the activation, a(g) * u or, in

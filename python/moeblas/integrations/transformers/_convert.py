@@ -69,7 +69,10 @@ def attach_model(model):
     """What a model needs besides its modules: the registry's word, and how it is saved."""
     from ._checkpoint import save_mlx_checkpoint
 
-    model.set_experts_implementation("moeblas")
+    try:
+        model.set_experts_implementation("moeblas")
+    except ValueError:  # transformers 5.0 knows its own words alone, but runs what the registry has
+        model.config._experts_implementation_internal = "moeblas"
     model.save_pretrained = types.MethodType(save_mlx_checkpoint, model)
     return model
 

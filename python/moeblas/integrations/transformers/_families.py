@@ -66,7 +66,12 @@ def mlx_name(config, name):
 
 def is_experts(module):
     """Whether a module runs what transformers' registry of experts names."""
-    return hasattr(module, "is_concatenated") and hasattr(module, "has_gate")
+    return hasattr(module, "is_transposed") and hasattr(module, "_apply_gate")
+
+
+def is_concatenated(experts):
+    """Whether all of gate's rows stand before up's. (transformers 5.0 does not say so yet.)"""
+    return getattr(experts, "is_concatenated", not hasattr(experts, "alpha"))
 
 
 def is_router(module):
@@ -80,11 +85,11 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "relu": "re
 
 def gating(experts):
     """The activation of an experts module, as keywords of SwitchGLU."""
-    if not experts.has_gate or getattr(experts, "has_post_expert_norm", False):
+    if not getattr(experts, "has_gate", True) or getattr(experts, "has_post_expert_norm", False):
         raise ValueError(
             f"{type(experts).__name__} has no gate, or a norm of its own: not supported"
         )
-    layout = "gate_up" if experts.is_concatenated else "interleaved"
+    layout = "gate_up" if is_concatenated(experts) else "interleaved"
     if type(experts)._apply_gate is _default_apply_gate:
         name = experts.config.hidden_act
         if name not in _ACTIVATIONS:
