@@ -27,7 +27,17 @@ class Arguments {
 
   Tensor tensor() { return read<Tensor>(); }
   OptionalTensor optional() { return read<OptionalTensor>(); }
-  std::string word() { return read<std::string>(); }
+  // Not by torch's own conversion to std::string, which leaves a copy behind (2.10 to 2.13).
+  std::string word() {
+    const auto handle = read<StringHandle>();
+    size_t length = 0;
+    const char* data = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_length(handle, &length));
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_c_str(handle, &data));
+    std::string text(data, length);
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_delete_string(handle));
+    return text;
+  }
   bool flag() { return read<bool>(); }
   int64_t integer() { return read<int64_t>(); }
   double number() { return read<double>(); }

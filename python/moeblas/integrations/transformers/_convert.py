@@ -4,6 +4,7 @@ import fnmatch
 import types
 
 import torch
+import transformers
 from torch import nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
@@ -56,6 +57,11 @@ def attach_experts(module, switch):
 
 def attach_router(module, config, linear):
     """Gives a router its product, in place of the parameters that it had."""
+    if not hasattr(module, "top_k"):  # its layer chooses, as DeepSeek-V3's does in older versions
+        raise ValueError(
+            f"{type(module).__name__} of transformers {transformers.__version__} returns logits "
+            "alone, expected a version whose routers choose experts"
+        )
     for name in ("weight", "bias"):
         if hasattr(module, name):
             delattr(module, name)
