@@ -163,20 +163,21 @@ struct Consumer {
       return all;
     });
     const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
-#pragma unroll
-    for (uint32_t j = 0; j < 2 * tiles; ++j) {
-      const uint32_t first_token = j * tokens_each;
-      if (first_token >= tile.tokens) break;
+    // One copy of what follows: kernels of this size wait for their own text.
+#pragma unroll 1
+    for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
       float* sums = next_sums(kQmvSumsColumns);
       float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] =
-              y[i / 4][j / 2][i % 4];
+          float v = y[i / 4][0][i % 4];
+          if (tiles == 2 && j >= 2) v = y[i / 4][tiles - 1][i % 4];
+          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
         }
       }
       share_sums();
+      const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
                     min(tokens_each, tile.tokens - first_token), part, row_group, lane);
     }

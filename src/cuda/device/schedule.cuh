@@ -24,6 +24,10 @@ struct Schedule {
   uint32_t begin, end;
 };
 
+__device__ __forceinline__ int64_t mapped(const QmvPairs& q, int64_t w) {
+  return w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
+}
+
 // Looks a row up, writes down where it is, and returns its matrix.
 __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
   const QmvPairs& q = p.pairs;
@@ -34,10 +38,7 @@ __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint
   const int64_t w = q.index_type == kQmvNoIndex  ? at
                     : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
                                                  : simt::load_integer(p.w_index, q.index_type, at);
-  int64_t matrix = w;
-  if (q.map != nullptr) {
-    matrix = w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
-  }
+  const int64_t matrix = q.map == nullptr ? w : mapped(q, w);
   const int32_t key = matrix >= 0 && matrix < q.matrices ? static_cast<int32_t>(matrix) : -1;
   const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
   const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
