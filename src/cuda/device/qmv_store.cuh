@@ -46,7 +46,7 @@ __device__ __forceinline__ void store(const QmvParams& p, int64_t at, float valu
   simt::store_float(p.out, p.out_type, at, value);
 }
 
-__device__ __noinline__ float activation(float gate, float up, const simt::GluParams& glu) {
+static __device__ __noinline__ float activation(float gate, float up, const simt::GluParams& glu) {
   return simt::glu(gate, up, glu);
 }
 
