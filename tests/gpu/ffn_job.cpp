@@ -115,7 +115,7 @@ struct Reference {
       const Bounded& b = v[static_cast<size_t>(i)];
       sum.value += w.value[at] * b.value;
       sum.off += std::fabs(w.value[at]) * b.off;
-      size += w.spread[at] * (std::fabs(b.value) + b.off);
+      size += (std::fabs(w.scaled[at]) + std::fabs(w.bias[at])) * (std::fabs(b.value) + b.off);
     }
     sum.off += gamma(2 * w.cols + 16) * size;
     return sum;
