@@ -25,6 +25,8 @@
 // columns; below some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
+#include <cstddef>
+
 #include "cuda/device/qmv_item.cuh"
 #include "cuda/device/qmv_store.cuh"
 #include "cuda/device/qmv_tile.cuh"
@@ -54,15 +56,17 @@ struct Consumer {
     const bool has_rows = of_operand < tile.rows;
     const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
+    const uint32_t box = row_group >> p.box_shift, in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = lane & 7;
-    const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
+    item.swizzle = line & 7;
+    const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
         by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
-                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
+                : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -218,27 +222,36 @@ struct Consumer {
   }
 };
 
-__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
-  for (uint32_t i = 0; i < p.stages; ++i) {
-    barrier_init(shared_address(&shared.full[i]), 1);
-    barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+// A lane per barrier.
+__device__ __forceinline__ void init_barriers(QmvShared& shared, uint32_t lane) {
+  static_assert(offsetof(QmvShared, empty) == sizeof shared.full &&
+                    offsetof(QmvShared, used) == 2 * sizeof shared.full,
+                "one array");
+  constexpr uint32_t kAll = 2 * kQmvMostStages + kQmvMostSlots;
+  static_assert(kAll <= 32, "a lane for each");
+  if (lane < kAll) {
+    barrier_init(shared_address(&shared.full[0]) + lane * sizeof(uint64_t),
+                 lane < kQmvMostStages ? 1 : kQmvConsumers);
   }
-  for (uint32_t i = 0; i < p.scale_slots; ++i) {
-    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
-  }
-  barrier_init(shared_address(&shared.done), kQmvConsumers + 1);
   barrier_init_visible();
+  __syncwarp();
 }
 
-__device__ __forceinline__ void prefetch(const QmvMaps& maps, bool biases) {
-  prefetch_tensor_map(&maps.codes);
-  prefetch_tensor_map(&maps.scales);
-  if (biases) prefetch_tensor_map(&maps.biases);
+// What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
+// it is: the previous launch may have yet to write it. One matrix; by several threads.
+__device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
+                                               uint32_t threads) {
+  const uint32_t row = (blockIdx.x * p.share + min(blockIdx.x, p.remainder)) * p.box_rows;
+  const uint32_t lines = min(p.stages, p.k_steps) * p.slabs;
+  const QmvTensor& codes = p.w[0].codes;
+  const unsigned char* from = codes.data + row * codes.row_stride;
+  for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
+    for (uint32_t i = thread; i < lines; i += threads) prefetch_line(from + i * kQmvSlab);
+  }
 }
 
 template <class T>
-__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
-                                    const QmvMaps& second) {
+__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -253,53 +266,66 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
-  // Whoever has arrived somewhere stays until all have gone on: synccheck takes it for missing
-  // otherwise.
-  const auto leave = [&] {
-    const uint32_t done = shared_address(&shared.done);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(done);
-    barrier_wait(done, 0);
-  };
+  // All warps: the share is known, and the barriers are.
+  constexpr uint32_t kReady = 6, kAll = kQmvThreads;
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
-    if (warp > kQmvConsumers) return;
-    if (lane == 0) {
-      if (p.paired) let_next_launch_begin();
-      prefetch(first, T::kAffine);
-      if (p.paired) prefetch(second, T::kAffine);
-      init_barriers(p, shared);
-    }
-    __syncwarp();
-    if (p.one_matrix) {
-      schedule_one(p, shared.schedule, lane);
-    } else if (few) {
-      schedule_few(p, shared.schedule, lane);
-    }
-    if (few) {
-      named_barrier_arrive(kReady, kReaders);
+    if (warp == kQmvConsumers) {
+      init_barriers(shared, lane);
+      if (!p.combined) {
+        wait_for_previous_launch();
+        let_next_launch_begin();
+      }
+      if (few) {
+        p.one_matrix ? schedule_share(p, shared.schedule, lane)
+                     : schedule_few(p, shared.schedule, lane);
+        named_barrier_arrive(kReady, kAll);
+      } else {
+        named_barrier(kReady, kAll);
+      }
+      produce<T>(p, shared, memory, maps, lane);
     } else {
-      named_barrier(kReady, kReaders);
+      const uint32_t idle = warp - kQmvConsumers - 1;
+      if (idle == 0 && lane == 0) {
+        for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
+      }
+      if (p.one_matrix) {
+        if (idle == 0) {
+          schedule_rows(p, shared.schedule, lane);
+        } else {
+          prefetch_codes(p, (idle - 1) * 32 + lane, 64);
+        }
+      }
+      named_barrier_arrive(kReady, kAll);
     }
-    produce<T>(p, shared, memory, first, second, lane);
-    return leave();
+  } else {
+    take_registers<kQmvConsumerRegisters>();
+    if (!p.combined) wait_for_previous_launch();
+    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
+    if (few) {
+      consumer.prepare();
+      named_barrier(kReady, kAll);
+    } else {
+      schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
+                    [] { named_barrier(kReady, kAll); });
+      consumer.prepare();
+      named_barrier(1, 32 * kQmvConsumers);
+    }
+    if (p.combined) {
+      wait_for_previous_launch();
+      let_next_launch_begin();
+    }
+    consumer.run();
+    if (p.combined) {
+      if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
+    } else if (!p.paired) {
+      store_zeros(p, shared.schedule, thread);
+    } else if (blockIdx.x == 0) {
+      for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
+    }
   }
-  take_registers<kQmvConsumerRegisters>();
-  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
-  consumer.prepare();
-  named_barrier(kReady, kReaders);
-  if (p.combined) wait_for_previous_launch();
-  consumer.run();
-  if (p.combined) {
-    if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
-  } else if (!p.paired) {
-    store_zeros(p, shared.schedule, thread);
-  } else if (blockIdx.x == 0) {
-    for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
-  }
-  leave();
+  // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.
+  named_barrier(0, kAll);
 }
 
 }  // namespace moeblas::cuda::device
@@ -308,13 +334,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
 template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
-             const __grid_constant__ CUtensorMap codes, const __grid_constant__ CUtensorMap scales,
-             const __grid_constant__ CUtensorMap biases,
-             const __grid_constant__ CUtensorMap more_codes,
-             const __grid_constant__ CUtensorMap more_scales,
-             const __grid_constant__ CUtensorMap more_biases) {
+             const __grid_constant__ moeblas::cuda::device::QmvMaps maps) {
 #if __CUDA_ARCH__ >= 900
-  moeblas::cuda::device::qmv<T>(p, {codes, scales, biases}, {more_codes, more_scales, more_biases});
+  moeblas::cuda::device::qmv<T>(p, maps);
 #endif
 }
 #endif
