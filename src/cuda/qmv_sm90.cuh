@@ -302,15 +302,12 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     take_registers<kQmvConsumerRegisters>();
     if (!p.combined) wait_for_previous_launch();
     Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
-    if (few) {
-      consumer.prepare();
-      named_barrier(kReady, kAll);
-    } else {
+    if (!few) {
       schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
                     [] { named_barrier(kReady, kAll); });
-      consumer.prepare();
-      named_barrier(1, 32 * kQmvConsumers);
     }
+    consumer.prepare();
+    few ? named_barrier(kReady, kAll) : named_barrier(1, 32 * kQmvConsumers);
     if (p.combined) {
       wait_for_previous_launch();
       let_next_launch_begin();

@@ -172,11 +172,11 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
   constexpr bool kTwo = T::kUnits == 4;            // codes of two units come at once
   uint4 w[2];
   // Whole, some of these loops would take more registers than there are.
-  [[maybe_unused]] constexpr int kUnroll = tiles == 1            ? 4
-                                           : kSteps == 2         ? 1
-                                           : T::kAffine || !kTwo ? 4
-                                           : T::kHalves          ? 1
-                                                                 : 2;
+  [[maybe_unused]] constexpr int kUnroll = tiles == 1    ? 4
+                                           : kSteps == 2 || (T::kAffine && kTwo) ? 1
+                                           : !kTwo       ? 4
+                                           : T::kHalves  ? 1
+                                                         : 2;
 #pragma unroll kUnroll
   for (int i = 0; i < T::kUnits / kSteps; ++i) {
     float d[2][tiles][4] = {};

@@ -140,7 +140,8 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
 }
 
 // The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
-// They meet_all() others, too, when the share is known; the order of rows comes after that.
+// They meet_all() others, too, when the share is known; the order of rows comes after that, and
+// they have yet to meet when this returns.
 template <class MeetAll>
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
                                               uint32_t thread, MeetAll&& meet_all) {
@@ -209,7 +210,6 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
       }
     }
   }
-  meet();
 }
 
 }  // namespace moeblas::cuda::device
