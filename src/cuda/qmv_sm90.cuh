@@ -25,8 +25,6 @@
 // columns; below some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
-#include <cstddef>
-
 #include "cuda/device/qmv_item.cuh"
 #include "cuda/device/qmv_store.cuh"
 #include "cuda/device/qmv_tile.cuh"
@@ -56,7 +54,8 @@ struct Consumer {
     const bool has_rows = of_operand < tile.rows;
     const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
-    const uint32_t box = row_group >> p.box_shift, in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t box = row_group >> p.box_shift,
+                   in_box = row - (box << p.box_shift) * kQmvItemRows;
     const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;
@@ -222,27 +221,28 @@ struct Consumer {
   }
 };
 
-// A lane per barrier.
-__device__ __forceinline__ void init_barriers(QmvShared& shared, uint32_t lane) {
-  static_assert(offsetof(QmvShared, empty) == sizeof shared.full &&
-                    offsetof(QmvShared, used) == 2 * sizeof shared.full,
-                "one array");
-  constexpr uint32_t kAll = 2 * kQmvMostStages + kQmvMostSlots;
-  static_assert(kAll <= 32, "a lane for each");
-  if (lane < kAll) {
-    barrier_init(shared_address(&shared.full[0]) + lane * sizeof(uint64_t),
-                 lane < kQmvMostStages ? 1 : kQmvConsumers);
+// As many as there can be: a number that is known costs fewer instructions.
+__device__ __forceinline__ void init_barriers(QmvShared& shared) {
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) barrier_init(shared_address(&shared.full[i]), 1);
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) {
+    barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostSlots; ++i) {
+    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
   }
   barrier_init_visible();
-  __syncwarp();
 }
 
 // What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
-// it is: the previous launch may have yet to write it. One matrix; by several threads.
+// it is: the previous launch may have yet to write it. One matrix; by several threads. Not too much
+// of it: copies come after it.
 __device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
                                                uint32_t threads) {
   const uint32_t row = (blockIdx.x * p.share + min(blockIdx.x, p.remainder)) * p.box_rows;
-  const uint32_t lines = min(p.stages, p.k_steps) * p.slabs;
+  const uint32_t lines = min(min(p.stages, p.k_steps) * p.slabs, kQmvMostPrefetch / p.box_rows);
   const QmvTensor& codes = p.w[0].codes;
   const unsigned char* from = codes.data + row * codes.row_stride;
   for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
@@ -266,37 +266,34 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  // All warps: the share is known, and the barriers are.
-  constexpr uint32_t kReady = 6, kAll = kQmvThreads;
+  // Where consumers and producer meet: the share is known, and the barriers are.
+  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  if (thread == 0) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
+  }
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp == kQmvConsumers) {
-      init_barriers(shared, lane);
+      if (lane == 0) init_barriers(shared);
+      __syncwarp();
       if (!p.combined) {
         wait_for_previous_launch();
         let_next_launch_begin();
       }
+      if (p.one_matrix) {
+        schedule_one(p, shared.schedule, lane);
+      } else if (few) {
+        schedule_few(p, shared.schedule, lane);
+      }
       if (few) {
-        p.one_matrix ? schedule_share(p, shared.schedule, lane)
-                     : schedule_few(p, shared.schedule, lane);
-        named_barrier_arrive(kReady, kAll);
+        named_barrier_arrive(kReady, kReaders);
       } else {
-        named_barrier(kReady, kAll);
+        named_barrier(kReady, kReaders);
       }
       produce<T>(p, shared, memory, maps, lane);
-    } else {
-      const uint32_t idle = warp - kQmvConsumers - 1;
-      if (idle == 0 && lane == 0) {
-        for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
-      }
-      if (p.one_matrix) {
-        if (idle == 0) {
-          schedule_rows(p, shared.schedule, lane);
-        } else {
-          prefetch_codes(p, (idle - 1) * 32 + lane, 64);
-        }
-      }
-      named_barrier_arrive(kReady, kAll);
+    } else if (p.one_matrix) {
+      prefetch_codes(p, thread - 32 * (kQmvConsumers + 1), 96);
     }
   } else {
     take_registers<kQmvConsumerRegisters>();
@@ -304,10 +301,10 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
     if (!few) {
       schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
-                    [] { named_barrier(kReady, kAll); });
+                    [] { named_barrier(kReady, kReaders); });
     }
     consumer.prepare();
-    few ? named_barrier(kReady, kAll) : named_barrier(1, 32 * kQmvConsumers);
+    few ? named_barrier(kReady, kReaders) : named_barrier(1, 32 * kQmvConsumers);
     if (p.combined) {
       wait_for_previous_launch();
       let_next_launch_begin();
@@ -322,7 +319,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     }
   }
   // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.
-  named_barrier(0, kAll);
+  named_barrier(0, kQmvThreads);
 }
 
 }  // namespace moeblas::cuda::device

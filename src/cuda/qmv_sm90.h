@@ -16,25 +16,15 @@ enum {
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
   kQmvMostSlots = 8,
-  kQmvSumsColumns = 4,   // whose sums meet at once
-  kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
-  kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
-  kQmvItemRows = 32,     // a warp's share of a stage: so many rows
-  kQmvItemBytes = 64,    // by so many bytes of each
-  kQmvUnit = 32,         // values of a row that meet in one step
-  kQmvMostColumns = 16,  // of x at a time
-  kQmvMostCopies = 16,   // that bring a stage
-  kQmvMaps = 3,          // of an operand: codes, scales, biases
-};
-
-// One of the copies that bring a stage: a box of a tensor map, to the same place of every stage.
-struct QmvCopy {
-  uint32_t to;     // from the stage's first byte
-  uint32_t first;  // where in a row the tile's first box begins, in bytes or in slabs,
-  uint32_t each;   // and how much further that of the next stage
-  uint8_t map;     // of all operands' maps
-  uint8_t block;   // of the tile
-  uint8_t slabs;   // 1: counted in slabs
+  kQmvSumsColumns = 4,     // whose sums meet at once
+  kQmvSumsPitch = 36,      // floats between columns of 32 rows, so that lanes meet no banks twice
+  kQmvSlab = 128,          // bytes of a row's codes that lie together in shared memory
+  kQmvItemRows = 32,       // a warp's share of a stage: so many rows
+  kQmvItemBytes = 64,      // by so many bytes of each
+  kQmvUnit = 32,           // values of a row that meet in one step
+  kQmvMostColumns = 16,    // of x at a time
+  kQmvMaps = 3,            // of an operand: codes, scales, biases
+  kQmvMostPrefetch = 512,  // of a thread block, in slabs of a row
 };
 
 // A tensor of w in global memory, for the sums that are made term by term. Strides in bytes.
@@ -95,10 +85,10 @@ struct QmvParams {
   uint32_t one_matrix;  // every row meets matrix 0
   uint32_t stages;      // in shared memory
   uint32_t stage_bytes;
-  uint32_t k_steps;      // stages of a tile
-  uint32_t share;        // one matrix: blocks of each thread block,
-  uint32_t remainder;    // and how many have one more
-  uint32_t rows;         // of all pairs
+  uint32_t k_steps;    // stages of a tile
+  uint32_t share;      // one matrix: blocks of each thread block,
+  uint32_t remainder;  // and how many have one more
+  uint32_t rows;       // of all pairs
   uint32_t n;
   // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
   // work: all of K.
@@ -109,25 +99,23 @@ struct QmvParams {
   uint32_t tokens;       // rows of x that are columns at a time
   uint32_t matrix_step;  // 0: one matrix stands for all
   uint32_t scale_slots;  // 0: scales come with every stage
-  uint32_t copy_count;
-  QmvCopy copies[kQmvMostCopies];
-
-  uint32_t paired;      // 1: outputs are activations of gates (w[0]) and ups (w[1])
-  uint32_t combined;    // rows of x are the previous launch's, and are summed up in the end
-  uint32_t one_x;       // all rows of x are the same one
-  uint32_t row_groups;  // items one above the other: 1, 2 or 4
-  uint32_t parts;       // items side by side along K
-  uint32_t slabs;       // of a stage
-  uint32_t slab_rows;   // between the slabs of a box
-  uint32_t box_bytes;   // between the boxes of a stage
-  uint32_t box_shift;   // log2 of a box's row groups, if a tile has several boxes; else 2
-  uint32_t scales_at;   // in a stage
+  uint32_t paired;       // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;     // rows of x are the previous launch's, and are summed up in the end
+  uint32_t one_x;        // all rows of x are the same one
+  uint32_t row_groups;   // items one above the other: 1, 2 or 4
+  uint32_t parts;        // items side by side along K
+  uint32_t slabs;        // of a stage
+  uint32_t whole_slabs;  // one copy brings a box's slabs
+  uint32_t slab_rows;    // between the slabs of a box
+  uint32_t box_bytes;    // between the boxes of a stage
+  uint32_t box_shift;    // log2 of a box's row groups, if a tile has several boxes; else 2
+  uint32_t scales_at;    // in a stage
   // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
-  uint32_t scale_bytes;  // of a tile's rows, of each of the two
-  uint32_t scale_step;   // bytes from stage to stage in a row
-  uint32_t scale_runs;   // of a slot: one holds both of paired operands, or there are two
+  uint32_t scale_bytes;    // of a tile's rows, of each of the two
+  uint32_t scale_step;     // bytes from stage to stage in a row
+  uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;    // log2 of the group, in units
   uint32_t last_group;     // in what a warp sees of a row: there is nothing behind it

@@ -18,6 +18,10 @@ using Size = long long;
 constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 2;
 constexpr uint32_t kLargeBoxRows = 64;
+// On the average. Few of the matrices then have more than eight rows.
+constexpr int64_t kFewRowsPerMatrix = 5;
+// Of x, that are not given up for a third stage.
+constexpr uint32_t kFewestColumns = 4;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
 constexpr int64_t kMostRowsPerMatrix = 64;
 // How often w may be read: as often as it takes to have met all rows in columns.
@@ -326,11 +330,12 @@ Reason place_scales(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q)
 
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
-              uint32_t multiple) {
+              uint32_t multiple, bool few) {
   const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
-  // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
-  const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
+  // Wide stages read longer runs of memory; but a tile of short rows is over too soon, where there
+  // are many columns in particular.
+  const uint32_t most = bytes_of_row <= (few ? 1024 : 2048) ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
   if (q.paired != 0) q.row_groups = std::max(q.row_groups, 2u);
   if (matrices == 1 && q.paired == 0) {
@@ -360,9 +365,8 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
   q.units = q.k_steps * values / kQmvUnit;
-  // Whole slabs come in one copy.
-  const bool whole = code_bytes(p) % kQmvSlab == 0;
-  q.slab_rows = whole ? q.box_rows : rounded_up(q.box_rows, 8);
+  q.whole_slabs = code_bytes(p) % kQmvSlab == 0;
+  q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
   q.box_bytes = rounded_up(q.slabs * q.slab_rows * kQmvSlab, 1024);
   q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
   q.scales_at = q.stage_bytes = boxes * q.box_bytes;
@@ -384,26 +388,14 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
     q.stage_bytes += rounded_up(scales * q.scale_bytes, 1024);
   }
-  // The copies, box by box. Boxes of paired operands take turns.
-  const auto add = [&](const QmvCopy& copy) { q.copies[q.copy_count++] = copy; };
-  for (uint32_t box = 0; box < boxes; ++box) {
-    const auto map = static_cast<uint8_t>((box & q.paired) * kQmvMaps);
-    const auto block = static_cast<uint8_t>(box >> q.paired);
-    if (whole) {
-      add({box * q.box_bytes, 0, q.slabs, map, block, 1});
-    } else {
-      for (uint32_t slab = 0; slab < q.slabs; ++slab) {
-        add({box * q.box_bytes + slab * q.slab_rows * kQmvSlab, slab * kQmvSlab, q.slabs * kQmvSlab,
-             map, block, 0});
-      }
-    }
-    for (uint32_t i = 0; q.scale_slots == 0 && i < scales; ++i) {
-      add({q.scales_at + i * q.scale_bytes + box * q.box_rows * q.scale_pitch, 0, q.scale_step,
-           static_cast<uint8_t>(map + 1 + i), block, 0});
-    }
-  }
   const uint32_t of_row = q.slabs * kQmvSlab + (q.scale_slots == 0 ? scales * q.scale_pitch : 0);
   q.block_bytes = (q.box_rows << q.paired) * of_row;
+}
+
+// Whether eight columns of x at a time are enough for most matrices: sixteen take room that stages
+// could have, and twice the products.
+bool has_few_rows_each(const MatmulProblem& p) {
+  return p.grouping == Grouping::gather && p.total_rows() <= kFewRowsPerMatrix * p.w.values.count();
 }
 
 // How many rows of x stand in shared memory beside how many stages.
@@ -412,7 +404,9 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
-  const uint32_t most = few ? family.few_tokens : kQmvMostColumns / q.column_step;
+  const bool few_each = has_few_rows_each(p);
+  const uint32_t columns = few_each ? kQmvMostColumns / 2 : kQmvMostColumns;
+  const uint32_t most = few ? family.few_tokens : columns / q.column_step;
   const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
   // Sums of two places in turn; before there are any, schedule_many counts there.
   const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
@@ -423,7 +417,8 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
                            factor_units * q.columns * 8;
-    if (taken + kLeastStages * q.stage_bytes > kSharedBytes) continue;
+    const bool spared = few_each && q.tokens > kFewestColumns;
+    if (taken + (spared ? 3 : kLeastStages) * q.stage_bytes > kSharedBytes) continue;
     q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
     plan.shared_bytes = taken + q.stages * q.stage_bytes;
     break;
@@ -483,8 +478,8 @@ Reason map_operand(const MatmulProblem& p, const dispatch::Operand& w, const Qmv
                    TensorMapShape* maps) {
   TensorMapShape& codes = maps[0];
   const uint32_t row = code_bytes(p);
-  codes = q.copies[0].slabs != 0 ? map_in_slabs(w.values, row, q.slabs, q.box_rows)
-                                 : map_of(w.values, row, kQmvSlab, q.box_rows);
+  codes = q.whole_slabs != 0 ? map_in_slabs(w.values, row, q.slabs, q.box_rows)
+                             : map_of(w.values, row, kQmvSlab, q.box_rows);
   codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   codes.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   if (const Reason r = why_no_tensor_map(codes, "rows of codes")) return r;
@@ -527,9 +522,9 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
 
   if (const Reason r = place_scales(p, layer, q)) return r;
   const auto met = static_cast<uint32_t>(matrices_met(p));
-  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
-  cut_stages(p, q);
   const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
+  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few);
+  cut_stages(p, q);
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {

@@ -66,8 +66,8 @@ struct QmvMaps {
 // A tile's scales as runs into their slot, by a lane each.
 template <class T>
 __device__ __forceinline__ void bring_scales(const QmvParams& p, const QmvMemory& memory,
-                                                 const QmvTile& tile, uint32_t slot, uint32_t full,
-                                                 uint64_t policy, uint32_t lane) {
+                                             const QmvTile& tile, uint32_t slot, uint32_t full,
+                                             uint64_t policy, uint32_t lane) {
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint32_t run = tile.rows * p.scale_pitch;
   const uint32_t operand = lane / kKinds, kind = lane % kKinds;
@@ -77,48 +77,69 @@ __device__ __forceinline__ void bring_scales(const QmvParams& p, const QmvMemory
            policy);
 }
 
-// One warp: a lane per copy. Few instructions: until the first copy has left, they are all that
-// the kernel does.
+// Step `step` of a tile to `stage`, by one thread. Boxes of paired operands take turns.
+template <class T>
+__device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& maps,
+                                            const QmvTile& tile, uint32_t step, uint32_t stage,
+                                            uint32_t full, uint64_t policy) {
+  const auto matrix = static_cast<int32_t>(tile.matrix);
+  const uint32_t boxes = tile.blocks << p.paired;
+  uint32_t scales = stage + p.scales_at;
+#pragma unroll 1
+  for (uint32_t box = 0; box < boxes; ++box, stage += p.box_bytes) {
+    const CUtensorMap* map = &maps.map[(box & p.paired) * kQmvMaps];
+    const auto row = static_cast<int32_t>(tile.row + (box >> p.paired) * p.box_rows);
+    if (p.whole_slabs) {
+      copy_box(stage, map, 0, row, static_cast<int32_t>(step * p.slabs), matrix, full, policy);
+    } else {
+#pragma unroll 1
+      for (uint32_t i = 0; i < p.slabs; ++i) {
+        copy_box(stage + i * p.slab_rows * kQmvSlab, map,
+                 static_cast<int32_t>((step * p.slabs + i) * kQmvSlab), row, 0, matrix, full,
+                 policy);
+      }
+    }
+    if (p.scale_slots > 0) continue;
+    // A copy begins at a multiple of 16 bytes.
+    const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
+    copy_box(scales, map + 1, at, row, 0, matrix, full, policy);
+    if constexpr (T::kAffine) {
+      copy_box(scales + p.scale_bytes, map + 2, at, row, 0, matrix, full, policy);
+    }
+    scales += p.box_rows * p.scale_pitch;
+  }
+}
+
+// One warp. Few instructions: until the first copy has left, nothing else goes on.
 template <class T>
 __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
                                         const QmvMemory& memory, const QmvMaps& maps,
                                         uint32_t lane) {
-  const bool has_copy = lane < p.copy_count;
-  const QmvCopy copy = p.copies[has_copy ? lane : 0];
-  const CUtensorMap* map = &maps.map[copy.map];
+  constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule, [](uint32_t, uint32_t) {},
       [&](const QmvTile& tile) {
-        const auto row = static_cast<int32_t>(tile.row + copy.block * p.box_rows);
-        const auto matrix = static_cast<int32_t>(tile.matrix);
-        const bool copies = has_copy && copy.block < tile.blocks;
-        const uint32_t bytes = tile.blocks * p.block_bytes;
-        uint32_t at = copy.first;
 #pragma unroll 1
-        for (uint32_t step = 0; step < p.k_steps; ++step, at += copy.each) {
+        for (uint32_t step = 0; step < p.k_steps; ++step) {
           const uint32_t full = shared_address(&shared.full[slot]);
+          const bool brings_scales = p.scale_slots > 0 && step == 0;
+          uint32_t bytes = tile.blocks * p.block_bytes;
           barrier_wait(shared_address(&shared.empty[slot]), parity);
-          if (p.scale_slots > 0 && step == 0) {
-            constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
+          if (brings_scales) {
             barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
-            if (lane == 0) {
-              barrier_expect(full, bytes + kKinds * p.scale_runs * tile.rows * p.scale_pitch);
-            }
+            bytes += kKinds * p.scale_runs * tile.rows * p.scale_pitch;
+          }
+          if (lane == 0) {
+            barrier_expect(full, bytes);
+            bring_stage<T>(p, maps, tile, step, memory.ring + slot * p.stage_bytes, full, policy);
+          }
+          if (brings_scales) {
             __syncwarp();
             if (lane < kKinds * p.scale_runs) {
               bring_scales<T>(p, memory, tile, scale_slot, full, policy, lane);
             }
-          } else {
-            if (lane == 0) barrier_expect(full, bytes);
-            __syncwarp();
-          }
-          if (copies) {
-            const auto along = static_cast<int32_t>(at);
-            copy_box(memory.ring + slot * p.stage_bytes + copy.to, map,
-                     copy.slabs != 0 ? 0 : along & ~15, row, copy.slabs != 0 ? along : 0, matrix,
-                     full, policy);
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }

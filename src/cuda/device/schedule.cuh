@@ -49,8 +49,8 @@ __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint
   return key;
 }
 
-// One matrix, and nothing to look up: the share, by a warp, and where rows lie, by another one.
-__device__ __forceinline__ void schedule_share(const QmvParams& p, Schedule& s, uint32_t lane) {
+// One matrix: a warp, and nothing to look up.
+__device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, uint32_t lane) {
   if (lane == 0) {
     s.begin = blockIdx.x * p.share + min(blockIdx.x, p.remainder);
     s.end = s.begin + p.share + (blockIdx.x < p.remainder);
@@ -58,20 +58,17 @@ __device__ __forceinline__ void schedule_share(const QmvParams& p, Schedule& s, 
     s.matrix[0] = 0;
     s.first[0] = 0;
     s.first[1] = static_cast<uint16_t>(p.rows);
-  }
-  __syncwarp();
-}
-__device__ __forceinline__ void schedule_rows(const QmvParams& p, Schedule& s, uint32_t lane) {
-  if (lane == 0) {
     s.active = 1;
     s.placed = p.rows;
   }
+#pragma unroll 1
   for (uint32_t r = lane; r < p.rows; r += 32) {
     s.order[r] = static_cast<uint16_t>(r);
     s.key[r] = 0;
     s.x[r] = static_cast<int32_t>(r) * p.x_row_stride;
     s.out[r] = static_cast<int32_t>(r) * p.out_row_stride;
   }
+  __syncwarp();
 }
 
 // What a block of a matrix with so many rows costs, in eighths of reading it once.
