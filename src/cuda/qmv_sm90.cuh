@@ -86,7 +86,8 @@ struct Consumer {
       first_unit += p.parts * T::kUnits;
     }
     if (by_tile) {
-      if (lane == 0) barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
+      // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
+      barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
       if (++scale_slot == p.scale_slots) scale_slot = 0;
     }
   }
@@ -231,7 +232,7 @@ __device__ __forceinline__ void init_barriers(QmvShared& shared) {
   }
 #pragma unroll
   for (uint32_t i = 0; i < kQmvMostSlots; ++i) {
-    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
+    barrier_init(shared_address(&shared.used[i]), 32 * kQmvConsumers);
   }
   barrier_init_visible();
 }
