@@ -1,5 +1,7 @@
 #include "cuda/qmm_sm80_plan.h"
 
+#include <algorithm>
+
 #include "cuda/qmm_sm80_shape.h"
 #include "cuda/queue.h"
 #include "simt/pairs_plan.h"
@@ -14,18 +16,36 @@ using dispatch::Reason;
 
 constexpr int64_t kLongest = int64_t{1} << 30;
 
-constexpr simt::TileSize kTile = {kQmmSm80Rows, kQmmSm80Cols, kQmmSm80Threads};
-
-// In the order of formats::AllFormats.
-constexpr const char* kPackedNames[] = {"qmm_sm80_affine2", "qmm_sm80_affine3", "qmm_sm80_affine4",
-                                        "qmm_sm80_affine5", "qmm_sm80_affine6", "qmm_sm80_affine8",
-                                        "qmm_sm80_mxfp4",   "qmm_sm80_mxfp8",   "qmm_sm80_nvfp4"};
+// Of each format, in the order of formats::AllFormats, and of dense w in bfloat16 and float16.
+struct Names {
+  const char *tall, *wide;
+};
+#define MB_NAMES(format) \
+  { "qmm_sm80_tall_" format, "qmm_sm80_wide_" format }
+constexpr Names kPackedNames[] = {MB_NAMES("affine2"), MB_NAMES("affine3"), MB_NAMES("affine4"),
+                                  MB_NAMES("affine5"), MB_NAMES("affine6"), MB_NAMES("affine8"),
+                                  MB_NAMES("mxfp4"),   MB_NAMES("mxfp8"),   MB_NAMES("nvfp4")};
+constexpr Names kDenseBf16 = MB_NAMES("dense_bf16"), kDenseF16 = MB_NAMES("dense_f16");
+#undef MB_NAMES
 
 bool is_dense(const MatmulProblem& p) { return p.w.form == Form::dense; }
 
-const char* kernel_of(const MatmulProblem& p) {
+const Names& names_of(const MatmulProblem& p) {
   if (!is_dense(p)) return kPackedNames[simt::weight_format(p)];
-  return p.dtype() == DType::f16 ? "qmm_sm80_dense_f16" : "qmm_sm80_dense_bf16";
+  return p.dtype() == DType::f16 ? kDenseF16 : kDenseBf16;
+}
+
+template <class Size>
+constexpr simt::TileSize kTileOf = {Size::kRows, Size::kCols, kQmmSm80Threads};
+
+// A tile of 256 rows decodes each weight half as often, one of 128 wastes less where there are no
+// more.
+bool is_tall(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  return p.total_rows() / matrices > QmmSm80Wide::kRows;
+}
+simt::TileSize tile_of(const MatmulProblem& p) {
+  return is_tall(p) ? kTileOf<QmmSm80Tall> : kTileOf<QmmSm80Wide>;
 }
 
 }  // namespace
@@ -43,9 +63,8 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
       return Reason::of(
           "a tensor_scale, which the scales of this format may need to stay in range");
     }
-    const int unit = p.w.spec->bits % 4 == 0 ? 16 : 4;
-    if (p.transpose && simt::row_alignment(p.w.values) < unit) {
-      return Reason::of("rows of codes begin at addresses that %d does not divide", unit);
+    if (p.transpose && simt::row_alignment(p.w.values) < 4) {
+      return Reason::of("rows of codes begin at addresses that 4 does not divide");
     }
     if (p.transpose && p.k % 32 != 0) {
       return Reason::of("K = %lld is not a multiple of 32", static_cast<long long>(p.k));
@@ -57,18 +76,20 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
     return Reason::of("rows of x begin at addresses that 16 does not divide, or have gaps");
   }
   if (p.k > kLongest) return Reason::of("K = %lld, more than 2^30", static_cast<long long>(p.k));
-  return simt::PairPlan(p, kQmmSm80Rows).why_not();
+  return simt::PairPlan(p, tile_of(p).rows).why_not();
 }
 
 size_t qmm_sm80_workspace(const MatmulProblem& p) {
-  return simt::PairPlan(p, kQmmSm80Rows).workspace();
+  return simt::PairPlan(p, tile_of(p).rows).workspace();
 }
 
 void qmm_sm80(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  simt::Step step = simt::product_step(p, workspace, kernel_of(p), kTile, queue);
-  step.shared_bytes = is_dense(p) ? kQmmSm80DenseBytes : kQmmSm80PackedBytes;
+  const Names& names = names_of(p);
+  simt::Step step =
+      simt::product_step(p, workspace, is_tall(p) ? names.tall : names.wide, tile_of(p), queue);
+  step.shared_bytes = kQmmSm80Bytes;
   queue.run(step);
 }
 
