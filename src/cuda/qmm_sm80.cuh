@@ -4,8 +4,8 @@
 //
 // A block of 256 threads, one a multiprocessor, makes 256 rows x 128 columns, or 128 x 256 where
 // matrices have no more rows than that. Its rows are consecutive in the order by matrix
-// (simt/pairs.metal), so all of them need one matrix of w; each warp has 64 x 64. A step is 64 of K,
-// 16 bits a value in shared memory, two of them:
+// (simt/pairs.metal), so all of them need one matrix of w; each warp has 64 x 64. A step is 64 of
+// K, 16 bits a value in shared memory, two of them:
 //
 //   x   gathered by asynchronous copies a step ahead
 //   w   decoded once to bfloat16, a step ahead (qmm_sm80_weights.cuh); dense w is copied as x is
@@ -90,9 +90,8 @@ __device__ __forceinline__ void make_part(const ProductParams& p, const ProductB
     places[threadIdx.x] = place.x;
   }
   __syncthreads();
-  RowCopies<Size::kRows> x(part.rows, [&](uint32_t row) {
-    return reinterpret_cast<const uint16_t*>(b.x) + places[row];
-  });
+  RowCopies<Size::kRows> x(reinterpret_cast<const uint16_t*>(b.x), part.rows,
+                           [&](uint32_t row) { return places[row] / 8; });
   __syncthreads();
   if (threadIdx.x < part.rows) places[threadIdx.x] = place.out;
 
@@ -124,8 +123,8 @@ __device__ __forceinline__ void make_part(const ProductParams& p, const ProductB
   if constexpr (kDense) {
     const auto* values = reinterpret_cast<const uint16_t*>(b.w) + matrix.values;
     if (p.w.k_stride == 1) {
-      RowCopies<Size::kCols> columns(
-          part.cols, [&](uint32_t row) { return values + (part.n + row) * p.w.n_stride; });
+      RowCopies<Size::kCols> columns(values + part.n * p.w.n_stride, part.cols,
+                                     [&](uint32_t row) { return row * (p.w.n_stride / 8); });
       for_each_step([&](int32_t step) { columns.copy(w_slot(step), left(step)); }, nothing);
     } else {
       for_each_step(nothing, [&](int32_t step) {
@@ -183,8 +182,8 @@ __global__ void __launch_bounds__(kQmmSm80Threads, 1) qmm_sm80(MB_PRODUCT_ARGUME
   }
 }
 
-#define MB_QMM_SM80(name, Format, Type)                                      \
-  MB_CUDA_ROW(qmm_sm80_tall_##name, qmm_sm80<Format, Type, QmmSm80Tall>);    \
+#define MB_QMM_SM80(name, Format, Type)                                   \
+  MB_CUDA_ROW(qmm_sm80_tall_##name, qmm_sm80<Format, Type, QmmSm80Tall>); \
   MB_CUDA_ROW(qmm_sm80_wide_##name, qmm_sm80<Format, Type, QmmSm80Wide>)
 
 }  // namespace moeblas::cuda

@@ -1,6 +1,7 @@
 #include "cuda/qmm_sm80_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/qmm_sm80_shape.h"
 #include "cuda/queue.h"
@@ -15,13 +16,23 @@ using dispatch::MatmulProblem;
 using dispatch::Reason;
 
 constexpr int64_t kLongest = int64_t{1} << 30;
+// How far apart the kernel can say that rows lie, in values: of x all of them, of dense w a tile's.
+constexpr int64_t kFarthest = (int64_t{1} << 31) * 8;
+
+// From the first value to the rows that lie farthest from it.
+int64_t extent(const dispatch::Matrices& m) {
+  int64_t values = std::abs(m.row_stride) * std::max<int64_t>(m.rows - 1, 0);
+  for (int d = 0; d < m.batch.ndim(); ++d) {
+    values += std::abs(m.batch_stride[d]) * std::max<int64_t>(m.batch[d] - 1, 0);
+  }
+  return values;
+}
 
 // Of each format, in the order of formats::AllFormats, and of dense w in bfloat16 and float16.
 struct Names {
   const char *tall, *wide;
 };
-#define MB_NAMES(format) \
-  { "qmm_sm80_tall_" format, "qmm_sm80_wide_" format }
+#define MB_NAMES(format) {"qmm_sm80_tall_" format, "qmm_sm80_wide_" format}
 constexpr Names kPackedNames[] = {MB_NAMES("affine2"), MB_NAMES("affine3"), MB_NAMES("affine4"),
                                   MB_NAMES("affine5"), MB_NAMES("affine6"), MB_NAMES("affine8"),
                                   MB_NAMES("mxfp4"),   MB_NAMES("mxfp8"),   MB_NAMES("nvfp4")};
@@ -74,6 +85,14 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
   }
   if (p.x.values.col_stride != 1 || simt::row_alignment(p.x.values) < 16 || p.k % 8 != 0) {
     return Reason::of("rows of x begin at addresses that 16 does not divide, or have gaps");
+  }
+  if (extent(p.x.values) >= kFarthest) {
+    return Reason::of("rows of x lie %lld values apart, and 2^34 can be told",
+                      static_cast<long long>(extent(p.x.values)));
+  }
+  if (is_dense(p) && std::max(std::abs(p.w.values.row_stride), std::abs(p.w.values.col_stride)) >=
+                         kFarthest / QmmSm80Wide::kCols) {
+    return Reason::of("rows of w lie 2^26 values apart or more");
   }
   if (p.k > kLongest) return Reason::of("K = %lld, more than 2^30", static_cast<long long>(p.k));
   return simt::PairPlan(p, tile_of(p).rows).why_not();

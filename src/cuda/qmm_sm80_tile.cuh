@@ -33,33 +33,47 @@ struct Part80 {
 };
 
 // Rows of 16-bit values, neighbours along K, on their way step by step: a thread has a chunk of
-// every 32nd row.
+// every 32nd row. All rows begin a multiple of eight values from `base`.
 template <uint32_t kRows>
 class RowCopies {
  public:
-  // Row r begins at row_at(r).
-  template <class RowAt>
-  __device__ __forceinline__ RowCopies(uint32_t rows, RowAt&& row_at) {
+  // Row r begins at base + 8 * octets_at(r).
+  template <class OctetsAt>
+  __device__ __forceinline__ RowCopies(const uint16_t* base, uint32_t rows, OctetsAt&& octets_at)
+      : base_(base + threadIdx.x % 8 * 8) {
 #pragma unroll
     for (uint32_t i = 0; i < kRows / 32; ++i) {
       const uint32_t row = i * 32 + threadIdx.x / 8;
       exists_ |= static_cast<uint32_t>(row < rows) << i;
-      from_[i] = row_at(row < rows ? row : 0) + threadIdx.x % 8 * 8;
+      octets_[i] = static_cast<int32_t>(octets_at(row < rows ? row : 0));
     }
   }
   // The next step, of which `k_left` values exist.
   __device__ __forceinline__ void copy(uint32_t to, int32_t k_left) {
     const uint32_t exists = int(threadIdx.x % 8 * 8) < k_left ? exists_ : 0;
     to += chunk_at(threadIdx.x / 8, threadIdx.x % 8);
+    if (exists == kAll) {
 #pragma unroll
-    for (uint32_t i = 0; i < kRows / 32; ++i) {
-      copy_async<16>(to + i * 32 * kRowBytes, from_[i], (exists >> i & 1) != 0);
-      from_[i] += kStepK;
+      for (uint32_t i = 0; i < kRows / 32; ++i) {
+        copy_async<16>(to + i * 32 * kRowBytes, row(i), true);
+      }
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < kRows / 32; ++i) {
+        copy_async<16>(to + i * 32 * kRowBytes, row(i), (exists >> i & 1) != 0);
+      }
     }
+    base_ += kStepK;
   }
 
  private:
-  const uint16_t* from_[kRows / 32];
+  static constexpr uint32_t kAll = (1u << kRows / 32) - 1;
+  __device__ __forceinline__ const uint16_t* row(uint32_t i) const {
+    return base_ + int64_t{octets_[i]} * 8;
+  }
+
+  const uint16_t* base_;
+  int32_t octets_[kRows / 32];
   uint32_t exists_ = 0;
 };
 static_assert(kQmmSm80Threads == 256 && kStepK == 64, "eight chunks a row");
@@ -69,7 +83,6 @@ __device__ __forceinline__ uint32_t two_bfloats(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
   return two;
 }
-
 
 // ---- sums
 
@@ -135,7 +148,8 @@ __device__ __forceinline__ void store_sums(const ProductParams& p, const Product
     }
 #pragma unroll 1
     for (uint32_t row = 0; row < some; ++row) {
-      const simt::StorePlace to = {out[first + row], __shfl_sync(0xffffffffu, c, row), added, plain};
+      const simt::StorePlace to = {out[first + row], __shfl_sync(0xffffffffu, c, row), added,
+                                   plain};
 #pragma unroll 1
       for (uint32_t at = lane; at < 64; at += 32) {
         if (first_col + at >= part.cols) break;

@@ -5,8 +5,8 @@
 // warp touches as few lines of memory as can be. What lies along N is read when it is needed, eight
 // columns of one k at a time.
 //
-// Codes become bfloat16 exactly (device/code_pairs.cuh); scales that are bfloat16 are applied by one
-// fused multiply-add of pairs, others by way of float32.
+// Codes become bfloat16 exactly (device/code_pairs.cuh); scales that are bfloat16 are applied by
+// one fused multiply-add of pairs, others by way of float32.
 #pragma once
 
 #include "cuda/device/code_pairs.cuh"
@@ -22,39 +22,34 @@ struct StoredScale {
   uint32_t scale, bias;
 };
 
-// How a group's scale is applied to octets of exact codes.
-template <class F>
+// How a group's scale is applied to octets of exact codes. kBfloats: it is twice a bfloat16, or one
+// of a block format's, which have at most eight significant bits and keep products exact.
+template <class F, bool kBfloats>
 struct OctetScale {
   static constexpr bool kAffine = simt::IsAffine<F>::value;
-  // Twice a bfloat16, or a float.
   uint32_t scale, bias;
-  bool bfloats;
 
-  __device__ __forceinline__ void set(StoredScale stored, int type) {
-    bfloats = !kAffine || type == simt::kBf16;
+  __device__ __forceinline__ OctetScale(StoredScale stored, int type) {
     bias = 0;
     if constexpr (kAffine) {
-      scale = bfloats ? twice(stored.scale) : single(stored.scale, type);
-      bias = bfloats ? twice(stored.bias) : single(stored.bias, type);
+      scale = kBfloats ? twice(stored.scale) : single(stored.scale, type);
+      bias = kBfloats ? twice(stored.bias) : single(stored.bias, type);
     } else if constexpr (int(F::kMode) == MOEBLAS_NVFP4) {
       scale = twice(e4m3_values(stored.scale));
     } else {
       scale = twice(e8m0_bfloat(stored.scale));
     }
   }
-  // Those of block formats have at most eight significant bits and stay exact.
   __device__ __forceinline__ uint4 apply(const uint32_t (&pairs)[4]) const {
     uint32_t v[4];
-    if constexpr (!kAffine) {
+    const float s = __uint_as_float(scale), b = __uint_as_float(bias);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = multiply_bfloats(pairs[i], scale);
-    } else if (bfloats) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = fma_bfloats(pairs[i], scale, bias);
-    } else {
-      const float s = __uint_as_float(scale), b = __uint_as_float(bias);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (!kAffine) {
+        v[i] = multiply_bfloats(pairs[i], scale);
+      } else if constexpr (kBfloats) {
+        v[i] = fma_bfloats(pairs[i], scale, bias);
+      } else {
         v[i] = two_bfloats(__fmaf_rn(__uint_as_float(pairs[i] << 16), s, b),
                            __fmaf_rn(__uint_as_float(pairs[i] & 0xffff0000u), s, b));
       }
@@ -67,7 +62,7 @@ struct OctetScale {
     if (type == simt::kF16) {
       return __float_as_uint(formats::float16_to_float(static_cast<uint16_t>(stored)));
     }
-    return stored;
+    return type == simt::kBf16 ? stored << 16 : stored;
   }
 };
 
@@ -127,19 +122,10 @@ class HalfColumn {
   }
   // What the last load brought, as bfloat16.
   __device__ __forceinline__ void store(uint32_t to, const Codes& from) const {
-    OctetScale<F> scale;
-    scale.set(here_ ? scale_[0] : StoredScale{0, 0}, from.type);
-#pragma unroll
-    for (uint32_t q = 0; q < 4; ++q) {
-      if (kMayHaveSixteens && q == 2 && from.group_bits == 4) {
-        scale.set(here_ ? scale_[1] : StoredScale{0, 0}, from.type);
-      }
-      uint32_t pairs[4];
-      OctetPairs<F>::decode(codes_.words, q, pairs);
-      uint4 eight = scale.apply(pairs);
-      // What is not there meets zeros of x, so that it only has to be finite.
-      if (int(F::kMode) == MOEBLAS_MXFP8 && !here_) eight = make_uint4(0, 0, 0, 0);
-      store_shared_4(to + chunk_at(column_, first() / 8 + q), eight);
+    if (!simt::IsAffine<F>::value || from.type == simt::kBf16) {
+      store_as<true>(to, from);
+    } else {
+      store_as<false>(to, from);
     }
   }
 
@@ -148,6 +134,22 @@ class HalfColumn {
       simt::IsAffine<F>::value || int(F::kMode) == MOEBLAS_NVFP4;
   static __device__ __forceinline__ uint32_t first() { return threadIdx.x % 2 * 32; }
 
+  template <bool kBfloats>
+  __device__ __forceinline__ void store_as(uint32_t to, const Codes& from) const {
+    const bool sixteens = kMayHaveSixteens && from.group_bits == 4;
+    const StoredScale none = {0, 0}, second = scale_[kMayHaveSixteens ? 1 : 0];
+    const OctetScale<F, kBfloats> low(here_ ? scale_[0] : none, from.type);
+    const OctetScale<F, kBfloats> high(here_ ? (sixteens ? second : scale_[0]) : none, from.type);
+#pragma unroll
+    for (uint32_t q = 0; q < 4; ++q) {
+      uint32_t pairs[4];
+      OctetPairs<F>::decode(codes_.words, q, pairs);
+      uint4 eight = (q < 2 ? low : high).apply(pairs);
+      // What is not there meets zeros of x, so that it only has to be finite.
+      if (int(F::kMode) == MOEBLAS_MXFP8 && !here_) eight = make_uint4(0, 0, 0, 0);
+      store_shared_4(to + chunk_at(column_, first() / 8 + q), eight);
+    }
+  }
 
   uint32_t column_;
   bool here_ = false;
@@ -200,8 +202,8 @@ __device__ __forceinline__ void decode_columns(uint32_t to, const ProductParams&
     const int64_t row = k + high, first = part.n + octet * 8;
     uint4 eight = make_uint4(0, 0, 0, 0);
     if (int(high) < k_left && octet * 8 < part.cols) {
-      OctetScale<F> scale;
-      scale.set(from.scale<F>(row, static_cast<uint32_t>(first >> from.group_bits)), from.type);
+      const OctetScale<F, !simt::IsAffine<F>::value> scale(
+          from.scale<F>(row, static_cast<uint32_t>(first >> from.group_bits)), from.type);
       const formats::uint64 codes =
           simt::load_octet<F::kBits>(from.codes + row * from.stride, first / 8, p.w.align);
       uint32_t words[F::kBits] = {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)};

@@ -1,5 +1,5 @@
-// The decoders of rows of bfloat16 against the definitions in src/formats: every code in every place
-// of 32.
+// The decoders of rows of bfloat16 against the definitions in src/formats: every code in every
+// place of 32.
 #include "cuda/device/code_pairs.cuh"
 
 #include <gtest/gtest.h>
@@ -52,10 +52,9 @@ std::array<float, 32> decoded(const Codes& codes) {
 
 template <class Format>
 class CodePairs : public testing::Test {};
-using AllFormats =
-    testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>, formats::Affine<5>,
-                   formats::Affine<6>, formats::Affine<8>, formats::Mxfp4, formats::Mxfp8,
-                   formats::Nvfp4>;
+using AllFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>,
+                                  formats::Affine<5>, formats::Affine<6>, formats::Affine<8>,
+                                  formats::Mxfp4, formats::Mxfp8, formats::Nvfp4>;
 TYPED_TEST_SUITE(CodePairs, AllFormats);
 
 TYPED_TEST(CodePairs, EveryCodeInEveryPlace) {
@@ -82,8 +81,8 @@ TYPED_TEST(CodePairs, EveryCodeInEveryPlace) {
 
 TEST(ScalesAsBfloats, EveryE8m0Byte) {
   for (unsigned int byte = 0; byte < 256; ++byte) {
-    const float value = formats::bfloat16_to_float(
-        static_cast<unsigned short>(cuda::device::e8m0_bfloat(byte)));
+    const float value =
+        formats::bfloat16_to_float(static_cast<unsigned short>(cuda::device::e8m0_bfloat(byte)));
     EXPECT_TRUE(same(value, formats::e8m0_decode(byte)) || std::isnan(value)) << byte;
     EXPECT_EQ(std::isnan(value), byte == 255) << byte;
   }

@@ -74,7 +74,8 @@ MB_FN unsigned int multiply_bfloats(unsigned int a, unsigned int b) {
 
 // ---- pairs, in places that are the same for all lanes
 
-// (a & kMask) | kOr. Of two numbers the instruction has room for one: the other is held in a register.
+// (a & kMask) | kOr. Of two numbers the instruction has room for one: the other is held in a
+// register.
 template <unsigned int kMask, unsigned int kOr>
 MB_FN unsigned int and_or(unsigned int a) {
 #if defined(__CUDA_ARCH__)
