@@ -9,12 +9,14 @@ weights where this torch has one, and `moeblas bench`, which checks its answers.
 compared with float64 on a few rows. A sample is one replay of a CUDA graph of about 2 ms, as in the
 bench. Shares are of the higher torch.mm of the regime. Needs torch with CUDA; installs nothing.
 """
+
 import argparse
 import json
 import statistics
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 
@@ -67,7 +69,11 @@ def torch_mm(regime):
     out = torch.empty_like(a)
     seconds = median_seconds(lambda: torch.mm(a, b.T, out=out), regime)
     check(out[:16], a[:16], b.T)
-    return {"name": "torch.mm 8192 x 8192 x 8192 bfloat16", "seconds": seconds, "flop_per_s": 2 * 8192**3 / seconds}
+    return {
+        "name": "torch.mm 8192 x 8192 x 8192 bfloat16",
+        "seconds": seconds,
+        "flop_per_s": 2 * 8192**3 / seconds,
+    }
 
 
 def torch_grouped(regime, layer, rows):
@@ -91,7 +97,7 @@ def ours(program, regime, arguments):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [program, "bench", "--device", "cuda", "--seconds", "0.15", "--json", file.name]
         subprocess.run(command + REGIMES[regime] + arguments, check=True, stdout=subprocess.DEVNULL)
-        run = json.load(open(file.name))
+        run = json.loads(Path(file.name).read_text())
     if run["wrong"]:
         raise SystemExit(f"wrong answers: {run['wrong']}")
     return run["library"], [
@@ -115,13 +121,60 @@ def main():
     arguments = parser.parse_args()
     qwen = "512,1024,2048,4096,8192"  # 32 .. 512 rows an expert
     cases = [
-        ["--op", "gather_qmm", "--model", "qwen3-30b", "--dtype", "bfloat16", "--routing", "even", "--tokens", qwen],
-        ["--op", "gather_qmm", "--model", "mixtral", "--dtype", "bfloat16", "--routing", "even", "--tokens", "512,2048"],
-        ["--op", "gather_mm,grouped_mm", "--model", "qwen3-30b", "--dtype", "bfloat16", "--routing", "even", "--tokens", "8192"],
-        ["--op", "quantized_matmul", "--shape", "4096x8192x8192", "--dtype", "bfloat16", "--format", "affine4-g64,affine8-g64,mxfp4,nvfp4,mxfp8"],
+        [
+            "--op",
+            "gather_qmm",
+            "--model",
+            "qwen3-30b",
+            "--dtype",
+            "bfloat16",
+            "--routing",
+            "even",
+            "--tokens",
+            qwen,
+        ],
+        [
+            "--op",
+            "gather_qmm",
+            "--model",
+            "mixtral",
+            "--dtype",
+            "bfloat16",
+            "--routing",
+            "even",
+            "--tokens",
+            "512,2048",
+        ],
+        [
+            "--op",
+            "gather_mm,grouped_mm",
+            "--model",
+            "qwen3-30b",
+            "--dtype",
+            "bfloat16",
+            "--routing",
+            "even",
+            "--tokens",
+            "8192",
+        ],
+        [
+            "--op",
+            "quantized_matmul",
+            "--shape",
+            "4096x8192x8192",
+            "--dtype",
+            "bfloat16",
+            "--format",
+            "affine4-g64,affine8-g64,mxfp4,nvfp4,mxfp8",
+        ],
     ]
     cases = [case for case in cases if arguments.op in (None, case[1])]
-    result = {"schema": 1, "device": torch.cuda.get_device_name(), "torch": torch.__version__, "regimes": {}}
+    result = {
+        "schema": 1,
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "regimes": {},
+    }
     for regime in arguments.regimes.split(","):
         rows = [torch_mm(regime)]
         rows += [torch_grouped(regime, "qwen3-30b-a3b", r) for r in (64, 512)]
@@ -134,7 +187,10 @@ def main():
         peak = max(r["flop_per_s"] for r in rows if r["name"].startswith("torch.mm"))
         for r in rows:
             r["share"] = r["flop_per_s"] / peak
-            print(f"{regime} {r['name']}: {r['seconds'] * 1e6:.1f} us, {r['flop_per_s'] / 1e12:.0f} TFLOP/s, {r['share']:.1%}", flush=True)
+            print(
+                f"{regime} {r['name']}: {r['seconds'] * 1e6:.1f} us, {r['flop_per_s'] / 1e12:.0f} TFLOP/s, {r['share']:.1%}",
+                flush=True,
+            )
         result["regimes"][regime] = rows
     with open(arguments.json, "w") as file:
         json.dump(result, file, indent=1)
