@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kConversionThreads)
   uint8_t* to =
       p.values + (device::row_offset(p.packed.values, at.row) + at.column * int64_t{kLaneValues}) *
                      int64_t{sizeof(T)};
-  out.store(to, at.count, shared[threadIdx.x / 32]);
+  out.store(to, at.joined, at.count, shared[threadIdx.x / 32]);
 }
 
 #define MB_DEQUANTIZE(name, ...)                                                   \

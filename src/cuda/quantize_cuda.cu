@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
     LaneGroups<Format, T> groups;
     groups.start(p, at);
     LaneBlock<T> x;
-    x.load(values_at<T>(p, at), shared[threadIdx.x / 32]);
+    x.load(values_at<T>(p, at), at.joined, shared[threadIdx.x / 32]);
     groups.fit(x, p);
     uint32_t words[Format::kBits];
     const uint4* mine = shared[threadIdx.x / 32];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
   LaneGroups<Format, T> groups;
   groups.start(p.from, at);
   LaneBlock<T> x;
-  x.load(values_at<T>(p.from, at), mine);
+  x.load(values_at<T>(p.from, at), at.joined, mine);
   groups.fit(x, p.from);
   uint32_t words[Format::kBits];
   device::encode<Format, T>(
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
   out.set(v);
   __syncwarp();
   const uint64_t block = uint64_t{at.row} * p.from.row_blocks + at.column;
-  out.store(p.out + block * (kLaneValues * 2), at.count, mine);
+  out.store(p.out + block * (kLaneValues * 2), at.joined, at.count, mine);
 }
 
 __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {

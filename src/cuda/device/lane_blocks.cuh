@@ -18,6 +18,7 @@ struct BlockPlace {
   uint32_t row, column;  // column in blocks
   uint32_t count;        // lanes of the warp that have a block; the others repeat the last
   bool valid;
+  bool joined = false;  // 32 lanes' blocks, one behind the other in memory
 
   __device__ BlockPlace(uint32_t r, uint32_t c, bool exists)
       : row(r), column(c), count(32), valid(exists) {}
@@ -26,7 +27,9 @@ struct BlockPlace {
     count = min(p.blocks - first, 32u);
     valid = lane < count;
     const uint32_t block = first + min(lane, count - 1);
-    row = p.row_blocks == p.blocks ? 0 : block / p.row_blocks;
+    const bool one_row = p.row_blocks == p.blocks;
+    joined = one_row && count == 32;
+    row = one_row ? 0 : block / p.row_blocks;
     column = block - row * p.row_blocks;
   }
 };
@@ -63,10 +66,18 @@ __device__ __forceinline__ uint32_t chunk_place(uint32_t owner, uint32_t part) {
   return owner * kChunks + (part ^ (kChunks == 4 ? owner / 2 % 4 : owner % 8));
 }
 
-template <class Pointer>
-__device__ __forceinline__ Pointer of_lane(Pointer pointer, uint32_t lane) {
+// Chunk `part` of another lane's block, from where this lane's lies. Asking that lane costs two
+// exchanges and the address's sum.
+template <int kChunks, class Pointer>
+__device__ __forceinline__ Pointer chunk_of_lane(Pointer mine, bool joined, uint32_t owner,
+                                                 uint32_t part) {
+  if (joined) {
+    const auto blocks = static_cast<int32_t>(owner) - static_cast<int32_t>(threadIdx.x % 32);
+    return mine + (blocks * kChunks + static_cast<int32_t>(part));
+  }
   return reinterpret_cast<Pointer>(
-      __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pointer), lane));
+             __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(mine), owner)) +
+         part;
 }
 
 // 32 values of type T as they are stored.
@@ -115,13 +126,21 @@ struct LaneBlock {
   }
 
   // By a whole warp; `from`: this lane's block.
-  __device__ void load(const uint8_t* from, uint4* shared) {
+  __device__ void load(const uint8_t* from, bool joined, uint4* shared) {
     const uint32_t lane = threadIdx.x % 32, part = lane % kChunks;
+    const auto mine = reinterpret_cast<const uint4*>(from);
     uint4 moved[kChunks];
+    const auto load_all = [&](bool one_behind_the_other) {
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
-      moved[i] = __ldcs(reinterpret_cast<const uint4*>(of_lane(from, owner)) + part);
+      for (int i = 0; i < kChunks; ++i) {
+        const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
+        moved[i] = __ldcs(chunk_of_lane<kChunks>(mine, one_behind_the_other, owner, part));
+      }
+    };
+    if (joined) {
+      load_all(true);
+    } else {
+      load_all(false);
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -138,17 +157,25 @@ struct LaneBlock {
     return static_cast<float>(reinterpret_cast<const T*>(shared + place)[i % kOfChunk]);
   }
   // The blocks of `count` lanes.
-  __device__ void store(uint8_t* to, uint32_t count, uint4* shared) const {
+  __device__ void store(uint8_t* to, bool joined, uint32_t count, uint4* shared) const {
     const uint32_t lane = threadIdx.x % 32, part = lane % kChunks;
+    const auto mine = reinterpret_cast<uint4*>(to);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) shared[chunk_place<kChunks>(lane, i)] = chunk[i];
     __syncwarp();
+    const auto store_all = [&](bool one_behind_the_other) {
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
-      uint8_t* at = of_lane(to, owner);
-      const uint4 moved = shared[chunk_place<kChunks>(owner, part)];
-      if (owner < count) reinterpret_cast<uint4*>(at)[part] = moved;
+      for (int i = 0; i < kChunks; ++i) {
+        const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
+        uint4* at = chunk_of_lane<kChunks>(mine, one_behind_the_other, owner, part);
+        const uint4 moved = shared[chunk_place<kChunks>(owner, part)];
+        if (one_behind_the_other || owner < count) *at = moved;
+      }
+    };
+    if (joined) {
+      store_all(true);
+    } else {
+      store_all(false);
     }
   }
 };
