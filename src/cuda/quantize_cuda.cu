@@ -20,12 +20,9 @@ using device::kWarps;
 using device::LaneBlock;
 using device::LaneGroups;
 
-// Blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to e4m3,
-// whose codes take few operations, than a fifth block.
-template <class Format, class T>
-constexpr int kResident = sizeof(T) == 4                           ? 3
-                          : std::is_same_v<Format, formats::Mxfp8> ? 4
-                                                                   : 5;
+// Blocks that a multiprocessor holds, which bounds registers: with a fifth they are spilled.
+template <class T>
+constexpr int kResident = sizeof(T) == 4 ? 3 : 4;
 
 template <class T>
 __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
@@ -34,52 +31,87 @@ __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
              int64_t{sizeof(T)};
 }
 
-template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
-    quantize_cuda(const __grid_constant__ ConversionParams p) {
-  __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
-  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (warp * 32 < p.blocks) {
-    const BlockPlace at(p, warp);
-    LaneGroups<Format, T> groups;
-    groups.start(p, at);
+template <class T>
+constexpr uint32_t kBlocks = quantize_blocks(sizeof(T));
+constexpr int kChunks = 8;  // of a lane's blocks
+using Chunks = device::WarpChunks<kChunks>;
+
+// Codes of a lane's blocks, one after the other: use(b, groups, words). A loop that is not unrolled
+// leaves registers to other warps.
+template <class Format, class T, class Use>
+__device__ __forceinline__ void quantize_blocks_of(const ConversionParams& p, const BlockPlace& at,
+                                                   uint4* shared, Use use) {
+  Chunks::bring(values_at<T>(p, at), at, at.blocks * LaneBlock<T>::kChunks, shared);
+  LaneGroups<Format, T> groups;
+  groups.start(p, at);
+  Chunks::arrived();
+#pragma unroll 1
+  for (uint32_t b = 0; b < kBlocks<T>; ++b) {
     LaneBlock<T> x;
-    x.load(values_at<T>(p, at), at.joined, shared[threadIdx.x / 32]);
-    groups.fit(x, p);
+    x.template get<kChunks>(shared, b);
+    if constexpr (kBlocks<T> == 1) {
+      groups.fit(x, p, device::NoSecond{});
+    } else if (b == 0 || !groups.wide(p)) {
+      groups.fit(x, p, [=] {
+        LaneBlock<T> second;
+        second.template get<kChunks>(shared, 1);
+        return second;
+      });
+    }
     uint32_t words[Format::kBits];
-    const uint4* mine = shared[threadIdx.x / 32];
     device::encode<Format, T>(
-        x, groups, [mine](uint32_t i) { return LaneBlock<T>::loaded(mine, i); }, words);
-    device::store_block<Format, T>(p, at, groups, words);
+        x, groups,
+        [=](uint32_t i) { return LaneBlock<T>::template value_in<kChunks>(shared, b, i); }, words);
+    use(b, groups, words);
+  }
+}
+
+template <class Format, class T>
+__global__ void __launch_bounds__(kConversionThreads, kResident<T>)
+    quantize_cuda(const __grid_constant__ ConversionParams p) {
+  __shared__ uint4 shared[kWarps][Chunks::kAll];
+  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (warp * 32 < p.lanes) {
+    const BlockPlace at(p, warp, kBlocks<T>);
+    uint8_t* const codes = device::codes_at<Format>(p, at);
+    quantize_blocks_of<Format, T>(p, at, shared[threadIdx.x / 32],
+                                  [&](uint32_t b, const LaneGroups<Format, T>& groups,
+                                      const uint32_t(&words)[Format::kBits]) {
+                                    if (!at.valid || b >= at.blocks) return;
+                                    if (b == 0 || !groups.wide(p)) groups.store(p, at.at(b));
+                                    device::store_words<Format::kBits>(
+                                        words, codes + b * (4 * Format::kBits), p.code_alignment);
+                                  });
   }
   if (p.padding > 0) device::clear_padding(p);
 }
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
+__global__ void __launch_bounds__(kConversionThreads, kResident<T>)
     requantize(const __grid_constant__ RequantizeParams p) {
-  __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
+  using Out = LaneBlock<__nv_bfloat16>;
+  constexpr int kOutChunks = kBlocks<T> * Out::kChunks;
+  __shared__ uint4 shared[kWarps][Chunks::kAll];
   uint4* mine = shared[threadIdx.x / 32];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (warp * 32 >= p.from.blocks) return;
-  const BlockPlace at(p.from, warp);
-  LaneGroups<Format, T> groups;
-  groups.start(p.from, at);
-  LaneBlock<T> x;
-  x.load(values_at<T>(p.from, at), at.joined, mine);
-  groups.fit(x, p.from);
-  uint32_t words[Format::kBits];
-  device::encode<Format, T>(
-      x, groups, [mine](uint32_t i) { return LaneBlock<T>::loaded(mine, i); }, words);
-  const simt::GroupScale<Format, false> scale[2] = {{Format::decode_scale(groups.scale[0])},
-                                                    {Format::decode_scale(groups.scale[1])}};
-  float v[kLaneValues];
-  device::decode_block<Format>(words, scale, v);
-  LaneBlock<__nv_bfloat16> out;
-  out.set(v);
-  __syncwarp();
+  if (warp * 32 >= p.from.lanes) return;
+  const BlockPlace at(p.from, warp, kBlocks<T>);
+  quantize_blocks_of<Format, T>(
+      p.from, at, mine,
+      [&](uint32_t b, const LaneGroups<Format, T>& groups, const uint32_t(&words)[Format::kBits]) {
+        const simt::GroupScale<Format, false> scale[2] = {{Format::decode_scale(groups.scale[0])},
+                                                          {Format::decode_scale(groups.scale[1])}};
+        float v[kLaneValues];
+        device::decode_block<Format>(words, scale, v);
+        Out out;
+        out.set(v);
+        // Where values of other lanes lay, unless they are as long.
+        if constexpr (kOutChunks != kChunks) __syncwarp();
+        out.template put<kOutChunks>(mine, b);
+      });
   const uint64_t block = uint64_t{at.row} * p.from.row_blocks + at.column;
-  out.store(p.out + block * (kLaneValues * 2), at.joined, at.count, mine);
+  device::WarpChunks<kOutChunks>::send(p.out + block * (kLaneValues * 2), at,
+                                       at.blocks * Out::kChunks, mine);
 }
 
 __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {

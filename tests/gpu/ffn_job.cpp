@@ -202,8 +202,8 @@ Job ffn_job(uint64_t seed) {
   // then in one, at each of their widths of tiles.
   const bool tiles = seed % 4 == 3;
   const uint64_t turn = seed / 4;
-  const QuantSpec of_tiles[] = {{Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4},
-                                {Mode::mxfp8},         {Mode::nvfp4}};
+  const QuantSpec of_tiles[] = {
+      {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
   const DType dtype =
       tiles ? DType::bf16 : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const auto format = [&] {
