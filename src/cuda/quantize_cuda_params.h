@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "moeblas/mode.h"
 #include "simt/quantize_params.h"
 
 namespace moeblas::cuda {
@@ -11,10 +12,12 @@ namespace moeblas::cuda {
 inline constexpr uint32_t kConversionThreads = 256;
 // Values of a block, which a lane converts at a time: whole words of codes in every width.
 inline constexpr uint32_t kLaneValues = 32;
-// Neighbouring blocks that a lane of quantize_cuda and of requantize takes: 128 bytes of values, so
-// that what is done once for a lane is done for 64 values of 16 bits.
-constexpr uint32_t quantize_blocks(size_t value_bytes) {
-  return static_cast<uint32_t>(4 / value_bytes);
+// Neighbouring blocks that a lane of quantize_cuda takes. Formats whose arithmetic is most of the
+// time take two of 16-bit values, so that what is done once for a lane is done for 64 of them; the
+// others lose more by writing sectors of memory in two parts than they gain.
+constexpr uint32_t quantize_blocks(int mode, int bits, size_t value_bytes) {
+  const bool two = mode == MOEBLAS_AFFINE ? bits != 5 && bits != 6 : mode == MOEBLAS_NVFP4;
+  return two && value_bytes == 2 ? 2 : 1;
 }
 
 // Rows of values and of codes, in blocks of kLaneValues. Lanes are counted row by row; the last of

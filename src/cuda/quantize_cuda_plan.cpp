@@ -125,14 +125,14 @@ void convert(const ConversionParams& q, const PackedSide& side, const Names& nam
   queue.run(names.of(*side.p.spec, side.values.dtype), groups_for(q.lanes), kConversionThreads, 0,
             q);
 }
-ConversionParams quantize_params(const PackedSide& side) {
-  return params_of(side, quantize_blocks(size_of(side.values.dtype)));
-}
 
 // The fast way or the portable one.
 void quantize_side(const PackedSide& side, Queue& queue) {
   if (why_not(side)) return simt::simt_quantize_side(side, queue);
-  convert(quantize_params(side), side, kQuantizeNames, queue);
+  const QuantSpec& spec = *side.p.spec;
+  const uint32_t of_lane =
+      quantize_blocks(static_cast<int>(spec.mode), spec.bits, size_of(side.values.dtype));
+  convert(params_of(side, of_lane), side, kQuantizeNames, queue);
 }
 
 // Both directions of quantize_dual from one read, where rows lie as values do.
@@ -173,7 +173,7 @@ void expand(const QuantizeProblem& p, Queue& queue) {
 }
 
 void requantize(const QuantizeProblem& p, void* out, Queue& queue) {
-  RequantizeParams q{quantize_params(simt::rows_side(p)), static_cast<uint8_t*>(out)};
+  RequantizeParams q{params_of(simt::rows_side(p)), static_cast<uint8_t*>(out)};
   queue.run(kRequantizeNames.of(*p.spec, p.values.dtype), groups_for(q.from.lanes),
             kConversionThreads, 0, q);
 }

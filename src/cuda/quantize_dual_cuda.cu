@@ -60,9 +60,7 @@ __device__ __forceinline__ void quantize_block(const ConversionParams& p, const 
   groups.fit(x, p, device::NoSecond{});
   uint32_t words[Format::kBits];
   device::encode<Format, T>(x, groups, look, words);
-  if (!at.valid) return;
-  groups.store(p, at);
-  device::store_words<Format::kBits>(words, device::codes_at<Format>(p, at), p.code_alignment);
+  device::store_block<Format, T>(p, at, groups, words);
 }
 
 template <class Format, class T>

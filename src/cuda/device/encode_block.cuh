@@ -255,6 +255,15 @@ template <class Format>
 __device__ __forceinline__ uint8_t* codes_at(const ConversionParams& p, const BlockPlace& at) {
   return p.codes + row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits};
 }
+// A lane's codes and scales to where the block's belong.
+template <class Format, class T>
+__device__ __forceinline__ void store_block(const ConversionParams& p, const BlockPlace& at,
+                                            const LaneGroups<Format, T>& groups,
+                                            const uint32_t (&words)[Format::kBits]) {
+  if (!at.valid) return;
+  groups.store(p, at);
+  store_words<Format::kBits>(words, codes_at<Format>(p, at), p.code_alignment);
+}
 
 // Zeros where swizzled matrices have no scale: rows below the last, then columns beside it.
 static __device__ __noinline__ void clear_padding(const ConversionParams& p) {

@@ -78,6 +78,13 @@ struct WarpChunks {
     return owner * (kOfLane + kPad) + (kOfLane == 4 ? part ^ owner / 2 % 4 : part);
   }
 
+  // What another lane calls its first chunk.
+  template <class Chunk>
+  static __device__ __forceinline__ Chunk* first_of(Chunk* mine, uint32_t owner) {
+    return reinterpret_cast<Chunk*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(mine), owner));
+  }
+
   // From memory, by a whole warp; there once `arrived` returns. `from`: this lane's first chunk;
   // `own`: how many chunks it has there, a power of two, after which they are repeated.
   static __device__ __forceinline__ void bring(const uint8_t* from, const BlockPlace& at,
@@ -122,9 +129,7 @@ struct WarpChunks {
 #pragma unroll
       for (int i = 0; i < kOfLane; ++i) {
         const uint32_t owner = i * (32 / kOfLane) + lane / kOfLane;
-        const auto first = reinterpret_cast<Chunk*>(
-            __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(mine), owner));
-        move(first, owner, part, __shfl_sync(0xffffffffu, own, owner));
+        move(first_of(mine, owner), owner, part, __shfl_sync(0xffffffffu, own, owner));
       }
     }
   }
@@ -174,6 +179,23 @@ struct LaneBlock {
     }
   }
 
+  // By a whole warp; `from`: this lane's block, which stays in shared memory as well.
+  __device__ void load(const uint8_t* from, uint4* shared) {
+    using Chunks = WarpChunks<kChunks>;
+    const uint32_t lane = threadIdx.x % 32, part = lane % kChunks;
+    uint4 moved[kChunks];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
+      moved[i] = __ldcs(Chunks::first_of(reinterpret_cast<const uint4*>(from), owner) + part);
+    }
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      shared[Chunks::place(i * (32 / kChunks) + lane / kChunks, part)] = moved[i];
+    }
+    __syncwarp();
+    get<kChunks>(shared, 0);
+  }
   // Block b of this lane's, in its warp's shared memory.
   template <int kOfLane>
   __device__ void get(const uint4* shared, uint32_t b) {
