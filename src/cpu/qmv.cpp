@@ -10,10 +10,12 @@
 #include "cpu/qmv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "cpu/decode.h"
 #include "cpu/pairs.h"
+#include "cpu/row_kernels.h"
 #include "cpu/simd/qmv.h"
 #include "cpu/store.h"
 #include "threads/parallel.h"
@@ -95,6 +97,15 @@ float decoded_sum(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t
   return sum;
 }
 
+// In a form that becomes vector code.
+bool all_finite(const float* values, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t others = 0;
+  for (int64_t i = 0; i < count; ++i)
+    others |= static_cast<uint32_t>((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent);
+  return others == 0;
+}
+
 QmvWay way(const Qmv& q, const MatmulProblem& p) {
   if (!p.w.spec) return q.dense[static_cast<int>(scale_kind(p))];
   switch (p.w.spec->mode) {
@@ -125,6 +136,9 @@ class Product {
     way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
     format_.k = p.k;
     format_.scale_kind = scale_kind(p);
+    const RowKernels* rows = row_kernels();
+    if (rows != nullptr && p.epilogue.trivial())
+      store_row_ = rows->store_row[element_index(p.out.dtype)];
     if (!p.w.spec) return;
     format_.group_size = static_cast<int>(p.w.spec->group_size);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
@@ -274,13 +288,21 @@ class Product {
       const Pair& pair = pair_at(run, rows[i]);
       const int64_t row = rows[i] % p_.m;
       float* const of_row = sums + i * kMostPanel;
-      for (int64_t j = 0; j < panel.rows; ++j) {
-        if (decoded_sum_ != nullptr && !std::isfinite(of_row[j]))
-          of_row[j] = decoded_sum_(p_, pair, row, n + j);
+      if (decoded_sum_ != nullptr && !all_finite(of_row, panel.rows)) {
+        for (int64_t j = 0; j < panel.rows; ++j) {
+          if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
+        }
       }
-      store_sums(p_, pair, row, n, panel.rows, of_row);
+      store(pair, row, n, panel.rows, of_row);
     }
     *size = 0;
+  }
+
+  void store(const Pair& pair, int64_t row, int64_t n, int64_t count, float* sums) const {
+    if (store_row_ == nullptr) return store_sums(p_, pair, row, n, count, sums);
+    const int64_t first = pair.out + row * p_.out.row_stride + n;
+    const auto size = static_cast<int64_t>(size_of(p_.out.dtype));
+    store_row_(sums, count, static_cast<char*>(p_.out.data) + first * size);
   }
 
   const MatmulProblem& p_;
@@ -296,6 +318,8 @@ class Product {
   QmvFormat format_;
   // Of packed weights.
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
+  // Where sums are results.
+  void (*store_row_)(const float* sums, int64_t count, void* out) = nullptr;
 };
 
 // Where the order of a sum must not depend on the number of rows, what is for many serves any. A

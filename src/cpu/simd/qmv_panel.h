@@ -39,20 +39,21 @@ constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
 }
 
-// A vector of scales.
+// A vector of scales, zeros behind the first `count`.
 template <ScaleKind Kind>
-[[gnu::always_inline]] inline Floats load_scales(const uint8_t* at) {
-  if constexpr (Kind == ScaleKind::f32) return Simd::load_f32(at, kLanes);
-  if constexpr (Kind == ScaleKind::f16) return Simd::load_f16(at, kLanes);
-  if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(at, kLanes);
-  const Words bytes = Simd::load_bytes(at, kLanes);
+[[gnu::always_inline]] inline Floats load_scales(const uint8_t* at, int count) {
+  if constexpr (Kind == ScaleKind::f32) return Simd::load_f32(at, count);
+  if constexpr (Kind == ScaleKind::f16) return Simd::load_f16(at, count);
+  if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(at, count);
+  const Words bytes = Simd::load_bytes(at, count);
   return Kind == ScaleKind::e8m0 ? Byte::e8m0(bytes) : Byte::e4m3(bytes);
 }
 template <class Unpack>
-[[gnu::always_inline]] inline Floats load_scales(ScaleKind kind, const uint8_t* at) {
-  if constexpr (!Unpack::kAffine) return load_scales<Unpack::kScales>(at);
-  if (kind == ScaleKind::bf16) return load_scales<ScaleKind::bf16>(at);
-  return kind == ScaleKind::f16 ? load_scales<ScaleKind::f16>(at) : load_scales<ScaleKind::f32>(at);
+[[gnu::always_inline]] inline Floats load_scales(ScaleKind kind, const uint8_t* at, int count) {
+  if constexpr (!Unpack::kAffine) return load_scales<Unpack::kScales>(at, count);
+  if (kind == ScaleKind::bf16) return load_scales<ScaleKind::bf16>(at, count);
+  return kind == ScaleKind::f16 ? load_scales<ScaleKind::f16>(at, count)
+                                : load_scales<ScaleKind::f32>(at, count);
 }
 
 // Which of a vector of scales the lanes of each block that it serves take.
@@ -136,21 +137,16 @@ template <class Unpack, int M>
   for (int64_t vector = begin / served; begin < end; ++vector) {
     const int64_t first = vector * served, left = shape.groups - vector * kLanes;
     __builtin_prefetch(ahead.scales, 0, 3);
-    alignas(64) uint8_t last_scales[2][kLanes * 4];  // of the row, filled up with zeros
-    if (left < kLanes) {
-      const uint64_t bytes = static_cast<uint64_t>(left * shape.scale_bytes);
-      const uint8_t** const from[] = {&row.scales, &row.biases};
-      for (int i = 0; i < (Unpack::kAffine ? 2 : 1); ++i) {
-        __builtin_memset(last_scales[i], 0, sizeof last_scales[i]);
-        __builtin_memcpy(last_scales[i], *from[i], bytes);
-        *from[i] = last_scales[i];
-      }
-    }
-    Floats scales = load_scales<Unpack>(shape.kind, row.scales);
+    // The usual number by itself, for which no masks are needed.
+    const auto load = [&](const uint8_t* at) __attribute__((always_inline)) {
+      return left >= kLanes ? load_scales<Unpack>(shape.kind, at, kLanes)
+                            : load_scales<Unpack>(shape.kind, at, static_cast<int>(left));
+    };
+    Floats scales = load(row.scales);
     if constexpr (Unpack::kAffine) {
       __builtin_prefetch(ahead.biases, 0, 3);
       if (begin == first) {
-        const Floats biases = load_scales<Unpack>(shape.kind, row.biases);
+        const Floats biases = load(row.biases);
         unroll<M>([&](auto m) __attribute__((always_inline)) {
           const Floats of_groups = Simd::load(sums[m.value] + vector * kLanes);
           total[m.value] = Simd::fma(biases, of_groups, total[m.value]);
@@ -169,9 +165,14 @@ template <class Unpack, int M>
     for (; begin < stop_whole; ++begin, lanes += kLanes, row.codes += kBytes)
       step(row.codes, scales, lanes);
     if (begin < stop) {  // K ends within the last block
-      alignas(64) uint8_t part[kBytes + 64] = {};
-      __builtin_memcpy(part, row.codes,
-                       static_cast<uint64_t>(shape.row_bytes - shape.whole * kBytes));
+      constexpr int kVector = kLanes * 4;
+      alignas(64) uint8_t part[(kBytes / kVector + 2) * kVector];
+      const int64_t rest = shape.row_bytes - shape.whole * kBytes;
+      for (int i = 0; i < kBytes; i += kVector) {
+        const int64_t bytes = rest - i;
+        Simd::store_words(part + i,
+                          Simd::load_row(row.codes + i, static_cast<int>(bytes > 0 ? bytes : 0)));
+      }
       step(part, scales, lanes);
       ++begin;
     }
