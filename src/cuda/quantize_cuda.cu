@@ -8,8 +8,7 @@
 // A lane fits the scale of its one or two groups, or with the one to three lanes beside it that of
 // a larger one, and packs its codes into whole words. The time is that of reading values and
 // writing codes; for 16-bit values in 4-bit codes nearly as many issue slots are taken, which is
-// what device/encode.cuh is for, and why a lane of some formats takes 64 values: in 16 bits, a
-// warp 2048.
+// what device/encode.cuh is for, and why lanes of some formats take 64 values (quantize_blocks).
 #include "cuda/device/decode_block.cuh"
 #include "cuda/device/encode_block.cuh"
 

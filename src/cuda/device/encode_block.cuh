@@ -143,13 +143,12 @@ struct LaneGroups<formats::Affine<kBits>, T> {
   __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, Second second) {
     Range<T> range(x, 0);
     const Range<T> upper(x, 16);
-    if (p.packed.group_size == 16) {
+    uint32_t lanes_of_group = p.packed.group_size / 32;  // 0: half a lane
+    if (lanes_of_group == 0) {
       encoder[1].start(formats::affine_fit(upper.lowest(), upper.highest(), kBits));
-      encoder[0].start(formats::affine_fit(range.lowest(), range.highest(), kBits));
-      return;
+    } else {
+      range.join(upper);
     }
-    range.join(upper);
-    uint32_t lanes_of_group = p.packed.group_size / 32;
     if constexpr (!std::is_same_v<Second, NoSecond>) {
       if (lanes_of_group > 1) {
         const LaneBlock<T> other = second();
@@ -164,7 +163,7 @@ struct LaneGroups<formats::Affine<kBits>, T> {
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
     }
     encoder[0].start(formats::affine_fit(low, high, kBits));
-    encoder[1] = encoder[0];
+    if (p.packed.group_size != 16) encoder[1] = encoder[0];
   }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
     // Groups are powers of two.
