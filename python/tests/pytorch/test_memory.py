@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+
+import moeblas.torch as mt
 import torch_reference as ref
 from operator_examples import same
 from test_process import CALLS, in_use, refused
-
-import moeblas.torch as mt
 
 
 class Experts:
