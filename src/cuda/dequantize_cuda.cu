@@ -56,10 +56,11 @@ struct BlockScales<Format, true> {
 template <class Format, class T>
 __global__ void __launch_bounds__(kConversionThreads)
     dequantize_cuda(const __grid_constant__ ConversionParams p) {
-  __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
+  using Chunks = device::WarpChunks<LaneBlock<T>::kChunks>;
+  __shared__ uint4 shared[kWarps][Chunks::kAll];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (warp * 32 >= p.blocks) return;
-  const BlockPlace at(p, warp);
+  if (warp * 32 >= p.lanes) return;
+  const BlockPlace at(p, warp, 1);
   uint32_t words[Format::kBits];
   device::load_words<Format::kBits>(
       words,
@@ -73,7 +74,9 @@ __global__ void __launch_bounds__(kConversionThreads)
   uint8_t* to =
       p.values + (device::row_offset(p.packed.values, at.row) + at.column * int64_t{kLaneValues}) *
                      int64_t{sizeof(T)};
-  out.store(to, at.count, shared[threadIdx.x / 32]);
+  uint4* mine = shared[threadIdx.x / 32];
+  out.template put<LaneBlock<T>::kChunks>(mine, 0);
+  Chunks::send(to, at, LaneBlock<T>::kChunks, mine);
 }
 
 #define MB_DEQUANTIZE(name, ...)                                                   \

@@ -8,7 +8,7 @@
 // A lane fits the scale of its one or two groups, or with the one to three lanes beside it that of
 // a larger one, and packs its codes into whole words. The time is that of reading values and
 // writing codes; for 16-bit values in 4-bit codes nearly as many issue slots are taken, which is
-// what device/encode.cuh is for.
+// what device/encode.cuh is for, and why lanes of some formats take 64 values (quantize_blocks).
 #include "cuda/device/decode_block.cuh"
 #include "cuda/device/encode_block.cuh"
 
@@ -20,12 +20,15 @@ using device::kWarps;
 using device::LaneBlock;
 using device::LaneGroups;
 
-// Blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to e4m3,
-// whose codes take few operations, than a fifth block.
 template <class Format, class T>
-constexpr int kResident = sizeof(T) == 4                           ? 3
-                          : std::is_same_v<Format, formats::Mxfp8> ? 4
-                                                                   : 5;
+constexpr uint32_t kBlocks = quantize_blocks(Format::kMode, Format::kBits, sizeof(T));
+
+// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to
+// e4m3, whose codes take few operations, and to lanes with two blocks than a fifth thread block.
+template <class Format, class T, uint32_t kOfLane = 1>
+constexpr int kResident = sizeof(T) == 4                                          ? 3
+                          : std::is_same_v<Format, formats::Mxfp8> || kOfLane > 1 ? 4
+                                                                                  : 5;
 
 template <class T>
 __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
@@ -34,23 +37,76 @@ __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
              int64_t{sizeof(T)};
 }
 
+// Codes of a lane's block in shared memory, whose values x are.
+template <int kChunks, class Format, class T>
+__device__ __forceinline__ void encode_from(const uint4* shared, uint32_t b, const LaneBlock<T>& x,
+                                            const LaneGroups<Format, T>& groups,
+                                            uint32_t (&words)[Format::kBits]) {
+  device::encode<Format, T>(
+      x, groups, [=](uint32_t i) { return LaneBlock<T>::template value_in<kChunks>(shared, b, i); },
+      words);
+}
+
+// A lane's only block.
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
-    quantize_cuda(const __grid_constant__ ConversionParams p) {
-  __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
-  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (warp * 32 < p.blocks) {
-    const BlockPlace at(p, warp);
-    LaneGroups<Format, T> groups;
-    groups.start(p, at);
+__device__ __forceinline__ void quantize_block(const ConversionParams& p, const BlockPlace& at,
+                                               uint4* shared, LaneGroups<Format, T>& groups,
+                                               uint32_t (&words)[Format::kBits]) {
+  groups.start(p, at);
+  LaneBlock<T> x;
+  x.load(values_at<T>(p, at), shared);
+  groups.fit(x, p, device::NoSecond{});
+  encode_from<LaneBlock<T>::kChunks>(shared, 0, x, groups, words);
+}
+
+// A lane's two blocks, the last of a row possibly without the second. A loop that is not unrolled
+// leaves registers to other warps.
+template <class Format, class T>
+__device__ __forceinline__ void quantize_two(const ConversionParams& p, const BlockPlace& at,
+                                             uint4* shared) {
+  constexpr int kChunks = 2 * LaneBlock<T>::kChunks;
+  using Chunks = device::WarpChunks<kChunks>;
+  uint8_t* const codes = device::codes_at<Format>(p, at);
+  Chunks::bring(values_at<T>(p, at), at, at.blocks * LaneBlock<T>::kChunks, shared);
+  LaneGroups<Format, T> groups;
+  groups.start(p, at);
+  Chunks::arrived();
+#pragma unroll 1
+  for (uint32_t b = 0; b < 2; ++b) {
     LaneBlock<T> x;
-    x.load(values_at<T>(p, at), shared[threadIdx.x / 32]);
-    groups.fit(x, p);
+    x.template get<kChunks>(shared, b);
+    const bool fits = b == 0 || !groups.wide(p);
+    if (fits) {
+      groups.fit(x, p, [=] {
+        LaneBlock<T> second;
+        second.template get<kChunks>(shared, 1);
+        return second;
+      });
+    }
     uint32_t words[Format::kBits];
-    const uint4* mine = shared[threadIdx.x / 32];
-    device::encode<Format, T>(
-        x, groups, [mine](uint32_t i) { return LaneBlock<T>::loaded(mine, i); }, words);
-    device::store_block<Format, T>(p, at, groups, words);
+    encode_from<kChunks>(shared, b, x, groups, words);
+    if (!at.valid || b >= at.blocks) continue;
+    if (fits) groups.store(p, at.at(b));
+    device::store_words<Format::kBits>(words, codes + b * (4 * Format::kBits), p.code_alignment);
+  }
+}
+
+template <class Format, class T>
+__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kBlocks<Format, T>>)
+    quantize_cuda(const __grid_constant__ ConversionParams p) {
+  constexpr uint32_t kOfLane = kBlocks<Format, T>;
+  __shared__ uint4 shared[kWarps][device::WarpChunks<LaneBlock<T>::kChunks * kOfLane>::kAll];
+  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (warp * 32 < p.lanes) {
+    const BlockPlace at(p, warp, kOfLane);
+    if constexpr (kOfLane == 2) {
+      quantize_two<Format, T>(p, at, shared[threadIdx.x / 32]);
+    } else {
+      LaneGroups<Format, T> groups;
+      uint32_t words[Format::kBits];
+      quantize_block<Format, T>(p, at, shared[threadIdx.x / 32], groups, words);
+      device::store_block<Format, T>(p, at, groups, words);
+    }
   }
   if (p.padding > 0) device::clear_padding(p);
 }
@@ -58,28 +114,25 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
 template <class Format, class T>
 __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
     requantize(const __grid_constant__ RequantizeParams p) {
-  __shared__ uint4 shared[kWarps][LaneBlock<T>::kSharedChunks];
+  using Out = LaneBlock<__nv_bfloat16>;
+  __shared__ uint4 shared[kWarps][device::WarpChunks<LaneBlock<T>::kChunks>::kAll];
   uint4* mine = shared[threadIdx.x / 32];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (warp * 32 >= p.from.blocks) return;
-  const BlockPlace at(p.from, warp);
+  if (warp * 32 >= p.from.lanes) return;
+  const BlockPlace at(p.from, warp, 1);
   LaneGroups<Format, T> groups;
-  groups.start(p.from, at);
-  LaneBlock<T> x;
-  x.load(values_at<T>(p.from, at), mine);
-  groups.fit(x, p.from);
   uint32_t words[Format::kBits];
-  device::encode<Format, T>(
-      x, groups, [mine](uint32_t i) { return LaneBlock<T>::loaded(mine, i); }, words);
+  quantize_block<Format, T>(p.from, at, mine, groups, words);
   const simt::GroupScale<Format, false> scale[2] = {{Format::decode_scale(groups.scale[0])},
                                                     {Format::decode_scale(groups.scale[1])}};
   float v[kLaneValues];
   device::decode_block<Format>(words, scale, v);
-  LaneBlock<__nv_bfloat16> out;
+  Out out;
   out.set(v);
   __syncwarp();
+  out.template put<Out::kChunks>(mine, 0);
   const uint64_t block = uint64_t{at.row} * p.from.row_blocks + at.column;
-  out.store(p.out + block * (kLaneValues * 2), at.count, mine);
+  device::WarpChunks<Out::kChunks>::send(p.out + block * (kLaneValues * 2), at, Out::kChunks, mine);
 }
 
 __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {

@@ -1,17 +1,27 @@
 // What the host and the kernels of quantize_cuda agree on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "moeblas/mode.h"
 #include "simt/quantize_params.h"
 
 namespace moeblas::cuda {
 
 inline constexpr uint32_t kConversionThreads = 256;
-// Values that one lane converts: whole words of codes in every width.
+// Values of a block, which a lane converts at a time: whole words of codes in every width.
 inline constexpr uint32_t kLaneValues = 32;
+// Neighbouring blocks that a lane of quantize_cuda takes. Formats whose arithmetic is most of the
+// time take two of 16-bit values, so that what is done once for a lane is done for 64 of them; the
+// others lose more by writing sectors of memory in two parts than they gain.
+constexpr uint32_t quantize_blocks(int mode, int bits, size_t value_bytes) {
+  const bool two = mode == MOEBLAS_AFFINE ? bits != 5 && bits != 6 : mode == MOEBLAS_NVFP4;
+  return two && value_bytes == 2 ? 2 : 1;
+}
 
-// Rows of values and of codes. Blocks are of kLaneValues, counted row by row.
+// Rows of values and of codes, in blocks of kLaneValues. Lanes are counted row by row; the last of
+// a row may have fewer blocks than the others.
 struct ConversionParams {
   simt::PackedParams packed;
   uint8_t* values;
@@ -19,7 +29,7 @@ struct ConversionParams {
   uint8_t* scales;
   uint8_t* biases;
   const float* tensor_scale;
-  uint32_t blocks, row_blocks;
+  uint32_t lanes, row_lanes, row_blocks;
   uint32_t code_alignment;  // bytes that divide where a block's codes begin: 4, 8 or 16
   // Bytes of a swizzled matrix that hold no scale, and its matrices.
   uint64_t padding;

@@ -87,7 +87,8 @@ Reason why_not(const PackedSide& side) {
   return why_no_codes(side.packed.codes);
 }
 
-ConversionParams params_of(const PackedSide& side) {
+// For lanes that take `of_lane` blocks each.
+ConversionParams params_of(const PackedSide& side, uint32_t of_lane = 1) {
   ConversionParams q{};
   q.packed = simt::packed_params(side);
   q.values = static_cast<uint8_t*>(side.values.data);
@@ -96,7 +97,10 @@ ConversionParams params_of(const PackedSide& side) {
   q.biases = static_cast<uint8_t*>(side.packed.biases.data);
   q.tensor_scale = side.p.tensor_scale.data;
   q.row_blocks = static_cast<uint32_t>(side.values.cols / kLaneValues);
-  q.blocks = static_cast<uint32_t>(side.values.count()) * q.row_blocks;
+  const auto rows = static_cast<uint32_t>(side.values.count());
+  const auto lanes = [of_lane](uint32_t blocks) { return (blocks + of_lane - 1) / of_lane; };
+  q.row_lanes = lanes(q.row_blocks);
+  q.lanes = rows * q.row_lanes;
   q.code_alignment = alignment(side.packed.codes);
   const simt::PackedParams& packed = q.packed;
   if (packed.padded_rows != 0) {
@@ -107,7 +111,8 @@ ConversionParams params_of(const PackedSide& side) {
              simt::without_gaps(side.packed.scales) &&
              (side.packed.biases.data == nullptr || simt::without_gaps(side.packed.biases)) &&
              (side.p.tensor_scale.data == nullptr || side.p.tensor_scale.stride == 0)) {
-    q.row_blocks = q.blocks;  // as one row
+    q.row_blocks *= rows;  // as one row
+    q.lanes = q.row_lanes = lanes(q.row_blocks);
   }
   return q;
 }
@@ -116,16 +121,18 @@ uint32_t groups_for(uint64_t threads) {
   return static_cast<uint32_t>((threads + kConversionThreads - 1) / kConversionThreads);
 }
 
-void convert(const PackedSide& side, const Names& names, Queue& queue) {
-  const ConversionParams q = params_of(side);
-  queue.run(names.of(*side.p.spec, side.values.dtype), groups_for(q.blocks), kConversionThreads, 0,
+void convert(const ConversionParams& q, const PackedSide& side, const Names& names, Queue& queue) {
+  queue.run(names.of(*side.p.spec, side.values.dtype), groups_for(q.lanes), kConversionThreads, 0,
             q);
 }
 
 // The fast way or the portable one.
 void quantize_side(const PackedSide& side, Queue& queue) {
   if (why_not(side)) return simt::simt_quantize_side(side, queue);
-  convert(side, kQuantizeNames, queue);
+  const QuantSpec& spec = *side.p.spec;
+  const uint32_t of_lane =
+      quantize_blocks(static_cast<int>(spec.mode), spec.bits, size_of(side.values.dtype));
+  convert(params_of(side, of_lane), side, kQuantizeNames, queue);
 }
 
 // Both directions of quantize_dual from one read, where rows lie as values do.
@@ -161,12 +168,13 @@ void quantize_cuda(const QuantizeProblem& p, dispatch::Workspace) {
 }
 
 void expand(const QuantizeProblem& p, Queue& queue) {
-  convert(simt::rows_side(p), kDequantizeNames, queue);
+  const PackedSide side = simt::rows_side(p);
+  convert(params_of(side), side, kDequantizeNames, queue);
 }
 
 void requantize(const QuantizeProblem& p, void* out, Queue& queue) {
   RequantizeParams q{params_of(simt::rows_side(p)), static_cast<uint8_t*>(out)};
-  queue.run(kRequantizeNames.of(*p.spec, p.values.dtype), groups_for(q.from.blocks),
+  queue.run(kRequantizeNames.of(*p.spec, p.values.dtype), groups_for(q.from.lanes),
             kConversionThreads, 0, q);
 }
 

@@ -57,7 +57,7 @@ __device__ __forceinline__ void quantize_block(const ConversionParams& p, const 
                                                const LaneBlock<T>& x, Look look) {
   LaneGroups<Format, T> groups;
   groups.start(p, at);
-  groups.fit(x, p);
+  groups.fit(x, p, device::NoSecond{});
   uint32_t words[Format::kBits];
   device::encode<Format, T>(x, groups, look, words);
   device::store_block<Format, T>(p, at, groups, words);

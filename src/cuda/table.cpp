@@ -157,7 +157,7 @@ constexpr Row<MatmulProblem> kQqmmCuda{
 constexpr Row<QuantizeProblem> kQuantizeCuda{
   Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
   quantize_cuda_reject, nullptr, quantize_cuda,
-  Summary{"rows of 32 values and their multiples; a lane per 32, memory by warps, codes by few operations"}};
+  Summary{"rows of 32 values and their multiples; a lane per 32 or 64, memory by warps, codes by few operations"}};
 constexpr Row<QuantizeProblem> kFp8Cuda{
   Name{"fp8_cuda"}, Arch{}, Formats::dense(), DTypes::floats(), Portable::kUngrouped, Extras{}, RowRange{},
   fp8_cuda_reject, nullptr, fp8_cuda,

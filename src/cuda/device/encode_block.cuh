@@ -46,7 +46,10 @@ struct LaneGroups {
   __device__ void start(const ConversionParams& p, const BlockPlace& at) {
     whole_scale = std::is_same_v<Format, formats::Nvfp4> ? tensor_scale(p, at.row) : 1.0f;
   }
-  __device__ void fit(const LaneBlock<T>& x, const ConversionParams&) {
+  // Whether the groups of a lane's block are its next block's, too.
+  __device__ static constexpr bool wide(const ConversionParams&) { return false; }
+  template <class Second>
+  __device__ void fit(const LaneBlock<T>& x, const ConversionParams&, Second) {
     const float enc = 1.0f / whole_scale;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
@@ -65,51 +68,99 @@ struct LaneGroups {
   }
 };
 
+// Least and most of the numbers among values, kept apart by a word's halves; NaN if there is none.
+template <class T>
+struct Range {
+  using Word = std::conditional_t<
+      sizeof(T) == 4, float,
+      std::conditional_t<std::is_same_v<T, __nv_bfloat16>, __nv_bfloat162, __half2>>;
+  Word low, high;
+
+  // Of 16 values.
+  __device__ Range(const LaneBlock<T>& x, int first) {
+    constexpr int kWords = 16 * sizeof(T) / 4;
+    low = high = word(x, first * kWords / 16);
+#pragma unroll
+    for (int i = 1; i < kWords; ++i) {
+      const Word w = word(x, first * kWords / 16 + i);
+      low = least(low, w);
+      high = most(high, w);
+    }
+  }
+  __device__ void join(const Range& other) {
+    low = least(low, other.low);
+    high = most(high, other.high);
+  }
+  __device__ float lowest() const {
+    if constexpr (sizeof(T) == 4) {
+      return low;
+    } else {
+      return fminf(static_cast<float>(low.x), static_cast<float>(low.y));
+    }
+  }
+  __device__ float highest() const {
+    if constexpr (sizeof(T) == 4) {
+      return high;
+    } else {
+      return fmaxf(static_cast<float>(high.x), static_cast<float>(high.y));
+    }
+  }
+
+ private:
+  static __device__ Word word(const LaneBlock<T>& x, int i) {
+    const uint32_t bits = x.word(i);
+    Word result;
+    memcpy(&result, &bits, sizeof bits);
+    return result;
+  }
+  static __device__ Word least(Word a, Word b) {
+    if constexpr (sizeof(T) == 4) {
+      return fminf(a, b);
+    } else {
+      return __hmin2(a, b);
+    }
+  }
+  static __device__ Word most(Word a, Word b) {
+    if constexpr (sizeof(T) == 4) {
+      return fmaxf(a, b);
+    } else {
+      return __hmax2(a, b);
+    }
+  }
+};
+
+// A lane's only block: groups of more than 32 values go on in the lanes beside it.
+struct NoSecond {};
+
 template <int kBits, class T>
 struct LaneGroups<formats::Affine<kBits>, T> {
   Encoder<formats::Affine<kBits>> encoder[2];
 
-  // Of the numbers; NaN if there is none.
-  static __device__ void range(const LaneBlock<T>& x, int first, float& low, float& high) {
-    if constexpr (sizeof(T) == 4) {
-      low = high = x.value(first);
-#pragma unroll
-      for (int i = 1; i < 16; ++i) {
-        low = fminf(low, x.value(first + i));
-        high = fmaxf(high, x.value(first + i));
-      }
-    } else {
-      using Pair = std::conditional_t<std::is_same_v<T, __nv_bfloat16>, __nv_bfloat162, __half2>;
-      const auto pair = [&](int i) {
-        const uint32_t word = x.word(first / 2 + i);
-        Pair result;
-        memcpy(&result, &word, sizeof word);
-        return result;
-      };
-      Pair lows = pair(0), highs = lows;
-#pragma unroll
-      for (int i = 1; i < 8; ++i) {
-        lows = __hmin2(lows, pair(i));
-        highs = __hmax2(highs, pair(i));
-      }
-      low = fminf(static_cast<float>(lows.x), static_cast<float>(lows.y));
-      high = fmaxf(static_cast<float>(highs.x), static_cast<float>(highs.y));
-    }
-  }
   __device__ void start(const ConversionParams&, const BlockPlace&) {}
-  __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p) {
-    float low, high, low16, high16;
-    range(x, 0, low, high);
-    range(x, 16, low16, high16);
-    if (p.packed.group_size == 16) {
-      encoder[1].start(formats::affine_fit(low16, high16, kBits));
+  __device__ static bool wide(const ConversionParams& p) { return p.packed.group_size > 32; }
+  // second(): the lane's other block, which larger groups have in common with the first.
+  template <class Second>
+  __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, Second second) {
+    Range<T> range(x, 0);
+    const Range<T> upper(x, 16);
+    uint32_t lanes_of_group = p.packed.group_size / 32;  // 0: half a lane
+    if (lanes_of_group == 0) {
+      encoder[1].start(formats::affine_fit(upper.lowest(), upper.highest(), kBits));
     } else {
-      low = fminf(low, low16);
-      high = fmaxf(high, high16);
-      for (uint32_t lanes = 1; lanes < p.packed.group_size / 32; lanes *= 2) {
-        low = fminf(low, __shfl_xor_sync(0xffffffffu, low, lanes));
-        high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
+      range.join(upper);
+    }
+    if constexpr (!std::is_same_v<Second, NoSecond>) {
+      if (lanes_of_group > 1) {
+        const LaneBlock<T> other = second();
+        range.join(Range<T>(other, 0));
+        range.join(Range<T>(other, 16));
+        lanes_of_group /= 2;
       }
+    }
+    float low = range.lowest(), high = range.highest();
+    for (uint32_t lanes = 1; lanes < lanes_of_group; lanes *= 2) {
+      low = fminf(low, __shfl_xor_sync(0xffffffffu, low, lanes));
+      high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
     }
     encoder[0].start(formats::affine_fit(low, high, kBits));
     if (p.packed.group_size != 16) encoder[1] = encoder[0];
@@ -198,6 +249,11 @@ __device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<F
   encode_as<Format, T>(x, groups, false, words);
 }
 
+// Where a block's codes belong.
+template <class Format>
+__device__ __forceinline__ uint8_t* codes_at(const ConversionParams& p, const BlockPlace& at) {
+  return p.codes + row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits};
+}
 // A lane's codes and scales to where the block's belong.
 template <class Format, class T>
 __device__ __forceinline__ void store_block(const ConversionParams& p, const BlockPlace& at,
@@ -205,9 +261,7 @@ __device__ __forceinline__ void store_block(const ConversionParams& p, const Blo
                                             const uint32_t (&words)[Format::kBits]) {
   if (!at.valid) return;
   groups.store(p, at);
-  store_words<Format::kBits>(
-      words, p.codes + row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits},
-      p.code_alignment);
+  store_words<Format::kBits>(words, codes_at<Format>(p, at), p.code_alignment);
 }
 
 // Zeros where swizzled matrices have no scale: rows below the last, then columns beside it.

@@ -1,10 +1,12 @@
-// Blocks of 32 neighbouring values, one per lane. Memory is read and written by whole warps, 16
-// bytes a lane and neighbours by neighbours; a warp's shared memory turns that into 32 values for
-// each lane and back. What blocks there are and where their rows lie: src/simt/packed_rows.h.
+// Blocks of 32 neighbouring values, one per lane or two side by side. Memory is read and written by
+// whole warps, 16 bytes a lane and neighbours by neighbours; a warp's shared memory turns that into
+// 32 values for each lane and back. What blocks there are and where their rows lie:
+// src/simt/packed_rows.h.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline_primitives.h>
 
 #include "cuda/quantize_cuda_params.h"
 #include "simt/packed_rows.h"
@@ -13,21 +15,29 @@ namespace moeblas::cuda::device {
 
 constexpr uint32_t kWarps = kConversionThreads / 32;
 
-// The block of a lane.
+// The first block of a lane.
 struct BlockPlace {
   uint32_t row, column;  // column in blocks
-  uint32_t count;        // lanes of the warp that have a block; the others repeat the last
+  uint32_t blocks = 1;   // of the lane, in this row from this one on
+  uint32_t count = 32;   // lanes of the warp that have blocks; the others repeat the last
   bool valid;
+  bool joined = false;  // 32 lanes' blocks, one behind the other in memory
 
-  __device__ BlockPlace(uint32_t r, uint32_t c, bool exists)
-      : row(r), column(c), count(32), valid(exists) {}
-  __device__ BlockPlace(const ConversionParams& p, uint32_t warp) {
+  __device__ BlockPlace(uint32_t r, uint32_t c, bool exists) : row(r), column(c), valid(exists) {}
+  __device__ BlockPlace(const ConversionParams& p, uint32_t warp, uint32_t of_lane) {
     const uint32_t first = warp * 32, lane = threadIdx.x % 32;
-    count = min(p.blocks - first, 32u);
+    count = min(p.lanes - first, 32u);
     valid = lane < count;
-    const uint32_t block = first + min(lane, count - 1);
-    row = p.row_blocks == p.blocks ? 0 : block / p.row_blocks;
-    column = block - row * p.row_blocks;
+    const uint32_t of_all = first + min(lane, count - 1);
+    const bool one_row = p.row_lanes == p.lanes;
+    joined = one_row && (first + 32) * of_lane <= p.row_blocks;
+    row = one_row ? 0 : of_all / p.row_lanes;
+    column = (of_all - row * p.row_lanes) * of_lane;
+    if (of_lane > 1) blocks = min(of_lane, p.row_blocks - column);
+  }
+  // Block b of the lane.
+  __device__ BlockPlace at(uint32_t b) const {
+    return BlockPlace(row, column + b, valid && b < blocks);
   }
 };
 
@@ -56,24 +66,79 @@ __device__ __forceinline__ float tensor_scale(const ConversionParams& p, uint32_
   return p.packed.tensor_scale_stride == 0 ? __ldg(p.tensor_scale) : matrix_scale(p, row);
 }
 
-// Chunks of 16 bytes of a warp's blocks in its shared memory: where chunk `part` of lane `owner`
-// lies. Eight lanes meet eight different places, by owner and by part.
-template <int kChunks>
-__device__ __forceinline__ uint32_t chunk_place(uint32_t owner, uint32_t part) {
-  return owner * kChunks + (part ^ (kChunks == 4 ? owner / 2 % 4 : owner % 8));
-}
+// Chunks of 16 bytes in a warp's shared memory, so many of each lane.
+template <int kOfLane>
+struct WarpChunks {
+  static constexpr uint32_t kPad = kOfLane == 8 ? 1 : 0;
+  static constexpr uint32_t kAll = 32 * (kOfLane + kPad);
 
-template <class Pointer>
-__device__ __forceinline__ Pointer of_lane(Pointer pointer, uint32_t lane) {
-  return reinterpret_cast<Pointer>(
-      __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pointer), lane));
-}
+  // Where chunk `part` of lane `owner` lies. Eight lanes meet eight different places, by owner and
+  // by part.
+  static __device__ __forceinline__ uint32_t place(uint32_t owner, uint32_t part) {
+    return owner * (kOfLane + kPad) + (kOfLane == 4 ? part ^ owner / 2 % 4 : part);
+  }
+
+  // What another lane calls its first chunk.
+  template <class Chunk>
+  static __device__ __forceinline__ Chunk* first_of(Chunk* mine, uint32_t owner) {
+    return reinterpret_cast<Chunk*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(mine), owner));
+  }
+
+  // From memory, by a whole warp; there once `arrived` returns. `from`: this lane's first chunk;
+  // `own`: how many chunks it has there, a power of two, after which they are repeated.
+  static __device__ __forceinline__ void bring(const uint8_t* from, const BlockPlace& at,
+                                               uint32_t own, uint4* shared) {
+    each<const uint4>(from, at, own,
+                      [=](const uint4* first, uint32_t owner, uint32_t part, uint32_t chunks) {
+                        __pipeline_memcpy_async(shared + place(owner, part),
+                                                first + (part & (chunks - 1)), sizeof(uint4));
+                      });
+    __pipeline_commit();
+  }
+  static __device__ __forceinline__ void arrived() {
+    __pipeline_wait_prior(0);
+    __syncwarp();
+  }
+  // To memory, by a whole warp, what lanes with blocks have put here.
+  static __device__ __forceinline__ void send(uint8_t* to, const BlockPlace& at, uint32_t own,
+                                              const uint4* shared) {
+    __syncwarp();
+    each<uint4>(to, at, at.valid ? own : 0,
+                [=](uint4* first, uint32_t owner, uint32_t part, uint32_t chunks) {
+                  if (part < chunks) first[part] = shared[place(owner, part)];
+                });
+  }
+
+ private:
+  // move(a lane's first chunk, the lane, which of its chunks, how many it has) for what this lane
+  // moves. Where blocks are joined their lanes need not be asked, which costs three exchanges and
+  // the address's sum.
+  template <class Chunk, class Byte, class Move>
+  static __device__ __forceinline__ void each(Byte* bytes, const BlockPlace& at, uint32_t own,
+                                              Move move) {
+    const uint32_t lane = threadIdx.x % 32, part = lane % kOfLane;
+    const auto mine = reinterpret_cast<Chunk*>(bytes);
+    if (at.joined) {
+      Chunk* const first = mine - (lane - lane / kOfLane) * kOfLane;
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        move(first + 32 * i, i * (32 / kOfLane) + lane / kOfLane, part, uint32_t{kOfLane});
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        const uint32_t owner = i * (32 / kOfLane) + lane / kOfLane;
+        move(first_of(mine, owner), owner, part, __shfl_sync(0xffffffffu, own, owner));
+      }
+    }
+  }
+};
 
 // 32 values of type T as they are stored.
 template <class T>
 struct LaneBlock {
   static constexpr int kChunks = sizeof(T) * kLaneValues / 16;
-  static constexpr uint32_t kSharedChunks = 32 * kChunks;  // of a warp
 
   uint4 chunk[kChunks];
 
@@ -114,42 +179,45 @@ struct LaneBlock {
     }
   }
 
-  // By a whole warp; `from`: this lane's block.
+  // By a whole warp; `from`: this lane's block, which stays in shared memory as well.
   __device__ void load(const uint8_t* from, uint4* shared) {
+    using Chunks = WarpChunks<kChunks>;
     const uint32_t lane = threadIdx.x % 32, part = lane % kChunks;
     uint4 moved[kChunks];
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
-      moved[i] = __ldcs(reinterpret_cast<const uint4*>(of_lane(from, owner)) + part);
+      moved[i] = __ldcs(Chunks::first_of(reinterpret_cast<const uint4*>(from), owner) + part);
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      shared[chunk_place<kChunks>(i * (32 / kChunks) + lane / kChunks, part)] = moved[i];
+      shared[Chunks::place(i * (32 / kChunks) + lane / kChunks, part)] = moved[i];
     }
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) chunk[i] = shared[chunk_place<kChunks>(lane, i)];
+    get<kChunks>(shared, 0);
   }
-  // Value i of this lane's block, as load left it in shared memory.
-  static __device__ float loaded(const uint4* shared, uint32_t i) {
+  // Block b of this lane's, in its warp's shared memory.
+  template <int kOfLane>
+  __device__ void get(const uint4* shared, uint32_t b) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      chunk[i] = shared[WarpChunks<kOfLane>::place(threadIdx.x % 32, b * kChunks + i)];
+    }
+  }
+  template <int kOfLane>
+  __device__ void put(uint4* shared, uint32_t b) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      shared[WarpChunks<kOfLane>::place(threadIdx.x % 32, b * kChunks + i)] = chunk[i];
+    }
+  }
+  // One value of it.
+  template <int kOfLane>
+  static __device__ float value_in(const uint4* shared, uint32_t b, uint32_t i) {
     constexpr int kOfChunk = kLaneValues / kChunks;
-    const uint32_t place = chunk_place<kChunks>(threadIdx.x % 32, i / kOfChunk);
-    return static_cast<float>(reinterpret_cast<const T*>(shared + place)[i % kOfChunk]);
-  }
-  // The blocks of `count` lanes.
-  __device__ void store(uint8_t* to, uint32_t count, uint4* shared) const {
-    const uint32_t lane = threadIdx.x % 32, part = lane % kChunks;
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) shared[chunk_place<kChunks>(lane, i)] = chunk[i];
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      const uint32_t owner = i * (32 / kChunks) + lane / kChunks;
-      uint8_t* at = of_lane(to, owner);
-      const uint4 moved = shared[chunk_place<kChunks>(owner, part)];
-      if (owner < count) reinterpret_cast<uint4*>(at)[part] = moved;
-    }
+    const uint4* from =
+        shared + WarpChunks<kOfLane>::place(threadIdx.x % 32, b * kChunks + i / kOfChunk);
+    return static_cast<float>(reinterpret_cast<const T*>(from)[i % kOfChunk]);
   }
 };
 
