@@ -8,9 +8,10 @@ set -euo pipefail
 packages=(g++ cmake ninja-build ccache libcli11-dev nlohmann-json3-dev)
 for argument in "$@"; do
   case "$argument" in
-    # GNUstep, its runtime (gobjc brings the headers) and libssl: the Metal backend's tests.
+    # GNUstep, its runtime (gobjc brings the headers) and libssl: the Metal backend's tests. qemu-user:
+    # the kernels for AVX2 on a machine that has no more.
     --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev python3 python3-dev python3-venv
-                        libgnustep-base-dev gobjc libssl-dev) ;;
+                        libgnustep-base-dev gobjc libssl-dev qemu-user) ;;
     --checks) packages+=(clang-format-19) ;;
     *) echo "setup.sh: unknown argument $argument" >&2; exit 2 ;;
   esac

@@ -10,10 +10,12 @@
 #include "cpu/qmv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "cpu/decode.h"
 #include "cpu/pairs.h"
+#include "cpu/row_kernels.h"
 #include "cpu/simd/qmv.h"
 #include "cpu/store.h"
 #include "threads/parallel.h"
@@ -95,22 +97,28 @@ float decoded_sum(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t
   return sum;
 }
 
-// A way to multiply, for one problem.
-struct Way {
-  const Qmv* qmv = nullptr;
-  QmvKernel kernel = nullptr;
+// In a form that becomes vector code.
+bool all_finite(const float* values, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t others = 0;
+  for (int64_t i = 0; i < count; ++i)
+    others |= static_cast<uint32_t>((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent);
+  return others == 0;
+}
 
-  Way() = default;
-  Way(const Qmv& q, const MatmulProblem& p) : qmv(&q) {
-    if (!p.w.spec) {
-      kernel = q.dense[static_cast<int>(scale_kind(p))];
-    } else if (p.w.spec->mode == Mode::affine) {
-      kernel = q.affine[p.w.spec->bits];
-    } else {
-      kernel = p.w.spec->mode == Mode::mxfp8 ? q.e4m3 : q.e2m1;
-    }
+QmvWay way(const Qmv& q, const MatmulProblem& p) {
+  if (!p.w.spec) return q.dense[static_cast<int>(scale_kind(p))];
+  switch (p.w.spec->mode) {
+    case Mode::affine:
+      return q.affine[p.w.spec->bits];
+    case Mode::mxfp4:
+      return q.mxfp4;
+    case Mode::nvfp4:
+      return q.nvfp4;
+    default:
+      return q.mxfp8;
   }
-};
+}
 
 // One call: what its items share.
 class Product {
@@ -119,7 +127,7 @@ class Product {
   Product(const MatmulProblem& p, const Qmv& first, const Qmv& second,
           dispatch::Workspace workspace)
       : p_(p),
-        ways_{Way(first, p), Way(second, p)},
+        ways_{way(first, p), way(second, p)},
         layout_(p),
         x_rows_(p),
         base_(static_cast<char*>(workspace.data)) {
@@ -128,6 +136,9 @@ class Product {
     way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
     format_.k = p.k;
     format_.scale_kind = scale_kind(p);
+    const RowKernels* rows = row_kernels();
+    if (rows != nullptr && p.epilogue.trivial())
+      store_row_ = rows->store_row[element_index(p.out.dtype)];
     if (!p.w.spec) return;
     format_.group_size = static_cast<int>(p.w.spec->group_size);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
@@ -185,7 +196,7 @@ class Product {
       for (int64_t k = 0; k < p_.k && lossless; k += kPart) {
         const int64_t count = std::min(kPart, p_.k - k);
         load_floats(x.data, x.dtype, at + k * x.col_stride, x.col_stride, count, values);
-        lossless = ways_[way].qmv->prepare(values, k, count, prepared(r));
+        lossless = ways_[way].prepare(format_, values, k, count, prepared(r));
       }
       way_of_[r] = way;
       if (lossless) return;
@@ -266,28 +277,36 @@ class Product {
   }
 
   // These rows of a run, of which none is left afterwards.
-  void multiply_chunk(const Way& way, const QmvPanel& panel, int64_t run, int64_t n,
+  void multiply_chunk(const QmvWay& way, const QmvPanel& panel, int64_t run, int64_t n,
                       const int64_t* rows, int64_t* size) const {
     const void* x[kQmvMost];
     float sums[kQmvMost * kMostPanel];
     for (int64_t i = 0; i < *size; ++i)
       x[i] = prepared(x_row_of(begins_[run] + rows[i] / p_.m, rows[i] % p_.m));
-    way.kernel(format_, panel, x, *size, sums, kMostPanel);
+    way.multiply(format_, panel, x, *size, sums, kMostPanel);
     for (int64_t i = 0; i < *size; ++i) {
       const Pair& pair = pair_at(run, rows[i]);
       const int64_t row = rows[i] % p_.m;
       float* const of_row = sums + i * kMostPanel;
-      for (int64_t j = 0; j < panel.rows; ++j) {
-        if (decoded_sum_ != nullptr && !std::isfinite(of_row[j]))
-          of_row[j] = decoded_sum_(p_, pair, row, n + j);
+      if (decoded_sum_ != nullptr && !all_finite(of_row, panel.rows)) {
+        for (int64_t j = 0; j < panel.rows; ++j) {
+          if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
+        }
       }
-      store_sums(p_, pair, row, n, panel.rows, of_row);
+      store(pair, row, n, panel.rows, of_row);
     }
     *size = 0;
   }
 
+  void store(const Pair& pair, int64_t row, int64_t n, int64_t count, float* sums) const {
+    if (store_row_ == nullptr) return store_sums(p_, pair, row, n, count, sums);
+    const int64_t first = pair.out + row * p_.out.row_stride + n;
+    const auto size = static_cast<int64_t>(size_of(p_.out.dtype));
+    store_row_(sums, count, static_cast<char*>(p_.out.data) + first * size);
+  }
+
   const MatmulProblem& p_;
-  const Way ways_[2];
+  const QmvWay ways_[2];
   const Layout layout_;
   const XRows x_rows_;
   char* const base_;
@@ -299,6 +318,8 @@ class Product {
   QmvFormat format_;
   // Of packed weights.
   float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
+  // Where sums are results.
+  void (*store_row_)(const float* sums, int64_t count, void* out) = nullptr;
 };
 
 // Where the order of a sum must not depend on the number of rows, what is for many serves any. A

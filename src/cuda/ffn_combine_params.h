@@ -14,10 +14,11 @@ struct CombineRowsParams {
   int64_t index_stride[2];
   const float* weights;
   int64_t weights_stride[2];
-  uint8_t* out;
+  uint8_t* out;        // bfloat16
   int64_t out_stride;  // between rows
   int64_t experts;
-  int32_t index_type, out_type;  // simt::ElementTypes
+  int32_t index_type;  // a simt::ElementType
+  uint32_t wide;       // four neighbours of out may be written as one
   uint32_t tokens, top_k, cols;
 };
 

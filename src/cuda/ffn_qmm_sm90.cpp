@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda/ffn_combine_params.h"
+#include "cuda/ffn_combine.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/tensor_map.h"
@@ -96,6 +96,9 @@ Reason why_not_halves(const FfnProblem& p, const Plan& plan) {
     return Reason::of("gate and up have different strides");
   }
   if (!p.separate) return {};
+  if (a.values.data != nullptr && a.values.data == b.values.data) {
+    return Reason::of("gate and up are the same memory");
+  }
   MatmulProblem other = plan.first;
   other.w = b;
   return qmm_sm90_reject(other);
@@ -214,26 +217,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     gates.run("gates", p.device.id, queue);
     sums.run("sums", p.device.id, queue);
   }
-  CombineRowsParams q{};
-  q.rows = down;
-  q.index = static_cast<const uint8_t*>(mapped ? experts : p.ids.data);
-  q.index_type = static_cast<int32_t>(mapped ? DType::i32 : p.ids.dtype);
-  q.index_stride[0] = mapped ? p.top_k : p.ids.strides[0];
-  q.index_stride[1] = mapped ? 1 : p.ids.strides[1];
-  q.weights = static_cast<const float*>(p.weights.data);
-  q.weights_stride[0] = p.weights.strides[0];
-  q.weights_stride[1] = p.weights.strides[1];
-  q.out = static_cast<uint8_t*>(p.out.data);
-  q.out_stride = p.out.strides[0];
-  q.out_type = static_cast<int32_t>(p.out.dtype);
-  q.experts = p.experts;
-  q.tokens = static_cast<uint32_t>(p.tokens);
-  q.top_k = static_cast<uint32_t>(p.top_k);
-  q.cols = static_cast<uint32_t>(p.hidden);
-  const int64_t threads = p.tokens * (p.hidden / 4);
-  queue.run("combine_rows",
-            static_cast<uint32_t>((threads + kCombineThreads - 1) / kCombineThreads),
-            kCombineThreads, 0, q);
+  sum_rows(p, down, mapped ? experts : nullptr, queue);
 }
 
 }  // namespace moeblas::cuda

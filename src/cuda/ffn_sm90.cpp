@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cuda/device.h"
+#include "cuda/ffn_combine.h"
 #include "cuda/queue.h"
 #include "dispatch/ffn_parts.h"
-#include "simt/permute.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -131,9 +131,8 @@ void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   launch_qmv_sm90(made.first, made.gate_up);
   launch_qmv_sm90(made.second, made.down);
   if (!made.combines) return;
-  const TensorView rows(made.second.out.data, DType::f32, {p.total_rows(), p.hidden}, p.device);
   Queue queue(p.op, p.device.id, p.options.stream);
-  simt::combine({rows, p.ids, p.weights, p.out, p.experts, true}, queue);
+  sum_rows(p, static_cast<const float*>(made.second.out.data), nullptr, queue);
 }
 
 }  // namespace moeblas::cuda

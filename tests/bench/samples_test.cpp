@@ -1,4 +1,5 @@
-// How the bench samples: sets of buffers that share nothing, and timers in turn. No time is asserted.
+// How the bench samples: sets of buffers that share nothing, and timers in turn. No time is
+// asserted.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -198,15 +198,24 @@ struct Reference {
 
 Job ffn_job(uint64_t seed) {
   Maker m("moe_ffn", seed);
-  const DType dtype = std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+  // Every fourth for the rows of many tokens: in turn each of their formats, in both products and
+  // then in one, at each of their widths of tiles.
+  const bool tiles = seed % 4 == 3;
+  const uint64_t turn = seed / 4;
+  const QuantSpec of_tiles[] = {
+      {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
+  const DType dtype =
+      tiles ? DType::bf16 : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const auto format = [&] {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = m.random.one_in(2);
-  if (modelled) {
+  const bool modelled = tiles || m.random.one_in(2);
+  if (tiles) {
+    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 20) % 5];
+  } else if (modelled) {
     first = second =
         m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
                        QuantSpec{Mode::affine, 8, 64}, QuantSpec{Mode::affine, 8, 32},
@@ -221,9 +230,11 @@ Job ffn_job(uint64_t seed) {
       unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
   const int64_t inner =
       unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
-  const int64_t experts = m.random.between(1, modelled ? 12 : 6), k = m.random.pick({1, 2, 3});
-  const int64_t tokens =
-      modelled ? m.random.pick({1, 1, 3, 8, 21, 40, 150}) : m.random.pick({1, 1, 2, 5, 9, 17});
+  const int64_t experts = tiles ? 2 : m.random.between(1, modelled ? 12 : 6);
+  const int64_t k = tiles ? 2 : m.random.pick({1, 2, 3});
+  const int64_t tokens = tiles      ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+                         : modelled ? m.random.pick({1, 1, 3, 8, 21, 40})
+                                    : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
@@ -236,9 +247,12 @@ Job ffn_job(uint64_t seed) {
   if (mapped) m.job.tensors.back().role = Role::input;
   const int weights = m.floats(DType::f32, {tokens, k}, 0.5);
   const int64_t rows = layer.separate ? inner : 2 * inner;
-  layer.gate = m.packed(first, {experts, rows, hidden}, dtype, scale);
-  if (layer.separate) layer.up = m.packed(first, {experts, rows, hidden}, dtype, scale);
-  layer.down = m.packed(second, {experts, hidden, inner}, dtype, scale);
+  const auto packed = [&](const QuantSpec& spec, const Shape& shape) {
+    return m.packed(spec, shape, dtype, scale, tiles ? std::optional(dtype) : std::nullopt);
+  };
+  layer.gate = packed(first, {experts, rows, hidden});
+  if (layer.separate) layer.up = packed(first, {experts, rows, hidden});
+  layer.down = packed(second, {experts, hidden, inner});
   if (m.random.one_in(2)) {
     layer.gate_bias = m.floats(DType::bf16, {experts, rows});
     if (layer.separate) layer.up_bias = m.floats(DType::f32, {experts, rows});

@@ -176,7 +176,7 @@ void run_smallest(Report& report, const std::string& only) {
     if (seed < 36) run_all(generated_job(Op::from_fp8, seed), conversions);
     if (seed < 144) run_all(dual_job(seed), conversions);
   }
-  for (uint64_t seed = 0; seed < 72; ++seed) run_all(ffn_job(seed), layer_rows);
+  for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {

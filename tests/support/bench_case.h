@@ -9,8 +9,8 @@ namespace moeblas::bench {
 inline ShapeEntry shape(const std::string& name) {
   return find_shapes(parse_shapes(builtin_shapes()), name).at(0);
 }
-inline CaseSpec spec(const std::string& op, const ShapeEntry& entry, int64_t tokens, QuantSpec format,
-              DType dtype) {
+inline CaseSpec spec(const std::string& op, const ShapeEntry& entry, int64_t tokens,
+                     QuantSpec format, DType dtype) {
   CaseSpec s;
   s.op = op, s.shape = entry, s.tokens = tokens, s.format = format.resolved(), s.dtype = dtype;
   return s;

@@ -1,9 +1,9 @@
 // mv: rows of floats times a few rows of x, in float32: dense weights whose rows lie along K, of
 // any dtype, in decode and in small batches; attention's two products are of this kind.
 //
-// Four rows of w at a time meet up to four rows of x, so that a vector of either serves four
-// multiply-adds; each sum has one accumulator, so its order depends on K alone. Rows are fetched
-// some lines ahead, into the rows that follow. One row of x is bound by the stream of weights.
+// One row of w after the other meets up to four rows of x, so that w is one linear stream, which is
+// fetched ahead of its use; it bounds one row of x. A sum has kParts accumulators, so its order
+// depends on K alone.
 #include "cpu/simd/qmv.h"
 #include "cpu/simd/simd.h"
 
@@ -13,8 +13,9 @@ namespace {
 using Floats = Simd::Floats;
 
 constexpr int kLanes = Simd::kLanes;
-constexpr int kMostRows = 4;         // of x, at a time
-constexpr int64_t kAhead = 2 << 10;  // bytes of each row
+constexpr int kMostRows = 4;                     // of x, at a time
+constexpr int kParts = kLanes == 16 ? 4 : 2;     // of a sum
+constexpr int64_t kAhead = 8 << 10, kLine = 64;  // bytes
 
 template <ScaleKind Kind>
 Floats load(const uint8_t* p, int count) {
@@ -23,43 +24,67 @@ Floats load(const uint8_t* p, int count) {
   return Simd::load_bf16(p, count);
 }
 
-template <ScaleKind Kind, int M, int R>
-void multiply(int64_t k, const QmvPanel& panel, int64_t n, const float* const* x, float* sums,
-              int64_t pitch) {
+template <ScaleKind Kind, int M>
+[[gnu::always_inline]] inline void multiply_row(int64_t k, const uint8_t* row, const uint8_t* ahead,
+                                                const float* const* x, Floats* total) {
   constexpr int64_t kSize = Kind == ScaleKind::f32 ? 4 : 2;
-  const uint8_t* row = panel.first.codes + n * panel.code_stride;
-  // The rows that follow, or what is left of these.
-  const int64_t ahead = k * kSize <= kAhead ? R * panel.code_stride : kAhead;
-  Floats total[R * M];
-  unroll<R * M>([&](auto i) __attribute__((always_inline)) { total[i.value] = Simd::zero(); });
-  const auto step = [&](int64_t at, int count) __attribute__((always_inline)) {
-    Floats xs[M];
+  Floats part[M * kParts];
+  unroll<M * kParts>([&](auto i) __attribute__((always_inline)) { part[i.value] = Simd::zero(); });
+  const auto step = [&](auto p, int64_t at, int count) __attribute__((always_inline)) {
+    const Floats w = load<Kind>(row + at * kSize, count);
     unroll<M>([&](auto m) __attribute__((always_inline)) {
-      xs[m.value] =
-          count == kLanes ? Simd::load(x[m.value] + at) : Simd::load_f32(x[m.value] + at, count);
-    });
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      const uint8_t* const from = row + r.value * panel.code_stride + at * kSize;
-      __builtin_prefetch(from + ahead, 0, 3);
-      const Floats w = load<Kind>(from, count);
-      unroll<M>([&](auto m) __attribute__((always_inline)) {
-        Floats& t = total[r.value * M + m.value];
-        t = Simd::fma(w, xs[m.value], t);
-      });
+      const float* const from = x[m.value] + at;
+      const Floats v = count == kLanes ? Simd::load(from) : Simd::load_f32(from, count);
+      Floats& sum = part[m.value * kParts + p.value];
+      sum = Simd::fma(w, v, sum);
     });
   };
   int64_t at = 0;
-  for (; at + kLanes <= k; at += kLanes) step(at, kLanes);
-  if (at < k) step(at, static_cast<int>(k - at));
+  for (; at + kParts * kLanes <= k; at += kParts * kLanes) {
+    unroll<(kParts * kLanes * kSize + kLine - 1) / kLine>(
+        [&](auto line) __attribute__((always_inline)) {
+          __builtin_prefetch(ahead + at * kSize + line.value * kLine, 0, 3);
+        });
+    unroll<kParts>([&](auto p)
+                       __attribute__((always_inline)) { step(p, at + p.value * kLanes, kLanes); });
+  }
+  for (; at + kLanes <= k; at += kLanes) step(Index<0>{}, at, kLanes);
+  if (at < k) step(Index<0>{}, at, static_cast<int>(k - at));
   unroll<M>([&](auto m) __attribute__((always_inline)) {
-    float* const out = sums + m.value * pitch + n;
-    if constexpr (R == 4) {
-      Simd::sums(total[m.value], total[M + m.value], total[2 * M + m.value], total[3 * M + m.value],
-                 out);
-    } else {
-      *out = Simd::sum(total[m.value]);
+    total[m.value] = Simd::add(part[m.value * kParts], part[m.value * kParts + 1]);
+    if constexpr (kParts == 4) {
+      const Floats rest = Simd::add(part[m.value * kParts + 2], part[m.value * kParts + 3]);
+      total[m.value] = Simd::add(total[m.value], rest);
     }
   });
+}
+
+template <ScaleKind Kind, int M>
+void multiply(int64_t k, const QmvPanel& panel, const float* const* x, float* sums, int64_t pitch) {
+  constexpr int kTogether = 4;  // rows whose lanes are summed together
+  const int64_t row_bytes = k * (Kind == ScaleKind::f32 ? 4 : 2);
+  // Rows that are longer are fetched from themselves.
+  const int64_t rows_ahead = row_bytes > kAhead ? 0 : (kAhead + row_bytes - 1) / row_bytes;
+  const auto row = [&](int64_t n) {
+    return n < panel.rows ? panel.first.codes + n * panel.code_stride
+                          : panel.next.codes + (n - panel.rows) * panel.code_stride;
+  };
+  for (int64_t n = 0; n < panel.rows; n += kTogether) {
+    const int64_t rows = panel.rows - n < kTogether ? panel.rows - n : kTogether;
+    Floats total[kTogether * M];
+    for (int64_t r = 0; r < rows; ++r) {
+      const uint8_t* const ahead = rows_ahead == 0 ? row(n + r) + kAhead : row(n + r + rows_ahead);
+      multiply_row<Kind, M>(k, row(n + r), ahead, x, total + r * M);
+    }
+    for (int m = 0; m < M; ++m) {
+      float* const out = sums + m * pitch + n;
+      if (rows == kTogether) {
+        Simd::sums(total[m], total[M + m], total[2 * M + m], total[3 * M + m], out);
+      } else {
+        for (int64_t r = 0; r < rows; ++r) out[r] = Simd::sum(total[r * M + m]);
+      }
+    }
+  }
 }
 
 template <ScaleKind Kind>
@@ -68,9 +93,7 @@ void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* p
   const auto* x = reinterpret_cast<const float* const*>(prepared);
   const auto take = [&](auto m) {
     constexpr int M = decltype(m)::value;
-    int64_t n = 0;
-    for (; n + 4 <= panel.rows; n += 4) multiply<Kind, M, 4>(format.k, panel, n, x, sums, pitch);
-    for (; n < panel.rows; ++n) multiply<Kind, M, 1>(format.k, panel, n, x, sums, pitch);
+    multiply<Kind, M>(format.k, panel, x, sums, pitch);
     x += M;
     count -= M;
     sums += M * pitch;
@@ -81,7 +104,7 @@ void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* p
   if (count == 1) take(Index<1>{});
 }
 
-bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
+bool prepare(const QmvFormat&, const float* x, int64_t first, int64_t count, void* prepared) {
   __builtin_memcpy(static_cast<float*>(prepared) + first, x,
                    static_cast<uint64_t>(count) * sizeof(float));
   return true;
@@ -90,11 +113,9 @@ bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
 }  // namespace
 
 const Qmv mv = {
-    .prepare = prepare,
-    .affine = {},
-    .e2m1 = nullptr,
-    .e4m3 = nullptr,
-    .dense = {kernel<ScaleKind::f32>, kernel<ScaleKind::f16>, kernel<ScaleKind::bf16>},
+    .dense = {{prepare, kernel<ScaleKind::f32>},
+              {prepare, kernel<ScaleKind::f16>},
+              {prepare, kernel<ScaleKind::bf16>}},
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER
