@@ -19,7 +19,7 @@ import matplotlib
 UNITS = {"f32": "f32_flop_per_s", "bf16": "bf16_flop_per_s", "fp8": "fp8_flop_per_s"}
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+import matplotlib.pyplot as plt  # noqa: E402
 
 
 def machine(run, result):
@@ -60,16 +60,24 @@ def draw_roof(axes, roof, intensities, name, style):
         xs = [min(low, ridge / 2), ridge, end]
         ys = [min(x * read, peak) for x in xs]
         axes.plot(xs, ys, style, color="0.35", linewidth=1)
-        axes.annotate(f"{unit} {human(peak, 'FLOP/s')}", (end, peak), fontsize=7, ha="right",
-                      va="bottom")
+        axes.annotate(
+            f"{unit} {human(peak, 'FLOP/s')}", (end, peak), fontsize=7, ha="right", va="bottom"
+        )
     x = min(low, roof["f32_flop_per_s"] / read / 2)
-    axes.annotate(f"{name}: read {human(read, 'B/s')}", (x, x * read), fontsize=7, rotation=35,
-                  rotation_mode="anchor", va="bottom")
+    axes.annotate(
+        f"{name}: read {human(read, 'B/s')}",
+        (x, x * read),
+        fontsize=7,
+        rotation=35,
+        rotation_mode="anchor",
+        va="bottom",
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", help="JSON of moeblas bench")
     parser.add_argument("-o", "--output", default="roofline.png", help=".png or .svg")
     args = parser.parse_args()
@@ -94,7 +102,8 @@ def main():
             threads = f" {result['threads']} threads" if result["threads"] else ""
             names.append(f"{result['name']}{threads}: {share:.3g} %")
             points[result["kernel"]].append(
-                (len(names), intensity, result["flop_per_s"], result["chosen"]))
+                (len(names), intensity, result["flop_per_s"], result["chosen"])
+            )
     if not points:
         parser.error("no products in these files")
 
@@ -110,18 +119,34 @@ def main():
         for chosen, fill, label in ((True, f"C{i}", kernel), (False, "none", f"{kernel}, forced")):
             some = [p for p in ps if p[3] == chosen]
             if some:
-                axes.plot([p[1] for p in some], [p[2] for p in some], markers[i % len(markers)],
-                          color=f"C{i}", markerfacecolor=fill, markersize=5, label=label)
+                axes.plot(
+                    [p[1] for p in some],
+                    [p[2] for p in some],
+                    markers[i % len(markers)],
+                    color=f"C{i}",
+                    markerfacecolor=fill,
+                    markersize=5,
+                    label=label,
+                )
         for number, x, y, _ in ps:
-            axes.annotate(str(number), (x, y), fontsize=7, xytext=(4, 2),
-                          textcoords="offset points")
+            axes.annotate(
+                str(number), (x, y), fontsize=7, xytext=(4, 2), textcoords="offset points"
+            )
     listing = "\n".join(f"{i:3} {name}" for i, name in enumerate(names, 1))
-    axes.text(1.02, 1.0, "share of the floor\n" + listing, transform=axes.transAxes, va="top",
-              family="monospace", fontsize=min(7, 500 / (len(names) + 2)))
+    axes.text(
+        1.02,
+        1.0,
+        "share of the floor\n" + listing,
+        transform=axes.transAxes,
+        va="top",
+        family="monospace",
+        fontsize=min(7, 500 / (len(names) + 2)),
+    )
     axes.set_xlabel("FLOP per necessary byte")
     axes.set_ylabel("FLOP/s")
-    commits = sorted({run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "")
-                      for run in runs})
+    commits = sorted(
+        {run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "") for run in runs}
+    )
     dates = sorted({run["date"][:10] for run in runs})
     axes.set_title(f"moeblas {', '.join(commits)}, {', '.join(dates)}", fontsize=10)
     axes.grid(True, which="both", linewidth=0.3, alpha=0.6)

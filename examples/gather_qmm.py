@@ -1,7 +1,8 @@
 """The product of an expert layer: every token's rows times those experts that a router chose for it."""
 
-import moeblas as mb
 import numpy as np
+
+import moeblas as mb
 
 rng = np.random.default_rng(0)
 x = rng.standard_normal((4, 1, 1, 256), np.float32)  # four tokens

@@ -1,6 +1,6 @@
 """A mixture-of-experts block in torch on 4-bit experts: routed, compiled, differentiated.
 
-    python examples/torch_moe_block.py
+python examples/torch_moe_block.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Training a layer whose two operands are rounded to nvfp4 blocks, straight-through.
 
-    python examples/torch_qqmm_training.py
+python examples/torch_qqmm_training.py
 """
 
 import torch
@@ -21,5 +21,9 @@ for step in range(101):
         print(f"step {step:3}: loss {loss.item():.4f}")
 
 packed = mnn.to_quantized(layer)
-print("packed for inference:", ", ".join(packed.state_dict()), "- the same answers:",
-      torch.equal(packed(x), layer(x)))
+print(
+    "packed for inference:",
+    ", ".join(packed.state_dict()),
+    "- the same answers:",
+    torch.equal(packed(x), layer(x)),
+)

@@ -89,27 +89,68 @@ class Rule:
 
 
 RULES = [
-    Rule(r"^qmv_sm90<", has=(BULK, r"HMMA", r"LDSM"), why="weights in bulk, products on tensor cores"),
-    Rule(r"^qmm_sm90<(EndingIn<)?Dense<", has=(BULK, HGMMA_SHARED), lacks=(HGMMA_REGISTERS,),
-         why="both factors of a product from shared memory"),
-    Rule(r"^qmm_sm90<(EndingIn<)?Affine<", has=(BULK, HGMMA_REGISTERS, r"HFMA2"), lacks=(HGMMA_SHARED,),
-         why="weights decoded into registers, scale and bias in one multiply-add of pairs"),
-    Rule(r"^qmm_sm90<EndingIn<BlockNvfp4<Bfloat16Pairs>, 2>, Tiles256>", has=(BULK, HGMMA_REGISTERS), local=128,
-         why="a miss: 64 numbers are spilled and brought back once a tile, between its first step and its loop"),
-    Rule(r"^qmm_sm90<", has=(BULK, HGMMA_REGISTERS), lacks=(HGMMA_SHARED,), why="weights decoded into registers"),
+    Rule(
+        r"^qmv_sm90<", has=(BULK, r"HMMA", r"LDSM"), why="weights in bulk, products on tensor cores"
+    ),
+    Rule(
+        r"^qmm_sm90<(EndingIn<)?Dense<",
+        has=(BULK, HGMMA_SHARED),
+        lacks=(HGMMA_REGISTERS,),
+        why="both factors of a product from shared memory",
+    ),
+    Rule(
+        r"^qmm_sm90<(EndingIn<)?Affine<",
+        has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
+        lacks=(HGMMA_SHARED,),
+        why="weights decoded into registers, scale and bias in one multiply-add of pairs",
+    ),
+    Rule(
+        r"^qmm_sm90<EndingIn<BlockNvfp4<Bfloat16Pairs>, 2>, Tiles256>",
+        has=(BULK, HGMMA_REGISTERS),
+        local=128,
+        why="a miss: 64 numbers are spilled and brought back once a tile, between its first step and its loop",
+    ),
+    Rule(
+        r"^qmm_sm90<",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        why="weights decoded into registers",
+    ),
     Rule(r"^(place|stage)_rows<", has=(WIDE,), why="rows of x moved 16 bytes at a time"),
     Rule(r"^combine_", has=(WIDE,), why="rows read 16 bytes at a time"),
-    Rule(r"^segmented_sm90<WgmmaConsumer<", has=(BULK, HGMMA_SHARED), local=2,
-         why="both factors from shared memory; one number kept aside by the largest tile, outside of its loop"),
-    Rule(r"^segmented_sm90<LimbConsumer<3", has=(BULK, HGMMA_REGISTERS), local=32,
-         why="limbs of a in registers; what the ends of a tile need is kept aside"),
-    Rule(r"^segmented_sm90<LimbConsumer<", has=(BULK, HGMMA_REGISTERS), why="limbs of a in registers"),
-    Rule(r"^segmented_sm90<FmaConsumer<", has=(BULK, r"FFMA"), lacks=(r"HGMMA",), why="IEEE multiply-adds"),
-    Rule(r"^qmm_sm80<", has=(WIDE, r"HMMA", r"LDSM"), local=40,
-         why="weights and x by 16-byte copies; 128 registers a thread are few: some numbers are kept aside"),
+    Rule(
+        r"^segmented_sm90<WgmmaConsumer<",
+        has=(BULK, HGMMA_SHARED),
+        local=2,
+        why="both factors from shared memory; one number kept aside by the largest tile, outside of its loop",
+    ),
+    Rule(
+        r"^segmented_sm90<LimbConsumer<3",
+        has=(BULK, HGMMA_REGISTERS),
+        local=32,
+        why="limbs of a in registers; what the ends of a tile need is kept aside",
+    ),
+    Rule(
+        r"^segmented_sm90<LimbConsumer<", has=(BULK, HGMMA_REGISTERS), why="limbs of a in registers"
+    ),
+    Rule(
+        r"^segmented_sm90<FmaConsumer<",
+        has=(BULK, r"FFMA"),
+        lacks=(r"HGMMA",),
+        why="IEEE multiply-adds",
+    ),
+    Rule(
+        r"^qmm_sm80<",
+        has=(WIDE, r"HMMA", r"LDSM"),
+        local=40,
+        why="weights and x by 16-byte copies; 128 registers a thread are few: some numbers are kept aside",
+    ),
     Rule(r"^qmv_sm80", has=(WIDE,), why="weights by 16-byte loads"),
-    Rule(r"^(quantize|quantize_dual|dequantize|to_fp8|from_fp8)", local=40,
-         why="the definition's way, for groups that ask for it, keeps numbers aside"),
+    Rule(
+        r"^(quantize|quantize_dual|dequantize|to_fp8|from_fp8)",
+        local=40,
+        why="the definition's way, for groups that ask for it, keeps numbers aside",
+    ),
     Rule(r"_sm[89]0", why="no local memory"),
 ]
 
@@ -143,7 +184,10 @@ def elf_sections(data):
     """(name, type, link, contents) of each."""
     if data[:5] != b"\x7fELF\x02":
         raise ValueError("no 64-bit ELF file")
-    at, size, count, names = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HHH", data, 58)
+    at, size, count, names = (
+        struct.unpack_from("<Q", data, 40)[0],
+        *struct.unpack_from("<HHH", data, 58),
+    )
     headers = [struct.unpack_from("<IIQQQQII", data, at + i * size) for i in range(count)]
     base = headers[names][4]
     for name, kind, _, _, offset, length, link, _ in headers:
@@ -170,7 +214,9 @@ def cubins(path):
             if kind != 2:
                 continue  # text for later architectures
             if code[:4] != b"\x7fELF":
-                sys.exit(f"{path} holds compressed code: build for one architecture, without --compress-all")
+                sys.exit(
+                    f"{path} holds compressed code: build for one architecture, without --compress-all"
+                )
             yield code
 
 
@@ -206,7 +252,9 @@ def resources(cubin, kernels):
 
 def readable(symbol, demangled):
     """The kernel's name without namespaces and parameters."""
-    text = re.sub(r"\(anonymous namespace\)::|\b(moeblas|cuda|device|formats|simt)::", "", demangled)
+    text = re.sub(
+        r"\(anonymous namespace\)::|\b(moeblas|cuda|device|formats|simt)::", "", demangled
+    )
     text = re.sub(r"\((unsigned )?\w+\)(?=\d)|\(\w+\)(?=\d)", "", text)
     depth, end = 0, len(text)
     for i, c in enumerate(text):
@@ -224,18 +272,28 @@ def read_object(path, architecture, nvdisasm):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
             file.flush()
-            text = subprocess.run([nvdisasm, "-c", file.name], stdout=subprocess.PIPE, text=True, check=True).stdout
+            text = subprocess.run(
+                [nvdisasm, "-c", file.name], stdout=subprocess.PIPE, text=True, check=True
+            ).stdout
         kernels, code = {}, None
         for line in text.splitlines():
             if section := re.match(r"\s*\.section\s+\.text\.([^,\s]+),", line):
                 kernels[section[1]] = Kernel(section[1], path.name.split(".")[0], architecture)
                 code = kernels[section[1]].code
             elif code is not None:
-                if op := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?(.*?)\s*;", line):
+                if op := re.match(
+                    r"\s+/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?(.*?)\s*;", line
+                ):
                     code.append(op[1])
         resources(cubin, collections.defaultdict(lambda: Kernel("", "", ""), kernels))
         found += kernels.values()
-    shown = subprocess.run(["c++filt"], input="\n".join(k.name for k in found), stdout=subprocess.PIPE, text=True, check=True)
+    shown = subprocess.run(
+        ["c++filt"],
+        input="\n".join(k.name for k in found),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     for kernel, demangled in zip(found, shown.stdout.split("\n")):
         kernel.name = readable(kernel.name, demangled)
     return found
@@ -243,17 +301,26 @@ def read_object(path, architecture, nvdisasm):
 
 def find_nvdisasm():
     beside = shutil.which("nvcc")
-    places = [shutil.which("nvdisasm"), beside and pathlib.Path(beside).resolve().parent / "nvdisasm"]
+    places = [
+        shutil.which("nvdisasm"),
+        beside and pathlib.Path(beside).resolve().parent / "nvdisasm",
+    ]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if variable in os.environ:
             places.append(pathlib.Path(os.environ[variable]) / "bin" / "nvdisasm")
     for place in places:
         if place and pathlib.Path(place).is_file():
             return str(place)
-    made = subprocess.run([ROOT / "scripts" / "python_env.sh", REQUIREMENTS], stdout=subprocess.PIPE, text=True)
-    found = sorted(pathlib.Path(made.stdout.strip()).glob("lib/python*/site-packages/nvidia/*/bin/nvdisasm"))
+    made = subprocess.run(
+        [ROOT / "scripts" / "python_env.sh", REQUIREMENTS], stdout=subprocess.PIPE, text=True
+    )
+    found = sorted(
+        pathlib.Path(made.stdout.strip()).glob("lib/python*/site-packages/nvidia/*/bin/nvdisasm")
+    )
     if made.returncode != 0 or not found:
-        sys.exit(f"no nvdisasm on PATH or beside nvcc, and {REQUIREMENTS.relative_to(ROOT)} could not be installed")
+        sys.exit(
+            f"no nvdisasm on PATH or beside nvcc, and {REQUIREMENTS.relative_to(ROOT)} could not be installed"
+        )
     found[0].chmod(0o755)
     return str(found[0])
 
@@ -261,11 +328,27 @@ def find_nvdisasm():
 def build(architecture, sources):
     """The objects of these files; made where they are missing or older."""
     folder = ROOT / "build" / f"cuda-{architecture}"
-    configure = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DMOEBLAS_CUDA=ON", "-DMOEBLAS_TESTS=OFF"]
-    configure += ["-DMOEBLAS_TOOLS=OFF", "-DMOEBLAS_WERROR=ON", f"-DMOEBLAS_CUDA_ARCHITECTURES={architecture}-real"]
+    configure = [
+        "cmake",
+        "-S",
+        ROOT,
+        "-B",
+        folder,
+        "-G",
+        "Ninja",
+        "-DMOEBLAS_CUDA=ON",
+        "-DMOEBLAS_TESTS=OFF",
+    ]
+    configure += [
+        "-DMOEBLAS_TOOLS=OFF",
+        "-DMOEBLAS_WERROR=ON",
+        f"-DMOEBLAS_CUDA_ARCHITECTURES={architecture}-real",
+    ]
     objects = [f"src/CMakeFiles/moeblas_cuda_kernels.dir/cuda/{s.name}.o" for s in sources]
     for command in (configure, ["cmake", "--build", folder, "--target", *objects]):
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         if result.returncode != 0:
             sys.exit(f"{' '.join(map(str, command[:4]))} ... failed:\n{result.stdout[-4000:]}")
     return [folder / o for o in objects]
@@ -276,7 +359,11 @@ def build(architecture, sources):
 
 def compiler():
     nvcc = shutil.which("nvcc")
-    text = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, text=True).stdout if nvcc else ""
+    text = (
+        subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, text=True).stdout
+        if nvcc
+        else ""
+    )
     return (re.search(r"release [\d.]+, (V[\d.]+)", text) or ["", "unknown"])[1]
 
 
@@ -304,41 +391,62 @@ def table(kernels):
         lines.append(f"| `{pattern}` | {has} | {lacks} | {rule.local} | {count} | {rule.why} |")
     for file, architecture in sorted({(k.file, k.architecture) for k in kernels}):
         lines += ["", f"## {file}, sm_{architecture}", ""]
-        lines += ["| kernel | registers | stack bytes | local | shared bytes | blocks |", "|---|---|---|---|---|---|"]
+        lines += [
+            "| kernel | registers | stack bytes | local | shared bytes | blocks |",
+            "|---|---|---|---|---|---|",
+        ]
         of_file = [k for k in kernels if (k.file, k.architecture) == (file, architecture)]
         for k in sorted(of_file, key=lambda k: k.name):
             blocks = "" if k.blocks() is None else k.blocks()
-            lines.append(f"| `{k.name}` | {k.registers} | {k.stack} | {k.count(LOCAL)} | {k.shared} | {blocks} |")
+            lines.append(
+                f"| `{k.name}` | {k.registers} | {k.stack} | {k.count(LOCAL)} | {k.shared} | {blocks} |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; a stale table is an error")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; a stale table is an error"
+    )
     parser.add_argument("--only", default="", help="files with this in their name; the rules alone")
-    parser.add_argument("--objects", action="append", default=[], help="ARCHITECTURE=FOLDER with objects to take")
+    parser.add_argument(
+        "--objects", action="append", default=[], help="ARCHITECTURE=FOLDER with objects to take"
+    )
     arguments = parser.parse_args()
     taken = dict(o.split("=", 1) for o in arguments.objects)
 
     nvdisasm = find_nvdisasm()
     work = []
     for architecture, pattern in FILES.items():
-        sources = sorted(s for s in (ROOT / "src" / "cuda").glob(pattern) if arguments.only in s.name)
+        sources = sorted(
+            s for s in (ROOT / "src" / "cuda").glob(pattern) if arguments.only in s.name
+        )
         if not sources or (taken and architecture not in taken):
             continue
         if architecture in taken:
-            objects = [o for s in sources for o in pathlib.Path(taken[architecture]).rglob(f"cuda/{s.name}.o")]
+            objects = [
+                o
+                for s in sources
+                for o in pathlib.Path(taken[architecture]).rglob(f"cuda/{s.name}.o")
+            ]
             if len(objects) != len(sources):
-                sys.exit(f"{taken[architecture]} has {len(objects)} objects of {len(sources)} files")
+                sys.exit(
+                    f"{taken[architecture]} has {len(objects)} objects of {len(sources)} files"
+                )
         else:
             objects = build(architecture, sources)
         work += [(o, architecture) for o in objects]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        kernels = [k for found in pool.map(lambda w: read_object(*w, nvdisasm), work) for k in found]
+        kernels = [
+            k for found in pool.map(lambda w: read_object(*w, nvdisasm), work) for k in found
+        ]
     if not kernels:
         sys.exit("no kernels")
 
-    failures = [f"{k.file}, sm_{k.architecture}: {k.name}: {wrong}" for k in kernels for wrong in broken(k)]
+    failures = [
+        f"{k.file}, sm_{k.architecture}: {k.name}: {wrong}" for k in kernels for wrong in broken(k)
+    ]
     if not arguments.only and set(taken) in (set(), set(FILES)):
         text = table(kernels)
         if not arguments.check:
@@ -346,7 +454,9 @@ def main():
         else:
             old = TABLE.read_text() if TABLE.exists() else ""
             if f"nvcc {compiler()} " not in old:
-                print(f"{TABLE.relative_to(ROOT)} is of another compiler than nvcc {compiler()}: not compared")
+                print(
+                    f"{TABLE.relative_to(ROOT)} is of another compiler than nvcc {compiler()}: not compared"
+                )
             elif old != text:
                 failures.append(f"{TABLE.relative_to(ROOT)} is stale: run scripts/check_sass.py")
     print("\n".join(failures + [f"{len(kernels)} kernels, {len(failures)} failures"]))

@@ -45,19 +45,35 @@ def main():
         ours = float(re.match(r"([0-9.]+) bits per byte", out)[1])
         agree = abs(ours - theirs) <= TOLERANCE
         right &= agree
-        print(f"{folder}: moeblas {ours:.5f}, transformers {theirs:.5f} bits per byte, "
-              f"difference {abs(ours - theirs):.1e}: {'agree' if agree else 'DIFFER'}", flush=True)
+        print(
+            f"{folder}: moeblas {ours:.5f}, transformers {theirs:.5f} bits per byte, "
+            f"difference {abs(ours - theirs):.1e}: {'agree' if agree else 'DIFFER'}",
+            flush=True,
+        )
         for prompt in PROMPTS:
             text = prompt.encode()
             expected = text + generate(model, text, args.tokens, 0, 0)
-            got = run(args.moeblas, "generate", "--model", folder, "--prompt", prompt,
-                      "--max-tokens", args.tokens)[:-1]  # less the line end after the text
-            same = next((i for i, pair in enumerate(zip(got, expected)) if pair[0] != pair[1]),
-                        min(len(got), len(expected)))
+            got = run(
+                args.moeblas,
+                "generate",
+                "--model",
+                folder,
+                "--prompt",
+                prompt,
+                "--max-tokens",
+                args.tokens,
+            )[:-1]  # less the line end after the text
+            same = next(
+                (i for i, pair in enumerate(zip(got, expected)) if pair[0] != pair[1]),
+                min(len(got), len(expected)),
+            )
             equal = got == expected
             right &= equal
-            print(f"  {prompt!r}: {'equal' if equal else 'DIFFERENT'} in {same - len(text)} of "
-                  f"{args.tokens} greedy bytes", flush=True)
+            print(
+                f"  {prompt!r}: {'equal' if equal else 'DIFFERENT'} in {same - len(text)} of "
+                f"{args.tokens} greedy bytes",
+                flush=True,
+            )
     sys.exit(0 if right else 1)
 
 

@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
+
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -34,7 +35,9 @@ GENERATED = ["ops_test *.Generated", "moe_test *.Generated"]
 
 
 def run(command, **options):
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
 
 
 def must(command, **options):
@@ -55,8 +58,14 @@ def test_names():
     names = set()
     for path in (ROOT / "tests").rglob("*.cpp"):
         text = path.read_text()
-        names.update(f"{suite}.{name}" for suite, name in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", text, re.M))
-        names.update(f"{suite}/*.{name}" for suite, name in re.findall(r"^TYPED_TEST\((\w+), (\w+)\)", text, re.M))
+        names.update(
+            f"{suite}.{name}"
+            for suite, name in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", text, re.M)
+        )
+        names.update(
+            f"{suite}/*.{name}"
+            for suite, name in re.findall(r"^TYPED_TEST\((\w+), (\w+)\)", text, re.M)
+        )
         tests = re.findall(r"^TEST_P\((\w+), (\w+)\)", text, re.M)
         for prefix, suite in re.findall(r"INSTANTIATE_TEST_SUITE_P\((\w+), (\w+),", text):
             names.update(f"{prefix}/{suite}.{name}/*" for of, name in tests if of == suite)
@@ -69,7 +78,9 @@ def check(mutants):
     for mutant in mutants:
         count = (ROOT / mutant["file"]).read_text().count(mutant["find"])
         if count != 1:
-            wrong.append(f"{mutant['name']}: `find` occurs {count} times in {mutant['file']}, expected once")
+            wrong.append(
+                f"{mutant['name']}: `find` occurs {count} times in {mutant['file']}, expected once"
+            )
         if mutant["row"] not in rows | NO_SINGLE_ROW:
             wrong.append(f"{mutant['name']}: no table has a row {mutant['row']}")
         for pattern in mutant["killed_by"].split()[1].split(":"):
@@ -137,7 +148,11 @@ def passes(killer, environment=None):
         result = run(command, env=dict(os.environ, **(environment or {})), timeout=120)
     except subprocess.TimeoutExpired:
         return False
-    if "0 tests from 0 test suites" in result.stdout or "[  PASSED  ] 0 tests" in result.stdout and result.returncode == 0:
+    if (
+        "0 tests from 0 test suites" in result.stdout
+        or "[  PASSED  ] 0 tests" in result.stdout
+        and result.returncode == 0
+    ):
         sys.exit(f"{killer} names no test")
     return result.returncode == 0
 
@@ -171,7 +186,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="only whether every mutant applies")
     parser.add_argument("--only", nargs="*", help="names of mutants; default: all")
-    parser.add_argument("--seeds", type=int, default=20, help="fresh starting points of the generator")
+    parser.add_argument(
+        "--seeds", type=int, default=20, help="fresh starting points of the generator"
+    )
     parser.add_argument("--markdown", type=pathlib.Path, help="where to write the table")
     arguments = parser.parse_args()
 
@@ -179,7 +196,9 @@ def main():
         mutants = tomllib.load(file)["mutant"]
     check(mutants)
     if arguments.check:
-        print(f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - NO_SINGLE_ROW)} rows apply")
+        print(
+            f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - NO_SINGLE_ROW)} rows apply"
+        )
         return 0
     if arguments.only:
         mutants = [m for m in mutants if m["name"] in arguments.only]
@@ -197,7 +216,10 @@ def main():
             verdict = verdict_of(mutant)
         finally:
             path.write_text(text)
-        print(f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
+        print(
+            f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)",
+            flush=True,
+        )
         rows.append(
             f"| {mutant['class']} | {mutant['row']} | {mutant['name']} | `{mutant['killed_by'].split()[1]}` | {verdict} |"
         )

@@ -5,6 +5,7 @@
 #     --checks  also what the format check needs
 set -euo pipefail
 
+checks=0
 packages=(g++ cmake ninja-build ccache libcli11-dev nlohmann-json3-dev)
 for argument in "$@"; do
   case "$argument" in
@@ -12,7 +13,8 @@ for argument in "$@"; do
     # the kernels for AVX2 on a machine that has no more.
     --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev python3 python3-dev python3-venv
                         libgnustep-base-dev gobjc libssl-dev qemu-user) ;;
-    --checks) packages+=(clang-format-19) ;;
+    # ruff comes from PyPI, pinned, into an environment of its own.
+    --checks) packages+=(clang-format-19 python3 python3-venv) checks=1 ;;
     *) echo "setup.sh: unknown argument $argument" >&2; exit 2 ;;
   esac
 done
@@ -29,3 +31,4 @@ if ((${#missing[@]})); then
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
+if ((checks)); then "$(dirname "$0")/python_env.sh" python/requirements-checks.txt >/dev/null; fi

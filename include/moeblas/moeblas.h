@@ -198,10 +198,16 @@ typedef struct moeblas_options {
   void* stream;           /* cudaStream_t; Metal: id<MTLCommandQueue>; NULL: the default stream, of
                              Metal a queue of the library's own; the CPU has none */
   moeblas_query* query;   /* if not NULL: only ask */
+  /* Where the workspace comes from if `workspace` is NULL: called at most once, from within the
+   * call and in its thread, with allocate_context and a size above 0. The memory is the caller's,
+   * on the tensors' device, aligned to 64, and stays until the call's work is done; NULL fails the
+   * call (out of memory). Saves asking with a query first. NULL: the library allocates. */
+  void* (*allocate)(void* context, size_t bytes);
+  void* allocate_context;
 } moeblas_options;
 
 #define MOEBLAS_OPTIONS_INIT \
-  {sizeof(moeblas_options), MOEBLAS_NATIVE, 0, 0, NULL, NULL, 0, NULL, NULL}
+  {sizeof(moeblas_options), MOEBLAS_NATIVE, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL}
 
 /* ---- Quantization ------------------------------------------------------------------------- */
 

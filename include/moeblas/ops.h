@@ -62,7 +62,9 @@ class COptions {
            o.workspace,
            o.workspace_bytes,
            o.stream,
-           o.query} {}
+           o.query,
+           o.allocate,
+           o.allocate_context} {}
   operator const moeblas_options*() const { return &c_; }
 
  private:

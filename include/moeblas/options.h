@@ -24,6 +24,9 @@ struct Options {
   size_t workspace_bytes = 0;
   void* stream = nullptr;
   moeblas_query* query = nullptr;  // see plan() in kernels.h
+  // Where the workspace comes from if there is none: see moeblas_options.
+  void* (*allocate)(void* context, size_t bytes) = nullptr;
+  void* allocate_context = nullptr;
 };
 
 // out = (alpha * sum + beta * c) + bias.

@@ -22,8 +22,9 @@ import time
 from pathlib import Path
 
 import ml_dtypes
-import moeblas as mb
 import numpy as np
+
+import moeblas as mb
 
 HERE = Path(__file__).resolve().parent
 ROUNDS, CALLS = 40, 2000

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a call of a torch operator costs, under inference_mode, where nothing else takes time.
 
-    python python/bench/torch_overhead.py [--device cuda]
+    python python/bench/torch_overhead.py [--device cuda] [--json FILE]
 
 A gather_qmm so small that the way to it is most of it (one token, one expert of two, 8 outputs of 32
 inputs), on one thread; on CUDA the time until the call returns, not the kernel's. Rows take turns, 40
@@ -9,8 +9,11 @@ times, and the table has medians. Every answer is compared with that of the dequ
 """
 
 import argparse
+import json
+import platform
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
@@ -25,7 +28,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu")
-    device = parser.parse_args().device
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args()
+    device = arguments.device
     moeblas.set_num_threads(1)
 
     w, scales, biases = mt.quantize(torch.randn(2, 8, 32), group_size=32)
@@ -40,7 +45,12 @@ def main():
             x, w, scales, biases, None, ids, True, 32),
         "moeblas.torch.gather_qmm": lambda: mt.gather_qmm(
             x, w, scales, biases, None, ids, group_size=32),
+        "moeblas.gather_qmm, through DLPack": lambda: moeblas.gather_qmm(
+            x, w, scales, biases, None, ids, group_size=32),
     }  # fmt: skip
+    kernel = moeblas.explain(
+        moeblas.gather_qmm, x, w, scales, biases, None, ids, group_size=32
+    ).kernel
     times = {name: [] for name in rows}
     with torch.inference_mode():
         for name, call in rows.items():
@@ -54,9 +64,16 @@ def main():
                 for _ in range(CALLS):
                     call()
                 times[name].append((time.perf_counter() - start) / CALLS)
+    medians = {name: statistics.median(t) * 1e6 for name, t in times.items()}
     print(f"registered from {mt.registration}, torch {torch.__version__}, {device}")
-    for name, seconds in times.items():
-        print(f"{name:30} {statistics.median(seconds) * 1e6:6.2f} us")
+    for name, us in medians.items():
+        print(f"{name:40} {us:6.2f} us")
+    if arguments.json:
+        machine = {"python": platform.python_version(), "torch": torch.__version__}
+        machine["device"] = torch.cuda.get_device_name() if device == "cuda" else device
+        machine["kernel"] = kernel
+        figures = {"registration": mt.registration, "us": medians}
+        arguments.json.write_text(json.dumps({**machine, **figures}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

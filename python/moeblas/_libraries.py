@@ -12,16 +12,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_CPU = 1  # DLPack's number
+_CPU, _CUDA = 1, 2  # DLPack's numbers
 
 
 def _is_of(array: Any, library: str) -> bool:
     return any(c.__module__.partition(".")[0] == library for c in type(array).__mro__)
 
 
+def _is_jax(array: Any) -> bool:
+    return _is_of(array, "jax") or _is_of(array, "jaxlib")
+
+
 def is_mutable(array: Any) -> bool:
     """Whether memory of this array, exported without saying so, may be written."""
-    return not any(_is_of(array, library) for library in ("jax", "jaxlib", "mlx"))
+    return not (_is_jax(array) or _is_of(array, "mlx"))
 
 
 def empty(
@@ -35,7 +39,8 @@ def empty(
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device_id):
             return cupy.empty(shape, dtype)
-    if _adopter(like) is None or device_type != _CPU:
+    takes = (_CPU, _CUDA) if _is_jax(like) else (_CPU,)
+    if _adopter(like) is None or device_type not in takes:
         where = "" if device_type == _CPU else " on a device"
         raise TypeError(
             f"[{op}] no way is known to make a {type(like).__name__}{where}, expected out= to write"
@@ -51,7 +56,7 @@ def adopt(like: Any, memory: Any) -> Any:
 
 
 def _adopter(like: Any) -> Any:
-    if _is_of(like, "jaxlib") or _is_of(like, "jax"):
+    if _is_jax(like):
         return sys.modules["jax"].dlpack.from_dlpack
     if _is_of(like, "mlx"):
         return sys.modules["mlx.core"].from_dlpack
@@ -68,6 +73,10 @@ def current_stream(array: Any, device_id: int) -> int:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device_id):
             return cupy.cuda.get_current_stream().ptr
+    if _is_jax(array):
+        # The one that from_dlpack will ask the result to be ready on.
+        (device,) = array.devices()
+        return device.get_stream_for_external_ready_events()
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Union
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from typing_extensions import Unpack
 
@@ -22,7 +22,7 @@ Mode = Literal["affine", "mxfp4", "mxfp8", "nvfp4"]
 WeightMode = Literal["affine", "mxfp4", "mxfp8", "nvfp4", "dense"]
 BlockMode = Literal["mxfp4", "mxfp8", "nvfp4"]
 ScaleLayout = Literal["rows", "swizzled_128x4"]
-TensorScale = Union[float, Array]
+TensorScale = float | Array
 DType = Any
 """float32, float16 or bfloat16: the name, or the dtype of any library."""
 

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "moeblas/tensor.h"
@@ -46,6 +47,20 @@ nb::object capsule_of(nb::handle object, nb::handle stream) {
   }
   return method(**arguments);
 }
+
+// A result's memory until the library that took it over lets go. (On a GPU that waits for the
+// device, so that no work of whatever stream still needs it.)
+struct Memory {
+  Memory(moeblas_device where, size_t bytes) : device(where) {
+    check(moeblas_buffer_alloc(device, bytes > 0 ? bytes : 1, &data));
+  }
+  ~Memory() { moeblas_buffer_free(device, data); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  moeblas_device device;
+  void* data = nullptr;
+};
 
 const char* dtype_name(moeblas_dtype dtype) { return name(from_dlpack(dtype)); }
 
@@ -185,16 +200,17 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
   std::memcpy(shape_, spec.shape, sizeof shape_);
   size_t bytes = spec.dtype.bits / 8u;
   for (int i = 0; i < spec.ndim; ++i) bytes *= static_cast<size_t>(spec.shape[i]);
-  void* memory = nullptr;
-  check(moeblas_buffer_alloc({MOEBLAS_CPU, 0}, bytes > 0 ? bytes : 1, &memory));
-  const nb::capsule owner(memory,
-                          [](void* p) noexcept { moeblas_buffer_free({MOEBLAS_CPU, 0}, p); });
+  auto memory = std::make_unique<Memory>(call.device(), bytes);
+  void* const data = memory->data;
+  const nb::capsule owner(memory.get(), [](void* p) noexcept { delete static_cast<Memory*>(p); });
+  memory.release();
   size_t sizes_of[MOEBLAS_MAX_NDIM];
   for (int i = 0; i < spec.ndim; ++i) sizes_of[i] = static_cast<size_t>(spec.shape[i]);
   const nb::dlpack::dtype dtype{spec.dtype.code, spec.dtype.bits, spec.dtype.lanes};
-  object_ = nb::cast(nb::ndarray<nb::array_api>(memory, static_cast<size_t>(spec.ndim), sizes_of,
-                                                owner, nullptr, dtype));
-  array_.tensor_ = {memory, {MOEBLAS_CPU, 0}, spec.ndim, spec.dtype, shape_, nullptr, 0};
+  object_ =
+      nb::cast(nb::ndarray<nb::array_api>(data, static_cast<size_t>(spec.ndim), sizes_of, owner,
+                                          nullptr, dtype, call.device().type, call.device().id));
+  array_.tensor_ = {data, call.device(), spec.ndim, spec.dtype, shape_, nullptr, 0};
   array_.present_ = true;
   adopted_ = true;
 }

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
+
 from reference import DEFAULTS, FLOATS, Decoded, decode, pack
 
 CASES = int(os.environ.get("MOEBLAS_TEST_CASES", "40"))

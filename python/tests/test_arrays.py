@@ -3,12 +3,13 @@
 import contextlib
 
 import ml_dtypes
-import moeblas as mb
 import numpy as np
 import pytest
-from dlpack import COPIED, READ_ONLY, Exporter, Namespaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import moeblas as mb
+from dlpack import COPIED, READ_ONLY, Exporter, Namespaced
 from reference import FLOATS, check, product
 
 

@@ -1,8 +1,9 @@
 """Products of two block-quantized operands on random arguments against float64."""
 
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from cases import OUTPUTS, SEEDS, floats, indices, pick, spread_out
 from reference import DEFAULTS, FLOATS, Expected, check, decode, gathered, product, quantize
 from test_products import experts_of

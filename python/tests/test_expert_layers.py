@@ -3,9 +3,10 @@
 import math
 
 import ml_dtypes
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from cases import SEEDS, draw_format, floats, indices, packed, pick, spread_out
 from reference import FLOATS, Expected, check, gamma, product, unit
 

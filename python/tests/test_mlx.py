@@ -7,9 +7,10 @@ twice. Its CPU has qqmm for one row only.
 
 import ml_dtypes
 import mlx.core as mx
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from reference import Expected, check, gathered, product
 
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]

@@ -7,9 +7,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from dlpack import Namespaced
 
 CALLS = 10_000

@@ -1,8 +1,9 @@
 """The products on random arguments against float64."""
 
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from cases import (
     OUTPUTS,
     ROWS,
@@ -40,7 +41,7 @@ def test_quantized_matmul(seed):
     dtype = pick(rng, list(FLOATS.values()))
     kind = rng.integers(4)
     w_batch = [(), (), (3,), (2, 1)][kind]
-    w, k, n = draw_weights(rng, w_batch, transpose)
+    w, k, _n = draw_weights(rng, w_batch, transpose)
     m = pick(rng, ROWS)
     x_shape = [(k,), (2, m, k), (3, m, k), (1, 4, m, k)][kind]
     x = spread_out(rng, floats(rng, x_shape, dtype))
@@ -57,7 +58,7 @@ def test_gather_qmm(seed):
     transpose = bool(rng.integers(4))
     dtype = pick(rng, list(FLOATS.values()))
     experts, tokens, top_k = pick(rng, [1, 4, 8]), pick(rng, [0, 1, 3, 20]), pick(rng, [1, 2, 4])
-    w, k, n = draw_weights(rng, (experts,), transpose)
+    w, k, _n = draw_weights(rng, (experts,), transpose)
     kind = rng.integers(3)
     lhs = None
     if kind == 0:  # mlx-lm's way: every token meets k experts
@@ -88,7 +89,7 @@ def test_gather_qmm(seed):
 def test_gather_qmv(seed):
     rng = np.random.default_rng([seed, 3])
     dtype = pick(rng, list(FLOATS.values()))
-    w, k, n = draw_weights(rng, (6,), True)
+    w, k, _n = draw_weights(rng, (6,), True)
     pairs = pick(rng, [0, 1, 2, 40])
     x = spread_out(rng, floats(rng, (pairs, k), dtype))
     ids = indices(rng, (pairs,), 6)

@@ -1,9 +1,10 @@
 """Values to codes and back, bit for bit."""
 
 import ml_dtypes
-import moeblas as mb
 import numpy as np
 import pytest
+
+import moeblas as mb
 from cases import SEEDS, draw_format, draw_k, floats, packed, pick, spread_out
 from reference import DEFAULTS, FLOATS, decode, quantize, to_e4m3
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import moeblas as mb
 import numpy as np
 from numpy.typing import NDArray
+
+import moeblas as mb
 
 F32 = NDArray[np.float32]
 

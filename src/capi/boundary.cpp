@@ -126,6 +126,8 @@ Options import(const char* op, const moeblas_options* given) {
   options.workspace_bytes = o.workspace_bytes;
   options.stream = o.stream;
   options.query = o.query;
+  options.allocate = o.allocate;
+  options.allocate_context = o.allocate_context;
   return options;
 }
 

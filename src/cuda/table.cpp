@@ -83,8 +83,8 @@ constexpr uint32_t kPassesOfOne = 3, kPassesOfLayers = 1;
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
-  if (const Reason r = qmv_sm90_reject(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
+  if (passes == 0) return qmv_sm90_reject(p);
   const uint32_t most = p.batch.numel() == 1 ? kPassesOfOne : kPassesOfLayers;
   if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);

@@ -56,10 +56,21 @@ Reason why_no_tensor_map(const TensorMapShape& shape, const char* what) {
 CUtensorMap tensor_map(const TensorMapShape& shape, const char* op) {
   CUtensorMap map;
   const std::array<uint32_t, TensorMapShape::kMaxDims> steps{1, 1, 1, 1, 1};
-  const CUresult result = encoder(op)(
-      &map, shape.type, static_cast<uint32_t>(shape.dims), const_cast<void*>(shape.data),
-      shape.size.data(), shape.stride.data() + 1, shape.box.data(), steps.data(),
-      CU_TENSOR_MAP_INTERLEAVE_NONE, shape.swizzle, shape.fetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encode = [&] {
+    return encoder(op)(&map, shape.type, static_cast<uint32_t>(shape.dims),
+                       const_cast<void*>(shape.data), shape.size.data(), shape.stride.data() + 1,
+                       shape.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, shape.swizzle,
+                       shape.fetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult result = encode();
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    // A thread that has not used the runtime yet: the driver knows of no device in it. (An
+    // automatic differentiation's own threads come so.)
+    int device = 0;
+    check(cudaGetDevice(&device), op, "asking for the current device");
+    check(cudaSetDevice(device), op, "making the current device known to the driver");
+    result = encode();
+  }
   if (result != CUDA_SUCCESS) {
     throw Error(MOEBLAS_DEVICE_ERROR, std::string("[") + op +
                                           "] cuTensorMapEncodeTiled failed with CUresult " +

@@ -101,6 +101,8 @@ Formats required_formats(const FfnProblem& p) {
   return p.separate ? first | Formats::of(p.up.spec) : first;
 }
 
+bool is_aligned(const void* workspace) { return reinterpret_cast<uintptr_t>(workspace) % 64 == 0; }
+
 void answer(moeblas_query& query, const char* kernel, size_t bytes, const std::string& text) {
   query.kernel = kernel;
   query.workspace_bytes = bytes;
@@ -237,24 +239,41 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
     if (query != nullptr) answer(*query, nullptr, 0, "nothing to compute: the output is empty\n");
     return;
   }
+  // Reasons take longer to word than a kernel to be chosen: only for whoever reads them.
+  const bool worded = query != nullptr && query->text != nullptr && query->text_bytes > 0;
   std::string explanation;
   const Row<Problem>& row =
-      select(table<Problem>(backend), problem, capability, forced, query ? &explanation : nullptr);
+      select(table<Problem>(backend), problem, capability, forced, worded ? &explanation : nullptr);
   const size_t bytes = row.workspace != nullptr ? row.workspace(problem) : 0;
   if (query != nullptr) {
     answer(*query, row.name.text, bytes, explanation);
     return;
   }
   if (bytes == 0) return row.launch(problem, {});
-  if (problem.options.workspace != nullptr) {
-    if (problem.options.workspace_bytes < bytes ||
-        reinterpret_cast<uintptr_t>(problem.options.workspace) % 64 != 0) {
+  const Options& options = problem.options;
+  if (options.workspace != nullptr) {
+    if (options.workspace_bytes < bytes || !is_aligned(options.workspace)) {
       throw Error(MOEBLAS_INVALID_ARGUMENT,
                   std::string("[") + problem.op + "] options.workspace has " +
-                      std::to_string(problem.options.workspace_bytes) + " bytes, expected " +
+                      std::to_string(options.workspace_bytes) + " bytes, expected " +
                       std::to_string(bytes) + " aligned to 64 for " + row.name.text);
     }
-    row.launch(problem, {problem.options.workspace, problem.options.workspace_bytes});
+    row.launch(problem, {options.workspace, options.workspace_bytes});
+    return;
+  }
+  if (options.allocate != nullptr) {
+    void* const given = options.allocate(options.allocate_context, bytes);
+    if (given == nullptr) {
+      throw Error(MOEBLAS_OUT_OF_MEMORY, std::string("[") + problem.op +
+                                             "] options.allocate gave nothing for a workspace of " +
+                                             std::to_string(bytes) + " bytes");
+    }
+    if (!is_aligned(given)) {
+      throw Error(MOEBLAS_INVALID_ARGUMENT,
+                  std::string("[") + problem.op +
+                      "] options.allocate gave memory that is not aligned to 64");
+    }
+    row.launch(problem, {given, bytes});
     return;
   }
   const auto release = [&](void* buffer) {

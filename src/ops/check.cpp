@@ -32,10 +32,13 @@ struct Extent {
 
 Extent extent_of(const TensorView& t) {
   Extent e{reinterpret_cast<intptr_t>(t.data), reinterpret_cast<intptr_t>(t.data)};
-  for (const Step& step : steps_of(t)) {
-    (step.bytes < 0 ? e.low : e.high) += (step.size - 1) * step.bytes;
+  const auto element = static_cast<int64_t>(size_of(t.dtype));
+  for (int i = 0; i < t.ndim(); ++i) {
+    if (t.shape[i] > 1) {
+      (t.strides[i] < 0 ? e.low : e.high) += (t.shape[i] - 1) * t.strides[i] * element;
+    }
   }
-  e.high += static_cast<int64_t>(size_of(t.dtype));
+  e.high += element;
   return e;
 }
 
@@ -159,7 +162,8 @@ void require_shape(const char* op, Argument a, const Shape& expected, const std:
 
 void require_unit_stride(const char* op, Argument a) {
   const int last = a.view.ndim() - 1;
-  if (last >= 0 && a.view.shape[last] > 1 && a.view.strides[last] != 1) {
+  // Without elements nothing is strided: numpy's and torch's empty tensors come with strides of 0.
+  if (last >= 0 && a.view.shape[last] > 1 && a.view.strides[last] != 1 && a.view.numel() > 0) {
     fail(op, a.name, " has stride ", a.view.strides[last],
          " in its last dimension, expected 1 (rows without gaps)");
   }

@@ -168,6 +168,57 @@ TEST_F(Run, WorkspaceIsAllocatedOrTheCallers) {
   EXPECT_EQ(launched_with.bytes, 1000u);
 }
 
+TEST_F(Run, WorkspaceComesFromTheCallersAllocator) {
+  struct Asked {
+    alignas(64) char memory[1088];
+    std::vector<size_t> sizes;
+    size_t shift = 0;
+    bool none = false;
+  } asked;
+  const auto allocate = [](void* context, size_t bytes) -> void* {
+    auto& a = *static_cast<Asked*>(context);
+    a.sizes.push_back(bytes);
+    return a.none ? nullptr : a.memory + a.shift;
+  };
+  MatmulProblem p = gathered_mxfp4();
+  p.options.allocate = allocate;
+  p.options.allocate_context = &asked;
+  run(p);
+  EXPECT_EQ(asked.sizes, std::vector<size_t>{1000});
+  EXPECT_EQ(launched_with.data, asked.memory);
+  EXPECT_EQ(launched_with.bytes, 1000u);
+
+  launched.clear();
+  asked.none = true;
+  Thrown t = thrown([&] { run(p); });
+  EXPECT_EQ(t.status, MOEBLAS_OUT_OF_MEMORY);
+  EXPECT_NE(t.message.find("options.allocate"), std::string::npos) << t.message;
+  EXPECT_NE(t.message.find("1000"), std::string::npos) << t.message;
+  asked.none = false;
+  asked.shift = 32;
+  t = thrown([&] { run(p); });
+  EXPECT_EQ(t.status, MOEBLAS_INVALID_ARGUMENT);
+  EXPECT_NE(t.message.find("aligned to 64"), std::string::npos) << t.message;
+  EXPECT_TRUE(launched.empty());
+
+  // Nobody is asked for nothing, nor where there is memory.
+  asked.sizes.clear();
+  asked.shift = 0;
+  p.options.workspace = asked.memory;
+  p.options.workspace_bytes = 1000;
+  run(p);
+  MatmulProblem plain = matmul(kAffine4);
+  plain.options.allocate = allocate;
+  plain.options.allocate_context = &asked;
+  run(plain);
+  moeblas_query query{sizeof query, nullptr, 0, nullptr, 0};
+  p.options.workspace = nullptr;
+  p.options.query = &query;
+  run(p);
+  EXPECT_EQ(query.workspace_bytes, 1000u);
+  EXPECT_TRUE(asked.sizes.empty());
+}
+
 TEST_F(Run, WorkspaceThatIsTooSmallOrMisaligned) {
   alignas(64) char memory[1088];
   MatmulProblem p = gathered_mxfp4();

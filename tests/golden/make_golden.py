@@ -15,6 +15,7 @@ affine_group16.txt  the same for groups of 16, which MLX does not have: from `af
 
 specification.txt is not generated: it restates the vectors of the format specification.
 """
+
 import pathlib
 import sys
 
@@ -61,17 +62,17 @@ def groups(dtype, size):
     return [
         normal,
         np.float32(0.02) * rng.standard_normal(size, np.float32),
-        (i - 10) / 4,                       # ties in many codes
+        (i - 10) / 4,  # ties in many codes
         np.zeros(size, np.float32),
         -np.zeros(size, np.float32),
-        np.full(size, 0.7, np.float32),     # constants
+        np.full(size, 0.7, np.float32),  # constants
         np.full(size, -3, np.float32),
-        np.full(size, 4e-8, np.float32),    # rounds to 0 against the least scale
-        -np.abs(normal) - 1,                # all negative
-        np.abs(normal) + 100,               # a small range far from zero
-        signs,                              # |min| = |max|
-        signs * big,                        # max - min beyond float32 (or all of float16)
-        i * tiny,                           # subnormals
+        np.full(size, 4e-8, np.float32),  # rounds to 0 against the least scale
+        -np.abs(normal) - 1,  # all negative
+        np.abs(normal) + 100,  # a small range far from zero
+        signs,  # |min| = |max|
+        signs * big,  # max - min beyond float32 (or all of float16)
+        i * tiny,  # subnormals
         outlier,
         one_nan,
         one_inf,
@@ -108,19 +109,26 @@ def mlx_rule(patterns, dtype, bits):
     w = mx.array(values[None, :]).astype(getattr(mx, dtype))
     codes, scales, biases = mx.quantize(w, group_size=len(values), bits=bits)
     pattern = mx.uint32 if dtype == "float32" else mx.uint16
-    return (np.array(codes)[0].astype("<u4").tobytes(),
-            int(np.array(scales.view(pattern))[0, 0]), int(np.array(biases.view(pattern))[0, 0]))
+    return (
+        np.array(codes)[0].astype("<u4").tobytes(),
+        int(np.array(scales.view(pattern))[0, 0]),
+        int(np.array(biases.view(pattern))[0, 0]),
+    )
 
 
 def same(a, b, dtype):
-    x, y = (from_patterns(np.array([v], np.uint32 if dtype == "float32" else np.uint16), dtype)
-            for v in (a, b))
+    x, y = (
+        from_patterns(np.array([v], np.uint32 if dtype == "float32" else np.uint16), dtype)
+        for v in (a, b)
+    )
     return a == b or (np.isnan(x[0]) and np.isnan(y[0]))
 
 
 def write(path, sizes, use_mlx):
-    lines = [f"# Written by make_golden.py; see there. Source: "
-             f"{'MLX ' + mx.__version__ + ', CPU backend' if use_mlx else 'affine_rule'}."]
+    lines = [
+        f"# Written by make_golden.py; see there. Source: "
+        f"{'MLX ' + mx.__version__ + ', CPU backend' if use_mlx else 'affine_rule'}."
+    ]
     for size in sizes:
         for dtype, digits in DTYPES.items():
             name = f"{dtype}_{size}"
@@ -135,11 +143,16 @@ def write(path, sizes, use_mlx):
                     if use_mlx:
                         ours = (packed, scale, bias)
                         packed, scale, bias = mlx_rule(g, dtype, bits)
-                        if (packed != ours[0] or not same(scale, ours[1], dtype)
-                                or not same(bias, ours[2], dtype)):
-                            sys.exit(f"MLX differs from the rule: {name}, {bits} bits, "
-                                     f"{from_patterns(g, dtype)}: {packed.hex()} {scale:x} {bias:x}, "
-                                     f"expected {ours[0].hex()} {ours[1]:x} {ours[2]:x}")
+                        if (
+                            packed != ours[0]
+                            or not same(scale, ours[1], dtype)
+                            or not same(bias, ours[2], dtype)
+                        ):
+                            sys.exit(
+                                f"MLX differs from the rule: {name}, {bits} bits, "
+                                f"{from_patterns(g, dtype)}: {packed.hex()} {scale:x} {bias:x}, "
+                                f"expected {ours[0].hex()} {ours[1]:x} {ours[2]:x}"
+                            )
                     lines.append(packed.hex() + f" {scale:0{digits}x} {bias:0{digits}x}")
     path.write_text("\n".join(lines) + "\n")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """msl_lint finds the mistakes that are planted here, and none in text without any.
 
-    msl_lint_test.py MSL_LINT COMPILER FLAG...
+msl_lint_test.py MSL_LINT COMPILER FLAG...
 """
 
 import subprocess
@@ -15,7 +15,9 @@ LINT, COMPILER = sys.argv[1], sys.argv[2:]
 HEAD = """#include "simt/portable_kernel.h"
 struct Params { uint n; };
 """
-GOOD = HEAD + """
+GOOD = (
+    HEAD
+    + """
 inline float twice(MB_DEVICE const float* x, uint i) { return metal::fma(x[i], 1.0f, x[i]); }
 template <typename T>
 MB_KERNEL void scale(MB_DEVICE const T* x MB_ARG(buffer(0)), MB_DEVICE T* y MB_ARG(buffer(1)),
@@ -27,6 +29,7 @@ MB_KERNEL void scale(MB_DEVICE const T* x MB_ARG(buffer(0)), MB_DEVICE T* y MB_A
 }
 MB_INSTANTIATE(scale_f32, scale<float>);
 """
+)
 
 
 def lint(text):
@@ -52,7 +55,9 @@ class MslLint(unittest.TestCase):
         self.expect("y MB_ARG(buffer(1))", "y MB_ARG(buffer(0))", "x and y share buffer index 0")
 
     def test_a_gap_in_buffer_indices(self):
-        self.expect("MB_PARAMS(Params, p, 2)", "MB_PARAMS(Params, p, 3)", "buffer index 2 is not used")
+        self.expect(
+            "MB_PARAMS(Params, p, 2)", "MB_PARAMS(Params, p, 3)", "buffer index 2 is not used"
+        )
 
     def test_a_buffer_index_past_the_last(self):
         self.expect("MB_PARAMS(Params, p, 2)", "MB_PARAMS(Params, p, 31)", "31, past 30")
@@ -78,16 +83,23 @@ class MslLint(unittest.TestCase):
         self.expect("MB_TG_ARRAY(float,", "MB_TG_ARRAY(T,", "threadgroup memory of kernel scale")
 
     def test_a_pointer_argument_without_an_address_space(self):
-        self.expect("twice(MB_DEVICE const float* x", "twice(const float* x",
-                    "const float* x names no address space")
+        self.expect(
+            "twice(MB_DEVICE const float* x",
+            "twice(const float* x",
+            "const float* x names no address space",
+        )
 
     def test_a_reference_without_an_address_space(self):
-        self.expect("const uint i = ", "uint n = p.n; uint& m = n; const uint i = ",
-                    "uint& m names no address space")
+        self.expect(
+            "const uint i = ",
+            "uint n = p.n; uint& m = n; const uint i = ",
+            "uint& m names no address space",
+        )
 
     def test_a_cast_without_an_address_space(self):
-        self.expect("(MB_DEVICE const float*)x", "(const float*)x",
-                    "const float* names no address space")
+        self.expect(
+            "(MB_DEVICE const float*)x", "(const float*)x", "const float* names no address space"
+        )
 
     def test_an_argument_without_an_attribute(self):
         self.expect("x MB_ARG(buffer(0))", "x", "kernel scale: x has no attribute")
@@ -96,15 +108,21 @@ class MslLint(unittest.TestCase):
         self.expect("metal::fma(x[i], 1.0f, x[i])", "metal::erf(x[i])", "no member named 'erf'")
 
     def test_a_function_of_the_compiler(self):
-        self.expect("metal::fma(x[i], 1.0f, x[i])", "__builtin_sqrtf(x[i])",
-                    "functions of one compiler: __builtin_sqrtf")
+        self.expect(
+            "metal::fma(x[i], 1.0f, x[i])",
+            "__builtin_sqrtf(x[i])",
+            "functions of one compiler: __builtin_sqrtf",
+        )
 
     def test_a_type_that_a_function_does_not_take(self):
         self.expect("metal::simd_sum(shared[mb_lane][0])", "metal::simd_sum(ulong(i))", "simd_sum")
 
     def test_what_cplusplus_17_brought(self):
-        self.expect("if (mb_simdgroup == 0", "if constexpr (1) y[i] = T(1);\n  if (mb_simdgroup == 0",
-                    "a C++17 extension")
+        self.expect(
+            "if (mb_simdgroup == 0",
+            "if constexpr (1) y[i] = T(1);\n  if (mb_simdgroup == 0",
+            "a C++17 extension",
+        )
 
     def test_words_that_the_language_does_not_have(self):
         for words, what in {
@@ -119,12 +137,16 @@ class MslLint(unittest.TestCase):
             "struct A {}; struct B : A {};": "derived classes",
         }.items():
             with self.subTest(words):
-                self.expect("const uint i = ", words + " const uint i = ", f"the language has no {what}")
+                self.expect(
+                    "const uint i = ", words + " const uint i = ", f"the language has no {what}"
+                )
 
     def test_a_name_given_twice(self):
-        self.expect("MB_INSTANTIATE(scale_f32, scale<float>);",
-                    "MB_INSTANTIATE(scale_f32, scale<float>);\nMB_INSTANTIATE(scale_f32, scale<half>);",
-                    "host name scale_f32 is given twice")
+        self.expect(
+            "MB_INSTANTIATE(scale_f32, scale<float>);",
+            "MB_INSTANTIATE(scale_f32, scale<float>);\nMB_INSTANTIATE(scale_f32, scale<half>);",
+            "host name scale_f32 is given twice",
+        )
 
     def test_a_compiler_that_compiles_nothing(self):
         result = subprocess.run([LINT, __file__, "--", "true"], capture_output=True, text=True)

@@ -34,14 +34,14 @@ def declaration(name, device="cpu"):
     """The C function of an operator, as its schema says."""
     schema = getattr(torch.ops.moeblas, name).default._schema
     arguments = [f"{_C_TYPES[str(a.type)]} {a.name}" for a in schema.arguments]
-    return f"AOTITorchError {shim_name(name, device)}({', '.join(arguments)}, AtenTensorHandle* ret0)"
+    return (
+        f"AOTITorchError {shim_name(name, device)}({', '.join(arguments)}, AtenTensorHandle* ret0)"
+    )
 
 
 def custom_ops_to_c_shims(device="cpu"):
     """What config.aot_inductor.custom_ops_to_c_shims takes."""
-    return {
-        getattr(torch.ops.moeblas, name).default: [declaration(name, device)] for name in NAMES
-    }
+    return {getattr(torch.ops.moeblas, name).default: [declaration(name, device)] for name in NAMES}
 
 
 def library():
@@ -77,9 +77,16 @@ class Experts(torch.nn.Module):
 
     def forward(self, x, ids):
         """x (P, K), one expert for each row."""
-        both = ops.gather_qmm(x.unsqueeze(1), self.gate_up_w, self.gate_up_scales,
-                              self.gate_up_biases, rhs_indices=ids, group_size=self.group_size)
+        both = ops.gather_qmm(
+            x.unsqueeze(1),
+            self.gate_up_w,
+            self.gate_up_scales,
+            self.gate_up_biases,
+            rhs_indices=ids,
+            group_size=self.group_size,
+        )
         gate, up = both.squeeze(1).chunk(2, -1)
         h = torch.nn.functional.silu(gate) * up
-        return ops.gather_qmv(h, self.down_w, self.down_scales, self.down_biases, ids,
-                              self.group_size)
+        return ops.gather_qmv(
+            h, self.down_w, self.down_scales, self.down_biases, ids, self.group_size
+        )

@@ -6,8 +6,15 @@ can be). A layer's state dict holds the tensors as they are in a file, and loads
 their values.
 """
 
-from ._linear import Embedding, Linear, QQLinear, QuantizedEmbedding, QuantizedLinear
-from ._linear import to_qqlinear, to_quantized
+from ._linear import (
+    Embedding,
+    Linear,
+    QQLinear,
+    QuantizedEmbedding,
+    QuantizedLinear,
+    to_qqlinear,
+    to_quantized,
+)
 from ._switch import QuantizedSwitchLinear, SwitchGLU, SwitchLinear
 
 __all__ = [

@@ -33,8 +33,18 @@ class Embedding(nn.Embedding):
 class QuantizedLinear(PackedModule):
     """y = x @ W^T + bias with a quantized W (N, K)."""
 
-    def __init__(self, input_dims, output_dims, bias=True, group_size=None, bits=None,
-                 mode="affine", *, device=None, dtype=None):
+    def __init__(
+        self,
+        input_dims,
+        output_dims,
+        bias=True,
+        group_size=None,
+        bits=None,
+        mode="affine",
+        *,
+        device=None,
+        dtype=None,
+    ):
         packed = random_packed((output_dims, input_dims), mode, bits, group_size, device, dtype)
         zeros = torch.zeros(output_dims, device=device, dtype=dtype) if bias else None
         super().__init__(packed, zeros, mode, bits, group_size)
@@ -65,8 +75,18 @@ class QQLinear(nn.Module):
     Gradients are straight-through: dx = dy @ fq(W), dW = dy^T @ fq(x), with dy as it is and float32
     sums, rounded once to the dtype of x and of W. Only nvfp4, mxfp8 and mxfp4 exist."""
 
-    def __init__(self, input_dims, output_dims, bias=True, group_size=None, bits=None,
-                 mode="nvfp4", *, device=None, dtype=None):
+    def __init__(
+        self,
+        input_dims,
+        output_dims,
+        bias=True,
+        group_size=None,
+        bits=None,
+        mode="nvfp4",
+        *,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         linear = nn.Linear(input_dims, output_dims, bias, device=device, dtype=dtype)
         self._set(linear.weight, None, linear.bias, group_size, bits, mode)
@@ -103,19 +123,31 @@ class QQLinear(nn.Module):
         return layer
 
     def forward(self, x):
-        return ops.qqmm(x, self.weight, self.scales, self.group_size, self.bits, self.mode,
-                        bias=self.bias)
+        return ops.qqmm(
+            x, self.weight, self.scales, self.group_size, self.bits, self.mode, bias=self.bias
+        )
 
     def extra_repr(self):
         state = "packed" if self.scales is not None else "floating"
-        return f"{self.mode}, {state} weight {tuple(self.weight.shape)}, bias={self.bias is not None}"
+        return (
+            f"{self.mode}, {state} weight {tuple(self.weight.shape)}, bias={self.bias is not None}"
+        )
 
 
 class QuantizedEmbedding(PackedModule):
     """Rows of a quantized table (V, K); as_linear is the product that a tied head is."""
 
-    def __init__(self, num_embeddings, dims, group_size=None, bits=None, mode="affine", *,
-                 device=None, dtype=None):
+    def __init__(
+        self,
+        num_embeddings,
+        dims,
+        group_size=None,
+        bits=None,
+        mode="affine",
+        *,
+        device=None,
+        dtype=None,
+    ):
         packed = random_packed((num_embeddings, dims), mode, bits, group_size, device, dtype)
         super().__init__(packed, None, mode, bits, group_size)
         self.dtype = dtype or torch.get_default_dtype()
@@ -132,8 +164,13 @@ class QuantizedEmbedding(PackedModule):
     def from_embedding(cls, embedding, group_size=None, bits=None, mode="affine"):
         bits, group_size = resolved(mode, bits, group_size)
         w = embedding.weight.detach()
-        return cls.from_packed(ops.quantize(w, group_size, bits, mode), mode=mode, bits=bits,
-                               group_size=group_size, dtype=w.dtype)
+        return cls.from_packed(
+            ops.quantize(w, group_size, bits, mode),
+            mode=mode,
+            bits=bits,
+            group_size=group_size,
+            dtype=w.dtype,
+        )
 
     def forward(self, ids):
         # torch selects no rows of uint32.

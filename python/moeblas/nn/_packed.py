@@ -46,16 +46,19 @@ class PackedModule(nn.Module):
     @property
     def packed(self):
         """The weight for functions that take several."""
-        return ops.Quantized(self.weight, self.scales, self.biases, self.group_size, self.bits,
-                             self.mode)
+        return ops.Quantized(
+            self.weight, self.scales, self.biases, self.group_size, self.bits, self.mode
+        )
 
     def dequantize(self, dtype=torch.float32):
         """The values of the weight: for tests and export, never for a product."""
         return ops.dequantize(self.weight, self.scales, self.biases, **self.form, dtype=dtype)
 
     def extra_repr(self):
-        return (f"{tuple(self.shape)}, {self.mode} {self.bits}-bit, groups of {self.group_size}, "
-                f"bias={self.bias is not None}")
+        return (
+            f"{tuple(self.shape)}, {self.mode} {self.bits}-bit, groups of {self.group_size}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 def random_packed(shape, mode, bits, group_size, device, dtype):

@@ -20,7 +20,9 @@ class SwitchLinear(nn.Module):
         self.weight = random_dense((num_experts, output_dims, input_dims), device, dtype)
         self.bias = None
         if bias:
-            self.bias = nn.Parameter(torch.zeros(num_experts, output_dims, device=device, dtype=dtype))
+            self.bias = nn.Parameter(
+                torch.zeros(num_experts, output_dims, device=device, dtype=dtype)
+            )
 
     @classmethod
     def from_tensors(cls, weight, bias=None):
@@ -35,23 +37,36 @@ class SwitchLinear(nn.Module):
         return self.weight
 
     def forward(self, x, indices, sorted_indices=False):
-        y = ops.gather_qmm(x, self.weight, None, None, None, indices, mode="dense",
-                           sorted_indices=sorted_indices)
+        y = ops.gather_qmm(
+            x, self.weight, None, None, None, indices, mode="dense", sorted_indices=sorted_indices
+        )
         return _add_bias(y, self.bias, indices)
 
     def to_quantized(self, group_size=None, bits=None, mode="affine"):
         bits, group_size = resolved(mode, bits, group_size)
         packed = ops.quantize(self.weight.detach(), group_size, bits, mode)
         bias = None if self.bias is None else self.bias.detach()
-        return QuantizedSwitchLinear.from_packed(packed, bias, mode=mode, bits=bits,
-                                                 group_size=group_size)
+        return QuantizedSwitchLinear.from_packed(
+            packed, bias, mode=mode, bits=bits, group_size=group_size
+        )
 
 
 class QuantizedSwitchLinear(PackedModule):
     """SwitchLinear with a quantized W."""
 
-    def __init__(self, input_dims, output_dims, num_experts, bias=True, group_size=None, bits=None,
-                 mode="affine", *, device=None, dtype=None):
+    def __init__(
+        self,
+        input_dims,
+        output_dims,
+        num_experts,
+        bias=True,
+        group_size=None,
+        bits=None,
+        mode="affine",
+        *,
+        device=None,
+        dtype=None,
+    ):
         shape = (num_experts, output_dims, input_dims)
         packed = random_packed(shape, mode, bits, group_size, device, dtype)
         zeros = torch.zeros(shape[:2], device=device, dtype=dtype) if bias else None
@@ -64,8 +79,16 @@ class QuantizedSwitchLinear(PackedModule):
         return layer
 
     def forward(self, x, indices, sorted_indices=False):
-        y = ops.gather_qmm(x, self.weight, self.scales, self.biases, None, indices,
-                           sorted_indices=sorted_indices, **self.form)
+        y = ops.gather_qmm(
+            x,
+            self.weight,
+            self.scales,
+            self.biases,
+            None,
+            indices,
+            sorted_indices=sorted_indices,
+            **self.form,
+        )
         return _add_bias(y, self.bias, indices)
 
 
@@ -78,8 +101,17 @@ class SwitchGLU(nn.Module):
 
     activation: silu, gelu_erf, gelu_tanh, relu, or clamped_swiglu with alpha and limit."""
 
-    def __init__(self, input_dims, hidden_dims, num_experts, activation="silu", bias=False, *,
-                 device=None, dtype=None):
+    def __init__(
+        self,
+        input_dims,
+        hidden_dims,
+        num_experts,
+        activation="silu",
+        bias=False,
+        *,
+        device=None,
+        dtype=None,
+    ):
         def switch(k, n):
             return SwitchLinear(k, n, num_experts, bias, device=device, dtype=dtype)
 
@@ -94,8 +126,18 @@ class SwitchGLU(nn.Module):
         self.glu_layout = glu_layout
 
     @classmethod
-    def from_layers(cls, down_proj, *, gate_proj=None, up_proj=None, gate_up_proj=None,
-                    activation="silu", alpha=1.702, limit=7.0, glu_layout="gate_up"):
+    def from_layers(
+        cls,
+        down_proj,
+        *,
+        gate_proj=None,
+        up_proj=None,
+        gate_up_proj=None,
+        activation="silu",
+        alpha=1.702,
+        limit=7.0,
+        glu_layout="gate_up",
+    ):
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._set(activation, alpha, limit, glu_layout)
@@ -107,10 +149,17 @@ class SwitchGLU(nn.Module):
         return layer
 
     def to_quantized(self, group_size=None, bits=None, mode="affine"):
-        layers = {name: child.to_quantized(group_size, bits, mode)
-                  for name, child in self.named_children()}
-        return type(self).from_layers(**layers, activation=self.activation, alpha=self.alpha,
-                                      limit=self.limit, glu_layout=self.glu_layout)
+        layers = {
+            name: child.to_quantized(group_size, bits, mode)
+            for name, child in self.named_children()
+        }
+        return type(self).from_layers(
+            **layers,
+            activation=self.activation,
+            alpha=self.alpha,
+            limit=self.limit,
+            glu_layout=self.glu_layout,
+        )
 
     @property
     def _first(self):
@@ -120,8 +169,10 @@ class SwitchGLU(nn.Module):
 
     def forward(self, x, indices, weights=None):
         differentiated = torch.is_grad_enabled() and (
-            x.requires_grad or (weights is not None and weights.requires_grad)
-            or any(p.requires_grad for p in self.parameters()))
+            x.requires_grad
+            or (weights is not None and weights.requires_grad)
+            or any(p.requires_grad for p in self.parameters())
+        )
         if weights is not None and not differentiated:
             return self._fused(x, indices, weights)
         y = self._composed(x, indices)
@@ -135,9 +186,18 @@ class SwitchGLU(nn.Module):
         bias = first[0].bias if len(first) == 1 else tuple(layer.bias for layer in first)
         k = indices.shape[-1]
         y = ops.moe_ffn(
-            x.reshape(-1, x.shape[-1]), matrix, self.down_proj.packed, indices.reshape(-1, k),
-            weights.reshape(-1, k).float(), self.activation, self.glu_layout, gate_up_bias=bias,
-            down_bias=self.down_proj.bias, alpha=self.alpha, limit=self.limit)
+            x.reshape(-1, x.shape[-1]),
+            matrix,
+            self.down_proj.packed,
+            indices.reshape(-1, k),
+            weights.reshape(-1, k).float(),
+            self.activation,
+            self.glu_layout,
+            gate_up_bias=bias,
+            down_bias=self.down_proj.bias,
+            alpha=self.alpha,
+            limit=self.limit,
+        )
         return y.view(x.shape)
 
     def _composed(self, x, indices):

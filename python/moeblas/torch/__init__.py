@@ -44,35 +44,83 @@ def _tensor_scale(op, like, global_scale, tensor_scale, suffix=""):
     return torch.full((), tensor_scale, dtype=torch.float32, device=like.device)
 
 
-def quantize(w, group_size=None, bits=None, mode="affine", global_scale=None, *, tensor_scale=None,
-             scale_dtype=None, scale_layout="rows"):
+def _options(precision, sorted_indices=None):
+    """Keywords of a product that are not its defaults: torch takes time over each that it reads."""
+    if precision == "native" and not sorted_indices:
+        return {}
+    more = {} if sorted_indices is None else {"sorted_indices": sorted_indices}
+    return {"precision": precision, **more}
+
+
+def quantize(
+    w,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    *,
+    tensor_scale=None,
+    scale_dtype=None,
+    scale_layout="rows",
+):
     """w (..., K) -> (codes, scales, biases) for affine, (codes, scales) for the other modes.
 
     codes uint32 (..., K * bits / 32); scales and biases (..., K / group_size), of w's dtype or
     scale_dtype for affine, uint8 otherwise. scale_layout: scales in the 128 x 4 layout that
     dequantize and the qqmm products read."""
     tensor_scale = _tensor_scale("quantize", w, global_scale, tensor_scale)
-    out = _ops.quantize(w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype,
-                        scale_layout=scale_layout)
+    out = _ops.quantize(
+        w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype, scale_layout=scale_layout
+    )
     return out if mode == "affine" else out[:2]
 
 
-def quantize_dual(w, group_size=None, bits=None, mode="affine", global_scale=None, *,
-                  tensor_scale=None, scale_dtype=None, scale_layout="rows"):
+def quantize_dual(
+    w,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    *,
+    tensor_scale=None,
+    scale_dtype=None,
+    scale_layout="rows",
+):
     """quantize of w (..., R, K) and of its transpose, from one read: two tuples like quantize's."""
     tensor_scale = _tensor_scale("quantize_dual", w, global_scale, tensor_scale)
-    out = _ops.quantize_dual(w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype,
-                             scale_layout=scale_layout)
+    out = _ops.quantize_dual(
+        w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype, scale_layout=scale_layout
+    )
     count = 3 if mode == "affine" else 2
     return out[:count], out[3 : 3 + count]
 
 
-def dequantize(w, scales, biases=None, group_size=None, bits=None, mode="affine", global_scale=None,
-               dtype=None, *, tensor_scale=None, scale_layout="rows"):
+def dequantize(
+    w,
+    scales,
+    biases=None,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    dtype=None,
+    *,
+    tensor_scale=None,
+    scale_layout="rows",
+):
     """The values of w (..., K) in dtype: by default the scales' for affine, bfloat16 otherwise."""
     tensor_scale = _tensor_scale("dequantize", w, global_scale, tensor_scale)
-    return _ops.dequantize(w, scales, biases, group_size, bits, mode, tensor_scale, dtype=dtype,
-                           scale_layout=scale_layout)
+    return _ops.dequantize(
+        w,
+        scales,
+        biases,
+        group_size,
+        bits,
+        mode,
+        tensor_scale,
+        dtype=dtype,
+        scale_layout=scale_layout,
+    )
 
 
 def to_fp8(x):
@@ -85,115 +133,323 @@ def from_fp8(x, dtype=torch.bfloat16):
     return _ops.from_fp8(x, dtype)
 
 
-def quantized_matmul(x, w, scales=None, biases=None, transpose=True, group_size=None, bits=None,
-                     mode="affine", global_scale=None, *, tensor_scale=None, precision="native"):
+def quantized_matmul(
+    x,
+    w,
+    scales=None,
+    biases=None,
+    transpose=True,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    *,
+    tensor_scale=None,
+    precision="native",
+):
     """x @ w^T (transpose) or x @ w: x (..., M, K) or (K,), w (N, K) or batched.
 
     Differentiable in x, in scales and biases (affine), and in a floating w."""
     tensor_scale = _tensor_scale("quantized_matmul", x, global_scale, tensor_scale)
-    return _ops.quantized_matmul(x, w, scales, biases, transpose, group_size, bits, mode,
-                                 tensor_scale, precision=precision)
+    return _ops.quantized_matmul(
+        x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale, **_options(precision)
+    )
 
 
-def gather_mm(a, b, lhs_indices=None, rhs_indices=None, *, sorted_indices=False,
-              precision="native"):
+def gather_mm(
+    a, b, lhs_indices=None, rhs_indices=None, *, sorted_indices=False, precision="native"
+):
     """out[p] = a[lhs[p]] @ b[rhs[p]]: a (..., M, K), b (..., K, N), dense.
 
     A missing index counts 0, 1, ... over its operand's batch shape; an id outside the range selects
     nothing and gives 0. Differentiable in a and b."""
-    return _ops.gather_mm(a, b, lhs_indices, rhs_indices, sorted_indices=sorted_indices,
-                          precision=precision)
+    return _ops.gather_mm(a, b, lhs_indices, rhs_indices, **_options(precision, sorted_indices))
 
 
-def gather_qmm(x, w, scales=None, biases=None, lhs_indices=None, rhs_indices=None, transpose=True,
-               group_size=None, bits=None, mode="affine", global_scale=None, *, tensor_scale=None,
-               sorted_indices=False, precision="native"):
+def gather_qmm(
+    x,
+    w,
+    scales=None,
+    biases=None,
+    lhs_indices=None,
+    rhs_indices=None,
+    transpose=True,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    *,
+    tensor_scale=None,
+    sorted_indices=False,
+    precision="native",
+):
     """out[p] = x[lhs[p]] @ w[rhs[p]]^T (or w[rhs[p]]): the product of expert layers.
 
     x (..., M, K), w (..., N, K), indices as for gather_mm; out broadcast(lhs, rhs) + (M, N).
     Differentiable in x, in scales and biases (affine), and in a floating w."""
     tensor_scale = _tensor_scale("gather_qmm", x, global_scale, tensor_scale)
-    return _ops.gather_qmm(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size,
-                           bits, mode, tensor_scale, sorted_indices=sorted_indices,
-                           precision=precision)
+    return _ops.gather_qmm(
+        x,
+        w,
+        scales,
+        biases,
+        lhs_indices,
+        rhs_indices,
+        transpose,
+        group_size,
+        bits,
+        mode,
+        tensor_scale,
+        **_options(precision, sorted_indices),
+    )
 
 
-def gather_qmv(x, w, scales, biases, expert_indices, group_size=None, bits=None, mode="affine", *,
-               tensor_scale=None, precision="native"):
+def gather_qmv(
+    x,
+    w,
+    scales,
+    biases,
+    expert_indices,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    *,
+    tensor_scale=None,
+    precision="native",
+):
     """out[p] = w[expert_indices[p]] @ x[p]: x (P, K), w (E, N, K), out (P, N)."""
     tensor_scale = _tensor_scale("gather_qmv", x, None, tensor_scale)
-    return _ops.gather_qmv(x, w, scales, biases, expert_indices, group_size, bits, mode,
-                           tensor_scale, precision=precision)
+    return _ops.gather_qmv(
+        x,
+        w,
+        scales,
+        biases,
+        expert_indices,
+        group_size,
+        bits,
+        mode,
+        tensor_scale,
+        **_options(precision),
+    )
 
 
 def segmented_mm(a, b, segments, *, precision="native"):
     """out[i] = a[:, s:e] @ b[s:e, :], (s, e) = segments[i]. Differentiable in a and b; the backward
     runs segment by segment over all of K."""
-    return _ops.segmented_mm(a, b, segments, precision=precision)
+    return _ops.segmented_mm(a, b, segments, **_options(precision))
 
 
 def grouped_mm(x, w, offsets, *, precision="native"):
     """Rows offsets[e-1] .. offsets[e] of x (R, K) times w[e] (K, N); rows past the last end: 0."""
-    return _ops.grouped_mm(x, w, offsets, precision=precision)
+    return _ops.grouped_mm(x, w, offsets, **_options(precision))
 
 
-def grouped_qmm(x, w, scales, biases, offsets, transpose=True, group_size=None, bits=None,
-                mode="affine", global_scale=None, *, tensor_scale=None, precision="native"):
+def grouped_qmm(
+    x,
+    w,
+    scales,
+    biases,
+    offsets,
+    transpose=True,
+    group_size=None,
+    bits=None,
+    mode="affine",
+    global_scale=None,
+    *,
+    tensor_scale=None,
+    precision="native",
+):
     """grouped_mm with a quantized w, (E, N, K) with transpose, (E, K, N) without."""
     tensor_scale = _tensor_scale("grouped_qmm", x, global_scale, tensor_scale)
-    return _ops.grouped_qmm(x, w, scales, biases, offsets, transpose, group_size, bits, mode,
-                            tensor_scale, precision=precision)
+    return _ops.grouped_qmm(
+        x,
+        w,
+        scales,
+        biases,
+        offsets,
+        transpose,
+        group_size,
+        bits,
+        mode,
+        tensor_scale,
+        **_options(precision),
+    )
 
 
-def qqmm(x, w, scales=None, group_size=None, bits=None, mode="nvfp4", global_scale_x=None,
-         global_scale_w=None, *, tensor_scale_x=None, tensor_scale_w=None, x_scales=None,
-         scale_layout="rows", x_scale_layout="rows", bias=None, alpha=1.0, beta=0.0, c=None,
-         dtype=None, precision="native"):
+def qqmm(
+    x,
+    w,
+    scales=None,
+    group_size=None,
+    bits=None,
+    mode="nvfp4",
+    global_scale_x=None,
+    global_scale_w=None,
+    *,
+    tensor_scale_x=None,
+    tensor_scale_w=None,
+    x_scales=None,
+    scale_layout="rows",
+    x_scale_layout="rows",
+    bias=None,
+    alpha=1.0,
+    beta=0.0,
+    c=None,
+    dtype=None,
+    precision="native",
+):
     """(alpha * fq(x) @ fq(w)^T + beta * c) + bias, fq = quantize, then dequantize.
 
     x and w are floats, quantized on the fly along K, or codes with scales. nvfp4, mxfp4 or mxfp8.
     Differentiable (straight-through) in floating x and w, and in bias and c."""
     scale_x = _tensor_scale("qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("qqmm", x, global_scale_w, tensor_scale_w, "_w")
-    return _ops.qqmm(x, w, scales, group_size, bits, mode, scale_x, scale_w, bias, c, x_scales,
-                     scale_layout=scale_layout, x_scale_layout=x_scale_layout, alpha=alpha,
-                     beta=beta, dtype=dtype, precision=precision)
+    return _ops.qqmm(
+        x,
+        w,
+        scales,
+        group_size,
+        bits,
+        mode,
+        scale_x,
+        scale_w,
+        bias,
+        c,
+        x_scales,
+        scale_layout=scale_layout,
+        x_scale_layout=x_scale_layout,
+        alpha=alpha,
+        beta=beta,
+        dtype=dtype,
+        precision=precision,
+    )
 
 
-def gather_qqmm(x, w, scales=None, lhs_indices=None, rhs_indices=None, group_size=None, bits=None,
-                mode="nvfp4", global_scale_x=None, global_scale_w=None, *, sorted_indices=False,
-                tensor_scale_x=None, tensor_scale_w=None, x_scales=None, scale_layout="rows",
-                x_scale_layout="rows", bias=None, alpha=1.0, beta=0.0, c=None, dtype=None,
-                precision="native"):
+def gather_qqmm(
+    x,
+    w,
+    scales=None,
+    lhs_indices=None,
+    rhs_indices=None,
+    group_size=None,
+    bits=None,
+    mode="nvfp4",
+    global_scale_x=None,
+    global_scale_w=None,
+    *,
+    sorted_indices=False,
+    tensor_scale_x=None,
+    tensor_scale_w=None,
+    x_scales=None,
+    scale_layout="rows",
+    x_scale_layout="rows",
+    bias=None,
+    alpha=1.0,
+    beta=0.0,
+    c=None,
+    dtype=None,
+    precision="native",
+):
     """The gathered form of qqmm: out[p] = fq(x[lhs[p]]) @ fq(w[rhs[p]])^T."""
     scale_x = _tensor_scale("gather_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("gather_qqmm", x, global_scale_w, tensor_scale_w, "_w")
-    return _ops.gather_qqmm(x, w, scales, lhs_indices, rhs_indices, group_size, bits, mode, scale_x,
-                            scale_w, bias, c, x_scales, sorted_indices=sorted_indices,
-                            scale_layout=scale_layout, x_scale_layout=x_scale_layout, alpha=alpha,
-                            beta=beta, dtype=dtype, precision=precision)
+    return _ops.gather_qqmm(
+        x,
+        w,
+        scales,
+        lhs_indices,
+        rhs_indices,
+        group_size,
+        bits,
+        mode,
+        scale_x,
+        scale_w,
+        bias,
+        c,
+        x_scales,
+        sorted_indices=sorted_indices,
+        scale_layout=scale_layout,
+        x_scale_layout=x_scale_layout,
+        alpha=alpha,
+        beta=beta,
+        dtype=dtype,
+        precision=precision,
+    )
 
 
-def grouped_qqmm(x, w, scales, offsets, group_size=None, bits=None, mode="nvfp4",
-                 global_scale_x=None, global_scale_w=None, *, tensor_scale_x=None,
-                 tensor_scale_w=None, x_scales=None, scale_layout="rows", x_scale_layout="rows",
-                 bias=None, alpha=1.0, beta=0.0, c=None, dtype=None, precision="native"):
+def grouped_qqmm(
+    x,
+    w,
+    scales,
+    offsets,
+    group_size=None,
+    bits=None,
+    mode="nvfp4",
+    global_scale_x=None,
+    global_scale_w=None,
+    *,
+    tensor_scale_x=None,
+    tensor_scale_w=None,
+    x_scales=None,
+    scale_layout="rows",
+    x_scale_layout="rows",
+    bias=None,
+    alpha=1.0,
+    beta=0.0,
+    c=None,
+    dtype=None,
+    precision="native",
+):
     """The offsets form of qqmm: x (R, K), w (E, N, K)."""
     scale_x = _tensor_scale("grouped_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = _tensor_scale("grouped_qqmm", x, global_scale_w, tensor_scale_w, "_w")
-    return _ops.grouped_qqmm(x, w, scales, offsets, group_size, bits, mode, scale_x, scale_w, bias,
-                             c, x_scales, scale_layout=scale_layout, x_scale_layout=x_scale_layout,
-                             alpha=alpha, beta=beta, dtype=dtype, precision=precision)
+    return _ops.grouped_qqmm(
+        x,
+        w,
+        scales,
+        offsets,
+        group_size,
+        bits,
+        mode,
+        scale_x,
+        scale_w,
+        bias,
+        c,
+        x_scales,
+        scale_layout=scale_layout,
+        x_scale_layout=x_scale_layout,
+        alpha=alpha,
+        beta=beta,
+        dtype=dtype,
+        precision=precision,
+    )
 
 
-def moe_route(logits, k, *, score="softmax", normalize=False, bias=None, n_group=1, topk_group=1,
-              scaling_factor=1.0):
+def moe_route(
+    logits,
+    k,
+    *,
+    score="softmax",
+    normalize=False,
+    bias=None,
+    n_group=1,
+    topk_group=1,
+    scaling_factor=1.0,
+):
     """logits (T, E) -> ids (T, k) int32 and weights (T, k) float32, largest first.
 
     score: "softmax" over all experts or "sigmoid". bias (E,) float32 counts for the choice only.
     With n_group > 1 only the topk_group groups of the best two sums are considered."""
-    return _ops.moe_route(logits, k, bias, score=score, normalize=normalize, n_group=n_group,
-                          topk_group=topk_group, scaling_factor=scaling_factor)
+    return _ops.moe_route(
+        logits,
+        k,
+        bias,
+        score=score,
+        normalize=normalize,
+        n_group=n_group,
+        topk_group=topk_group,
+        scaling_factor=scaling_factor,
+    )
 
 
 def moe_permute(x, ids, experts, expert_map=None):
@@ -217,9 +473,22 @@ def _weight(w, bias):
     return w.w_q, w.scales, w.biases, tensor_scale, w.group_size, w.bits, w.mode, bias
 
 
-def moe_ffn(x, gate_up, down, ids, weights, activation="silu", glu_layout="gate_up",
-            expert_map=None, *, gate_up_bias=None, down_bias=None, alpha=1.702, limit=7.0,
-            precision="native"):
+def moe_ffn(
+    x,
+    gate_up,
+    down,
+    ids,
+    weights,
+    activation="silu",
+    glu_layout="gate_up",
+    expert_map=None,
+    *,
+    gate_up_bias=None,
+    down_bias=None,
+    alpha=1.702,
+    limit=7.0,
+    precision="native",
+):
     """The experts of a layer: out[t] = sum over j of weights[t, j] * (down[e] @ a(gate[e] @ x[t],
     up[e] @ x[t]) + bias), e = ids[t, j].
 
@@ -234,5 +503,6 @@ def moe_ffn(x, gate_up, down, ids, weights, activation="silu", glu_layout="gate_
     else:
         first = (gate_up, gate_up_bias), (None, None), (None, None)
     matrices = [v for w, bias in (*first, (down, down_bias)) for v in _weight(w, bias)]
-    return _ops.moe_ffn(x, ids, weights, *matrices, expert_map, activation, glu_layout, alpha,
-                        limit, precision)
+    return _ops.moe_ffn(
+        x, ids, weights, *matrices, expert_map, activation, glu_layout, alpha, limit, precision
+    )

@@ -83,8 +83,18 @@ def _quantized_matmul_backward(ctx, dy):
     x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale = _saved(ctx)
     found = {}
     if _needs(ctx, 0):
-        dx = _ops.quantized_matmul(dy, w, scales, biases, not transpose, group_size, bits, mode,
-                                   tensor_scale, **ctx.keywords)
+        dx = _ops.quantized_matmul(
+            dy,
+            w,
+            scales,
+            biases,
+            not transpose,
+            group_size,
+            bits,
+            mode,
+            tensor_scale,
+            **ctx.keywords,
+        )
         found[0] = dx.sum_to_size(ctx.shapes[0])
     if _needs(ctx, 1, 2, 3):
         if w.dim() == 2:
@@ -120,8 +130,9 @@ class _Pairs:
             count = self.x_batch.numel()
             inside = (self.lhs >= 0) & (self.lhs < count)
             total = rows.new_zeros((count, *matrix), dtype=torch.float32)
-            total.index_add_(0, self.lhs.clamp(0, max(count - 1, 0)),
-                             rows.float() * inside.view(-1, 1, 1))
+            total.index_add_(
+                0, self.lhs.clamp(0, max(count - 1, 0)), rows.float() * inside.view(-1, 1, 1)
+            )
             total = total.view(*self.x_batch, *matrix)
         return total
 
@@ -158,8 +169,20 @@ def _gather_qmm_backward(ctx, dy):
     found = {}
     if _needs(ctx, 0):
         rows = dy.reshape(-1, *dy.shape[-2:])
-        dx = _ops.gather_qmm(rows, w, scales, biases, None, pairs.rhs, not transpose, group_size,
-                             bits, mode, tensor_scale, precision=ctx.keywords["precision"])
+        dx = _ops.gather_qmm(
+            rows,
+            w,
+            scales,
+            biases,
+            None,
+            pairs.rhs,
+            not transpose,
+            group_size,
+            bits,
+            mode,
+            tensor_scale,
+            precision=ctx.keywords["precision"],
+        )
         found[0] = pairs.into_x(dx).to(ctx.dtypes[0])
     if _needs(ctx, 1, 2, 3):
         dw = pairs.outer(dy, x, "left") if transpose else pairs.outer(x, dy, "right")
@@ -182,8 +205,13 @@ def _gather_mm_backward(ctx, dy):
     pairs = _Pairs(rows.shape[:-2], columns.shape[:-2], lhs, rhs, dy.device)
     found = {}
     if _needs(ctx, 0):
-        da = _ops.gather_mm(dy.reshape(-1, *dy.shape[-2:]), columns.transpose(-1, -2), None,
-                            pairs.rhs, precision=ctx.keywords["precision"])
+        da = _ops.gather_mm(
+            dy.reshape(-1, *dy.shape[-2:]),
+            columns.transpose(-1, -2),
+            None,
+            pairs.rhs,
+            precision=ctx.keywords["precision"],
+        )
         found[0] = pairs.into_x(da).to(a.dtype).view(a.shape)
     if _needs(ctx, 1):
         found[1] = pairs.outer(rows, dy, "right").to(b.dtype).view(b.shape)
@@ -207,7 +235,9 @@ def _segmented_mm_backward(ctx, dy):
         if _needs(ctx, 0):
             da += torch.where(inside, _ops.gather_mm(dout.float(), b.float().t()), 0.0)
         if _needs(ctx, 1):
-            db += torch.where(inside.unsqueeze(-1), _ops.gather_mm(a.float().t(), dout.float()), 0.0)
+            db += torch.where(
+                inside.unsqueeze(-1), _ops.gather_mm(a.float().t(), dout.float()), 0.0
+            )
     return da.to(a.dtype), db.to(b.dtype), None
 
 
@@ -231,8 +261,17 @@ def _qqmm_backward(ctx, dy):
             w, scales, _ = _ops.quantize(w, group_size, bits, mode, scale_w)
         if ctx.keywords["scale_layout"] != "rows":
             # The products read scales row by row: here the values themselves are formed.
-            w = _ops.dequantize(w, scales, None, group_size, bits, mode, scale_w, dtype=dy.dtype,
-                                scale_layout=ctx.keywords["scale_layout"])
+            w = _ops.dequantize(
+                w,
+                scales,
+                None,
+                group_size,
+                bits,
+                mode,
+                scale_w,
+                dtype=dy.dtype,
+                scale_layout=ctx.keywords["scale_layout"],
+            )
             dx = _ops.quantized_matmul(dy, w, transpose=False, mode="dense")
         else:
             dx = _ops.quantized_matmul(dy, w, scales, None, False, group_size, bits, mode, scale_w)
@@ -242,8 +281,17 @@ def _qqmm_backward(ctx, dy):
             raise RuntimeError("[qqmm] w has no gradient where tensor_scale_x has several numbers")
         if x_scales is None:
             x, x_scales, _ = _ops.quantize(x, group_size, bits, mode, scale_x)
-        x = _ops.dequantize(x, x_scales, None, group_size, bits, mode, scale_x,
-                            dtype=torch.float32, scale_layout=ctx.keywords["x_scale_layout"])
+        x = _ops.dequantize(
+            x,
+            x_scales,
+            None,
+            group_size,
+            bits,
+            mode,
+            scale_x,
+            dtype=torch.float32,
+            scale_layout=ctx.keywords["x_scale_layout"],
+        )
         rows = dy
         if w.dim() == 2:
             x, rows = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
@@ -269,8 +317,11 @@ _FORMULAS = {
 
 
 def _without(name):
+    """Refuses: a layer that is to be trained is made of the operators above."""
+    formulas = ", ".join(_FORMULAS)
+
     def backward(ctx, *_):
-        raise RuntimeError(f"[{name}] has no gradient")
+        raise RuntimeError(f"[{name}] has no gradient, expected an operator that has: {formulas}")
 
     return backward
 
@@ -279,4 +330,5 @@ def register(names, library):
     for name in names:
         setup, backward = _FORMULAS.get(name, (None, _without(name)))
         torch.library.register_autograd(
-            f"moeblas::{name}", backward, setup_context=setup, lib=library)
+            f"moeblas::{name}", backward, setup_context=setup, lib=library
+        )

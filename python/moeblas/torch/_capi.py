@@ -1,9 +1,22 @@
 """The C interface (moeblas.h) as ctypes sees it, fed with torch tensors."""
 
+import contextlib
 import ctypes
 import functools
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t
-from ctypes import c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint64,
+    c_void_p,
+)
 
 import torch
 
@@ -68,6 +81,9 @@ class Query(_Sized):
     ]
 
 
+ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t)
+
+
 class Options(_Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -79,6 +95,8 @@ class Options(_Sized):
         ("workspace_bytes", c_size_t),
         ("stream", c_void_p),
         ("query", POINTER(Query)),
+        ("allocate", ALLOCATE),
+        ("allocate_context", c_void_p),
     ]
 
 
@@ -223,8 +241,18 @@ class Call:
             )
         )
 
-    def quantized(self, argument, codes, scales, biases, group_size, bits, mode,
-                  tensor_scale=None, scale_layout="rows"):
+    def quantized(
+        self,
+        argument,
+        codes,
+        scales,
+        biases,
+        group_size,
+        bits,
+        mode,
+        tensor_scale=None,
+        scale_layout="rows",
+    ):
         if codes is None:
             return None
         if mode == "dense":
@@ -235,11 +263,13 @@ class Call:
                 )
             return self.keep(Quantized(mode=DENSE, codes=self.tensor(argument, codes)))
         number = word(self.op, "mode", MODES, mode)
-        return self.packed(argument, codes, scales, biases, group_size, bits, number,
-                           tensor_scale, scale_layout)
+        return self.packed(
+            argument, codes, scales, biases, group_size, bits, number, tensor_scale, scale_layout
+        )
 
-    def packed(self, argument, codes, scales, biases, group_size, bits, number,
-               tensor_scale, scale_layout):
+    def packed(
+        self, argument, codes, scales, biases, group_size, bits, number, tensor_scale, scale_layout
+    ):
         return self.keep(
             Quantized(
                 mode=number,
@@ -271,12 +301,14 @@ class Call:
         options = Options(precision=word(self.op, "precision", PRECISIONS, precision))
         if device.type == "cuda":
             options.stream = torch.cuda.current_stream(device).cuda_stream
-            query = Query()
-            options.query = ctypes.pointer(query)
-            check(function(*arguments, byref(options)))
-            options.query = None
-            if query.workspace_bytes:
-                workspace = torch.empty(query.workspace_bytes, dtype=torch.uint8, device=device)
-                options.workspace = workspace.data_ptr()
-                options.workspace_bytes = query.workspace_bytes
+            workspace = []
+
+            @ALLOCATE
+            def allocate(_, size):
+                # An exception would end here: none is an error of the call's.
+                with contextlib.suppress(RuntimeError):
+                    workspace.append(torch.empty(size, dtype=torch.uint8, device=device))
+                return workspace[0].data_ptr() if workspace else None
+
+            options.allocate = allocate
         check(function(*arguments, byref(options)))

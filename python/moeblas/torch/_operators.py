@@ -36,20 +36,37 @@ def _quantized_outputs(op, data, w, group_size, bits, mode, scale_dtype, scale_l
     number = _capi.word(op, "mode", _capi.MODES, mode)
     layout = _capi.word(op, "scale_layout", _capi.SCALE_LAYOUTS, scale_layout)
     argument = call.tensor("w", w)
-    outputs = call.outputs(count, argument, number, bits or 0, group_size or 0,
-                           call.dtype("scale_dtype", scale_dtype), layout)
+    outputs = call.outputs(
+        count,
+        argument,
+        number,
+        bits or 0,
+        group_size or 0,
+        call.dtype("scale_dtype", scale_dtype),
+        layout,
+    )
     return call, number, argument, outputs
 
 
 def _packed(call, argument, outputs, group_size, bits, number, tensor_scale, scale_layout):
     codes, scales, biases = outputs
-    return call.packed(argument, codes, scales, biases if number == 0 else None, group_size, bits,
-                       number, tensor_scale, scale_layout)
+    return call.packed(
+        argument,
+        codes,
+        scales,
+        biases if number == 0 else None,
+        group_size,
+        bits,
+        number,
+        tensor_scale,
+        scale_layout,
+    )
 
 
 def quantize(data, w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
     call, number, argument, outputs = _quantized_outputs(
-        "quantize", data, w, group_size, bits, mode, scale_dtype, scale_layout, 3)
+        "quantize", data, w, group_size, bits, mode, scale_dtype, scale_layout, 3
+    )
     form = (group_size, bits, number, tensor_scale, scale_layout)
     call.run("native", argument, _packed(call, "codes", outputs, *form))
     return tuple(outputs)
@@ -57,18 +74,24 @@ def quantize(data, w, group_size, bits, mode, tensor_scale, scale_dtype, scale_l
 
 def quantize_dual(data, w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
     call, number, argument, outputs = _quantized_outputs(
-        "quantize_dual", data, w, group_size, bits, mode, scale_dtype, scale_layout, 6)
+        "quantize_dual", data, w, group_size, bits, mode, scale_dtype, scale_layout, 6
+    )
     form = (group_size, bits, number)
-    call.run("native", argument,
-             _packed(call, "rows", outputs[:3], *form, tensor_scale, scale_layout),
-             _packed(call, "columns", outputs[3:], *form, None, scale_layout))
+    call.run(
+        "native",
+        argument,
+        _packed(call, "rows", outputs[:3], *form, tensor_scale, scale_layout),
+        _packed(call, "columns", outputs[3:], *form, None, scale_layout),
+    )
     return tuple(outputs)
 
 
 def dequantize(data, w, scales, biases, group_size, bits, mode, tensor_scale, dtype, scale_layout):
     call = Call("dequantize", w, data)
     number = _capi.word(call.op, "mode", _capi.MODES, mode)
-    packed = call.packed("w", w, scales, biases, group_size, bits, number, tensor_scale, scale_layout)
+    packed = call.packed(
+        "w", w, scales, biases, group_size, bits, number, tensor_scale, scale_layout
+    )
     (out,) = call.outputs(1, packed, call.dtype("dtype", dtype))
     call.run("native", packed, call.tensor("out", out))
     return out
@@ -91,8 +114,9 @@ def from_fp8(data, x, dtype):
     return out
 
 
-def quantized_matmul(data, x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale,
-                     precision):
+def quantized_matmul(
+    data, x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale, precision
+):
     call = Call("quantized_matmul", x, data)
     arguments = (
         call.tensor("x", x),
@@ -112,8 +136,22 @@ def gather_mm(data, a, b, lhs_indices, rhs_indices, sorted_indices, precision):
     return out
 
 
-def gather_qmm(data, x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits,
-               mode, tensor_scale, sorted_indices, precision):
+def gather_qmm(
+    data,
+    x,
+    w,
+    scales,
+    biases,
+    lhs_indices,
+    rhs_indices,
+    transpose,
+    group_size,
+    bits,
+    mode,
+    tensor_scale,
+    sorted_indices,
+    precision,
+):
     call = Call("gather_qmm", x, data)
     arguments = (
         call.tensor("x", x),
@@ -126,8 +164,9 @@ def gather_qmm(data, x, w, scales, biases, lhs_indices, rhs_indices, transpose, 
     return out
 
 
-def gather_qmv(data, x, w, scales, biases, expert_indices, group_size, bits, mode, tensor_scale,
-               precision):
+def gather_qmv(
+    data, x, w, scales, biases, expert_indices, group_size, bits, mode, tensor_scale, precision
+):
     call = Call("gather_qmv", x, data)
     arguments = (
         call.tensor("x", x),
@@ -155,8 +194,9 @@ def grouped_mm(data, x, w, offsets, precision):
     return out
 
 
-def grouped_qmm(data, x, w, scales, biases, offsets, transpose, group_size, bits, mode,
-                tensor_scale, precision):
+def grouped_qmm(
+    data, x, w, scales, biases, offsets, transpose, group_size, bits, mode, tensor_scale, precision
+):
     call = Call("grouped_qmm", x, data)
     arguments = (
         call.tensor("x", x),
@@ -169,45 +209,108 @@ def grouped_qmm(data, x, w, scales, biases, offsets, transpose, group_size, bits
     return out
 
 
-def _block_quantized(op, data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w,
-                     bias, c, x_scales, scale_layout, x_scale_layout, alpha, beta, dtype, precision,
-                     between=lambda call: (), flags=()):
+def _block_quantized(
+    op,
+    data,
+    x,
+    w,
+    scales,
+    group_size,
+    bits,
+    mode,
+    tensor_scale_x,
+    tensor_scale_w,
+    bias,
+    c,
+    x_scales,
+    scale_layout,
+    x_scale_layout,
+    alpha,
+    beta,
+    dtype,
+    precision,
+    between=lambda call: (),
+    flags=(),
+):
     """qqmm and its forms: `between` are the indices or offsets after w, `flags` what only the run
     takes."""
     call = Call(op, x, data)
     number = _capi.word(op, "mode", _capi.MODES, mode)
     arguments = (
-        call.packed("x", x, x_scales, None, group_size, bits, number, tensor_scale_x, x_scale_layout),
+        call.packed(
+            "x", x, x_scales, None, group_size, bits, number, tensor_scale_x, x_scale_layout
+        ),
         call.packed("w", w, scales, None, group_size, bits, number, tensor_scale_w, scale_layout),
         *between(call),
     )
     # x's own dtype is the output's; asking for another is an error that the inference words.
     (out,) = call.outputs(1, *arguments, call.dtype("dtype", dtype))
-    epilogue = call.keep(_capi.Epilogue(
-        alpha=alpha, beta=beta if c is not None else 0.0, c=call.tensor("c", c),
-        bias=call.tensor("bias", bias)))
+    epilogue = call.keep(
+        _capi.Epilogue(
+            alpha=alpha,
+            beta=beta if c is not None else 0.0,
+            c=call.tensor("c", c),
+            bias=call.tensor("bias", bias),
+        )
+    )
     call.run(precision, *arguments, *flags, epilogue, call.tensor("out", out))
     return out
 
 
 def qqmm(data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w, *rest):
     return _block_quantized(
-        "qqmm", data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w, *rest)
+        "qqmm", data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w, *rest
+    )
 
 
-def gather_qqmm(data, x, w, scales, lhs_indices, rhs_indices, group_size, bits, mode, tensor_scale_x,
-                tensor_scale_w, bias, c, x_scales, sorted_indices, *rest):
+def gather_qqmm(
+    data,
+    x,
+    w,
+    scales,
+    lhs_indices,
+    rhs_indices,
+    group_size,
+    bits,
+    mode,
+    tensor_scale_x,
+    tensor_scale_w,
+    bias,
+    c,
+    x_scales,
+    sorted_indices,
+    *rest,
+):
     return _block_quantized(
-        "gather_qqmm", data, x, w, scales, group_size, bits, mode, tensor_scale_x, tensor_scale_w,
-        bias, c, x_scales, *rest,
+        "gather_qqmm",
+        data,
+        x,
+        w,
+        scales,
+        group_size,
+        bits,
+        mode,
+        tensor_scale_x,
+        tensor_scale_w,
+        bias,
+        c,
+        x_scales,
+        *rest,
         between=lambda call: call.named((lhs_indices, rhs_indices), "lhs_indices rhs_indices"),
-        flags=(int(sorted_indices),))
+        flags=(int(sorted_indices),),
+    )
 
 
 def grouped_qqmm(data, x, w, scales, offsets, *rest):
     return _block_quantized(
-        "grouped_qqmm", data, x, w, scales, *rest,
-        between=lambda call: (call.tensor("offsets", offsets),))
+        "grouped_qqmm",
+        data,
+        x,
+        w,
+        scales,
+        *rest,
+        between=lambda call: (call.tensor("offsets", offsets),),
+    )
 
 
 def moe_route(data, logits, k, bias, score, normalize, n_group, topk_group, scaling_factor):
@@ -215,10 +318,16 @@ def moe_route(data, logits, k, bias, score, normalize, n_group, topk_group, scal
     arguments = (
         call.tensor("logits", logits),
         call.tensor("bias", bias),
-        call.keep(_capi.Router(
-            top_k=k, score=_capi.word(call.op, "score", _capi.SCORES, score),
-            normalize=int(normalize), n_group=n_group, topk_group=topk_group,
-            scaling_factor=scaling_factor)),
+        call.keep(
+            _capi.Router(
+                top_k=k,
+                score=_capi.word(call.op, "score", _capi.SCORES, score),
+                normalize=int(normalize),
+                n_group=n_group,
+                topk_group=topk_group,
+                scaling_factor=scaling_factor,
+            )
+        ),
     )
     ids, weights = call.outputs(2, *arguments)
     call.run("native", *arguments, call.tensor("ids", ids), call.tensor("weights", weights))
@@ -248,15 +357,20 @@ def moe_ffn(data, x, ids, weights, *rest):
     for i, name in enumerate(("gate_up", "gate", "up", "down")):
         codes, scales, biases, tensor_scale, group_size, bits, mode, bias = rest[8 * i : 8 * i + 8]
         fields[name] = call.quantized(
-            name, codes, scales, biases, group_size, bits, mode, tensor_scale)
+            name, codes, scales, biases, group_size, bits, mode, tensor_scale
+        )
         fields[name + "_bias"] = call.tensor(name + "_bias", bias)
     expert_map, activation, glu_layout, alpha, limit, precision = rest[32:]
-    layer = call.keep(_capi.Ffn(
-        **fields,
-        expert_map=call.tensor("expert_map", expert_map),
-        activation=_capi.word(call.op, "activation", _capi.ACTIVATIONS, activation),
-        glu_layout=_capi.word(call.op, "glu_layout", _capi.GLU_LAYOUTS, glu_layout),
-        alpha=alpha, limit=limit))
+    layer = call.keep(
+        _capi.Ffn(
+            **fields,
+            expert_map=call.tensor("expert_map", expert_map),
+            activation=_capi.word(call.op, "activation", _capi.ACTIVATIONS, activation),
+            glu_layout=_capi.word(call.op, "glu_layout", _capi.GLU_LAYOUTS, glu_layout),
+            alpha=alpha,
+            limit=limit,
+        )
+    )
     arguments = (call.tensor("x", x), layer, *call.named((ids, weights), "ids weights"))
     (out,) = call.outputs(1, *arguments)
     call.run(precision, *arguments, call.tensor("out", out))

@@ -81,5 +81,6 @@ def register():
             library.impl(name, kernel, "CPU")
             library.impl(name, kernel, "CUDA")
         torch.library.register_fake(
-            f"moeblas::{name}", _in_order(schema, _fake(name, operator)), lib=library)
+            f"moeblas::{name}", _in_order(schema, _fake(name, operator)), lib=library
+        )
     return library, "c++" if extension else "python"

@@ -4,7 +4,6 @@ formulas to it."""
 
 import torch
 
-
 # bits, group_size
 _DEFAULTS = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 
@@ -42,8 +41,11 @@ def _quantize(w, group_size, bits, mode, scale_dtype, scale_layout):
         groups = (*batch[:-1], -(-batch[-1] // 128) * 128, -(-(k // g) // 4) * 4)
     affine = mode == "affine"
     scale = (scale_dtype or w.dtype) if affine else torch.uint8
-    return [((*batch, k * b // 32), torch.uint32), (groups, scale),
-            (groups if affine else (0,), scale if affine else torch.float32)]
+    return [
+        ((*batch, k * b // 32), torch.uint32),
+        (groups, scale),
+        (groups if affine else (0,), scale if affine else torch.float32),
+    ]
 
 
 def quantize(w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
@@ -51,8 +53,9 @@ def quantize(w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout)
 
 
 def quantize_dual(w, group_size, bits, mode, tensor_scale, scale_dtype, scale_layout):
-    return (_quantize(w, group_size, bits, mode, scale_dtype, scale_layout)
-            + _quantize(w.transpose(-1, -2), group_size, bits, mode, scale_dtype, scale_layout))
+    return _quantize(w, group_size, bits, mode, scale_dtype, scale_layout) + _quantize(
+        w.transpose(-1, -2), group_size, bits, mode, scale_dtype, scale_layout
+    )
 
 
 def dequantize(w, scales, biases, group_size, bits, mode, tensor_scale, dtype, scale_layout):
@@ -81,8 +84,9 @@ def gather_mm(a, b, lhs_indices, rhs_indices, *_):
     return [(shape if b.dim() > 1 else shape[:-1], a.dtype)]
 
 
-def gather_qmm(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode,
-               *_):
+def gather_qmm(
+    x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode, *_
+):
     n = _n(w, transpose, mode, group_size, scales)
     return [(_gathered(x, w, lhs_indices, rhs_indices, n), x.dtype)]
 

@@ -183,14 +183,18 @@ void* Call::current_stream() const {
   return stream;
 }
 
-Tensor Call::bytes(size_t count) const {
-  const int64_t size = static_cast<int64_t>(count);
+void* Call::allocate_workspace(void* workspace, size_t bytes) noexcept {
+  auto& [call, memory] = *static_cast<Workspace*>(workspace);
+  const auto size = static_cast<int64_t>(bytes);
   const int64_t stride = 1;
   AtenTensorHandle out = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &size, &stride,
-                                                         static_cast<int32_t>(ScalarType::Byte),
-                                                         torch_device_, device_index_, &out));
-  return Tensor(out);
+  if (aoti_torch_empty_strided(1, &size, &stride, static_cast<int32_t>(ScalarType::Byte),
+                               call.torch_device_, call.device_index_,
+                               &out) != AOTI_TORCH_SUCCESS) {
+    return nullptr;
+  }
+  memory = Tensor(out);
+  return memory->data_ptr();
 }
 
 }  // namespace moeblas::torch_operators

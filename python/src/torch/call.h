@@ -27,7 +27,17 @@ class Arguments {
 
   Tensor tensor() { return read<Tensor>(); }
   OptionalTensor optional() { return read<OptionalTensor>(); }
-  std::string word() { return read<std::string>(); }
+  // Not by torch's own conversion to std::string, which leaves a copy behind (2.10 to 2.13).
+  std::string word() {
+    const auto handle = read<StringHandle>();
+    size_t length = 0;
+    const char* data = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_length(handle, &length));
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_c_str(handle, &data));
+    std::string text(data, length);
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_delete_string(handle));
+    return text;
+  }
   bool flag() { return read<bool>(); }
   int64_t integer() { return read<int64_t>(); }
   double number() { return read<double>(); }
@@ -97,18 +107,11 @@ class Call {
   void run(Function* function, const std::string& precision, Given... given) {
     moeblas_options options = MOEBLAS_OPTIONS_INIT;
     options.precision = precision_of(precision);
-    std::optional<Tensor> workspace;
+    Workspace workspace{*this, {}};
     if (device_type_ == MOEBLAS_CUDA) {
       options.stream = current_stream();
-      moeblas_query query = {sizeof query, nullptr, 0, nullptr, 0};
-      options.query = &query;
-      check(function(given..., &options));
-      options.query = nullptr;
-      if (query.workspace_bytes > 0) {
-        workspace = bytes(query.workspace_bytes);
-        options.workspace = workspace->data_ptr();
-        options.workspace_bytes = query.workspace_bytes;
-      }
+      options.allocate = allocate_workspace;
+      options.allocate_context = &workspace;
     }
     check(function(given..., &options));
   }
@@ -140,9 +143,14 @@ class Call {
     return {empty(specs[i])...};
   }
 
+  struct Workspace {
+    const Call& call;
+    std::optional<Tensor> memory;
+  };
+  static void* allocate_workspace(void* workspace, size_t bytes) noexcept;
+
   int32_t precision_of(const std::string& word) const;
   void* current_stream() const;
-  Tensor bytes(size_t count) const;
 
   // Structs must not move once their addresses are taken: no operation has more of them.
   static constexpr size_t kTensors = 32;

@@ -1,5 +1,6 @@
 """The examples run, and print what they say."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,21 @@ def test_moe_block():
 def test_training():
     losses = [float(line.split()[-1]) for line in run("torch_qqmm_training.py").splitlines()[:3]]
     assert losses[2] < losses[0] / 2
+
+
+def test_readme():
+    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("mlx.core")  # of which test_package wants to know arguments
+    from test_package import ROOT, needs_torch, readme_examples
+
+    blocks = [block for block in readme_examples() if needs_torch(block)]
+    assert blocks
+    for block in blocks:
+        shown = re.findall(r"^#> (.*)$", block, re.MULTILINE)
+        done = subprocess.run(
+            [sys.executable, "-c", block], capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.stdout.splitlines() == shown, done.stderr
 
 
 def test_transformers(tmp_path):

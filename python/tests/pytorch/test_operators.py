@@ -1,10 +1,10 @@
 """Every operator against its meaning in plain torch, float64."""
 
 import pytest
-import torch_reference as ref
 import torch
 
 import moeblas.torch as mt
+import torch_reference as ref
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -68,12 +68,17 @@ def test_swizzled_scales_mean_the_same(device):
     rows = mt.quantize(w, mode="mxfp8")
     swizzled = mt.quantize(w, mode="mxfp8", scale_layout="swizzled_128x4")
     assert swizzled[1].shape == (2, 256, 4)
-    assert torch.equal(mt.dequantize(*rows, mode="mxfp8"),
-                       mt.dequantize(*swizzled, mode="mxfp8", scale_layout="swizzled_128x4"))
-    x = randn(2, 5, 96, device=device)
     assert torch.equal(
+        mt.dequantize(*rows, mode="mxfp8"),
+        mt.dequantize(*swizzled, mode="mxfp8", scale_layout="swizzled_128x4"),
+    )
+    x = randn(2, 5, 96, device=device)
+    fx, fw = fake_quantized(x, "mxfp8"), fake_quantized(w, "mxfp8")
+    for y in (
         mt.qqmm(x, *rows, mode="mxfp8"),
-        mt.qqmm(x, *swizzled, mode="mxfp8", scale_layout="swizzled_128x4"))
+        mt.qqmm(x, *swizzled, mode="mxfp8", scale_layout="swizzled_128x4"),
+    ):
+        check(y, lambda x, w: x @ w.mT, fx, fw, 96)
 
 
 def test_global_and_tensor_scale_are_one(device):
@@ -92,7 +97,9 @@ def test_global_and_tensor_scale_are_one(device):
 def test_fp8(device):
     codes = torch.arange(256, dtype=torch.uint8, device=device)
     got = mt.from_fp8(codes, torch.float32)
-    assert torch.equal(got.cpu().double().nan_to_num(7e5), ref.e4m3(codes.cpu().long()).nan_to_num(7e5))
+    assert torch.equal(
+        got.cpu().double().nan_to_num(7e5), ref.e4m3(codes.cpu().long()).nan_to_num(7e5)
+    )
     finite = got.isfinite()
     assert torch.equal(mt.to_fp8(got)[finite], codes[finite])
     assert mt.from_fp8(codes).dtype == torch.bfloat16
@@ -139,13 +146,24 @@ def test_gather_qmm(mode, bits, group_size, dtype, transpose, device):
     x = randn(tokens, 1, 1, k, dtype=dtype, device=device)
     ids = torch.randint(-1, 6, (tokens, top_k), device=device)
     cases = [(x, None, ids), (x, None, ids.sort(0).values.int())]
-    cases += [(randn(4, 2, k, dtype=dtype, device=device), torch.randint(-1, 5, (6,), device=device),
-               torch.randint(0, 5, (2, 6), device=device))]
+    cases += [
+        (
+            randn(4, 2, k, dtype=dtype, device=device),
+            torch.randint(-1, 5, (6,), device=device),
+            torch.randint(0, 5, (2, 6), device=device),
+        )
+    ]
     cases += [(randn(3, k, dtype=dtype, device=device), None, None)]
     for x, lhs, rhs in cases:
         y = mt.gather_qmm(x, *p.operands, lhs, rhs, transpose, **p.form)
-        check(y, lambda x, w: ref.gather(x, w.mT if transpose else w, lhs, rhs), x, p.values, k,
-              p.magnitude)
+        check(
+            y,
+            lambda x, w: ref.gather(x, w.mT if transpose else w, lhs, rhs),
+            x,
+            p.values,
+            k,
+            p.magnitude,
+        )
 
 
 @by_format
@@ -156,8 +174,14 @@ def test_gather_qmv(mode, bits, group_size, device):
     rows = (p.w.view(torch.uint8), *p.operands[1:])
     for w in (p.operands, rows):
         y = mt.gather_qmv(x, *w, ids, **p.form)
-        check(y, lambda x, w: (w[ids.cpu()] @ x.unsqueeze(-1)).squeeze(-1), x, p.values, 256,
-              p.magnitude)
+        check(
+            y,
+            lambda x, w: (w[ids.cpu()] @ x.unsqueeze(-1)).squeeze(-1),
+            x,
+            p.values,
+            256,
+            p.magnitude,
+        )
 
 
 @by_dtype
@@ -169,8 +193,13 @@ def test_gather_mm(dtype, device):
     check(mt.gather_mm(a[0, 0], b[0]), lambda a, b: a @ b.double(), a[0, 0], b[0], 50)
     # Views: transposed, one row broadcast, every second.
     t = b.mT.contiguous().mT
-    check(mt.gather_mm(a[::2, :1].expand(3, 2, 50), t, None, lhs[:3]),
-          lambda a, b: ref.gather(a, b, None, lhs[:3]), a[::2, :1].expand(3, 2, 50), t, 50)
+    check(
+        mt.gather_mm(a[::2, :1].expand(3, 2, 50), t, None, lhs[:3]),
+        lambda a, b: ref.gather(a, b, None, lhs[:3]),
+        a[::2, :1].expand(3, 2, 50),
+        t,
+        50,
+    )
 
 
 @by_dtype
@@ -187,8 +216,13 @@ def test_grouped(dtype, device):
     w = randn(4, 64, 10, dtype=dtype, device=device)
     check(mt.grouped_mm(x, w, offsets), lambda x, w: ref.grouped(x, w, offsets), x, w, 64)
     p = packed((4, 24, 64), "mxfp4", 4, 32, device)
-    check(mt.grouped_qmm(x, *p.operands, offsets, **p.form),
-          lambda x, w: ref.grouped(x, w.mT, offsets), x, p.values, 64)
+    check(
+        mt.grouped_qmm(x, *p.operands, offsets, **p.form),
+        lambda x, w: ref.grouped(x, w.mT, offsets),
+        x,
+        p.values,
+        64,
+    )
 
 
 def fake_quantized(t, mode, tensor_scale=None):
@@ -210,8 +244,11 @@ def test_qqmm(mode, dtype, device):
         check(mt.qqmm(x, *given, mode=mode), lambda x, w: x @ w.mT, fx, fw, 64)
     got = mt.qqmm(x, w, mode=mode, alpha=0.5, beta=-2.0, c=c, bias=bias)
     size = 0.5 * fx.abs() @ fw.abs().mT + 2 * c.cpu().double().abs() + bias.cpu().double().abs()
-    ref.assert_within(got, 0.5 * fx @ fw.mT - 2 * c.cpu().double() + bias.cpu().double(),
-                      size * (70 * 2.0**-24 + ref.HALF_ULP[dtype]))
+    ref.assert_within(
+        got,
+        0.5 * fx @ fw.mT - 2 * c.cpu().double() + bias.cpu().double(),
+        size * (70 * 2.0**-24 + ref.HALF_ULP[dtype]),
+    )
     x_codes, x_scales = mt.quantize(x, mode=mode)
     got = mt.qqmm(x_codes, *codes, mode=mode, x_scales=x_scales, dtype=dtype)
     check(got, lambda x, w: x @ w.mT, fx, fw, 64)
@@ -236,8 +273,16 @@ def test_qqmm_forms(device):
 def test_moe_route(score, normalize, device):
     logits = randn(17, 12, device=device)
     bias = randn(12, device=device)
-    ids, weights = mt.moe_route(logits, 3, score=score, normalize=normalize, bias=bias, n_group=4,
-                                topk_group=2, scaling_factor=2.5)
+    ids, weights = mt.moe_route(
+        logits,
+        3,
+        score=score,
+        normalize=normalize,
+        bias=bias,
+        n_group=4,
+        topk_group=2,
+        scaling_factor=2.5,
+    )
     z = logits.cpu().double()
     scores = z.softmax(-1) if score == "softmax" else z.sigmoid()
     choice = scores + bias.cpu().double()
@@ -271,9 +316,12 @@ def gate(name, g, u, alpha=1.702, limit=7.0):
     if name == "clamped_swiglu":
         g, u = g.clamp(max=limit), u.clamp(-limit, limit)
         return (u + 1) * g * torch.sigmoid(alpha * g)
-    act = {"silu": torch.nn.functional.silu, "relu": torch.relu,
-           "gelu_erf": torch.nn.functional.gelu,
-           "gelu_tanh": lambda v: torch.nn.functional.gelu(v, approximate="tanh")}[name]
+    act = {
+        "silu": torch.nn.functional.silu,
+        "relu": torch.relu,
+        "gelu_erf": torch.nn.functional.gelu,
+        "gelu_tanh": lambda v: torch.nn.functional.gelu(v, approximate="tanh"),
+    }[name]
     return act(g) * u
 
 
@@ -283,7 +331,10 @@ def test_moe_ffn(layout, name, device):
     tokens, hidden, inner, experts = 7, 64, 96, 4
     first = packed((experts, 2 * inner, hidden), "affine", 4, 32, device)
     down = packed((experts, hidden, inner), "mxfp8", 8, 32, device)
-    bias, down_bias = randn(experts, 2 * inner, device=device), randn(experts, hidden, device=device)
+    bias, down_bias = (
+        randn(experts, 2 * inner, device=device),
+        randn(experts, hidden, device=device),
+    )
     x, weights = randn(tokens, hidden, device=device), torch.rand(tokens, 2, device=device)
     ids = torch.randint(-1, experts, (tokens, 2), device=device)
 
@@ -298,8 +349,17 @@ def test_moe_ffn(layout, name, device):
         biases, words = (bias[:, :inner], bias[:, inner:]), "gate_up"
     else:
         matrix, biases, words = mt.Quantized(*first.operands, 32, 4, "affine"), bias, layout
-    y = mt.moe_ffn(x, matrix, mt.Quantized(*down.operands, 32, 8, "mxfp8"), ids, weights, name, words,
-                   gate_up_bias=biases, down_bias=down_bias)
+    y = mt.moe_ffn(
+        x,
+        matrix,
+        mt.Quantized(*down.operands, 32, 8, "mxfp8"),
+        ids,
+        weights,
+        name,
+        words,
+        gate_up_bias=biases,
+        down_bias=down_bias,
+    )
 
     e = ids.cpu().clamp_min(0)
     xd = x.cpu().double()
@@ -352,4 +412,6 @@ def test_texts_are_the_librarys():
     p = packed((24, 64), "affine", 4, 64, "cpu")
     with pytest.raises(ValueError) as error:
         mt.quantized_matmul(x, p.w, p.scales[:7], p.biases)
-    assert str(error.value).startswith("[quantized_matmul] scales has shape (7, 1), expected (24, 1)")
+    assert str(error.value).startswith(
+        "[quantized_matmul] scales has shape (7, 1), expected (24, 1)"
+    )

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", minversion="5")
-import torch_reference as ref
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,9 +25,10 @@ from transformers import (
 
 import moeblas.nn as mnn
 import moeblas.torch as mt
-from moeblas.nn._packed import PackedModule
+import torch_reference as ref
 from moeblas.integrations.transformers import load_mlx_checkpoint, quantize_model
-from moeblas.integrations.transformers._families import is_experts, is_router
+from moeblas.integrations.transformers._families import is_concatenated, is_experts, is_router
+from moeblas.nn._packed import PackedModule
 
 ROOT = Path(__file__).resolve().parents[3]
 # No activation has the shape of a weight: 7 tokens, and sizes that differ.
@@ -77,8 +77,9 @@ def dequantized(plain, ours, dtype):
     def values(layer):
         if not isinstance(layer, PackedModule):
             return layer.weight.detach().to(dtype)
-        codes = (t if t is None else t.detach().cpu()
-                 for t in (layer.weight, layer.scales, layer.biases))
+        codes = (
+            t if t is None else t.detach().cpu() for t in (layer.weight, layer.scales, layer.biases)
+        )
         return ref.values(*codes, layer.mode, layer.bits, layer.group_size).to(dtype)
 
     with torch.no_grad():
@@ -88,7 +89,7 @@ def dequantized(plain, ours, dtype):
                 if "gate_up_proj" in switch._modules:
                     first, bias = values(switch.gate_up_proj), switch.gate_up_proj.bias
                 else:
-                    order = 2 if module.is_concatenated is False else 1
+                    order = 2 if not is_concatenated(module) else 1
                     pair = [values(m) for m in (switch.gate_proj, switch.up_proj)]
                     first = torch.cat(pair, 1) if order == 1 else torch.stack(pair, 2).flatten(1, 2)
                     bias = None
@@ -144,19 +145,23 @@ def logits_and_bound(plain, ids):
         first, down = module.gate_up_proj, module.down_proj
         if module.is_transposed:
             first, down = first.mT, down.mT
-        parts = first.chunk(2, 1) if module.is_concatenated else (first[:, ::2], first[:, 1::2])
+        parts = first.chunk(2, 1) if is_concatenated(module) else (first[:, ::2], first[:, 1::2])
         chosen_parts = [w[chosen] for w in (*parts, down)]
         g, u = (torch.einsum("tjnk,tk->tjn", w, x) for w in chosen_parts[:2])
-                # What the sums of gate and up may be off passes through the activation, a(g) * u or, in
+        # What the sums of gate and up may be off passes through the activation, a(g) * u or, in
         # gpt-oss, a(g) * (u + 1), with |a(g)| <= |g| and a slope below 1.1; its own result and the
         # sum after it are rounded on top.
-        dg, du = (roundings(x.shape[-1]) * torch.einsum("tjnk,tk->tjn", large(w), x.abs()) for w in chosen_parts[:2])
+        dg, du = (
+            roundings(x.shape[-1]) * torch.einsum("tjnk,tk->tjn", large(w), x.abs())
+            for w in chosen_parts[:2]
+        )
         u = u + 1 if hasattr(module, "limit") else u
         h = (g * u).abs()
         dh = 1.1 * dg * u.abs() + g.abs() * du + roundings(8) * h
         scale = weights.abs().to(x.dtype)
-        size = torch.einsum("tjni,tji,tj->tn", large(chosen_parts[2]),
-                            dh + roundings(down.shape[-1]) * h, scale)
+        size = torch.einsum(
+            "tjni,tji,tj->tn", large(chosen_parts[2]), dh + roundings(down.shape[-1]) * h, scale
+        )
         return y + signed(size)
 
     def router(module, inputs, y):
@@ -165,9 +170,17 @@ def logits_and_bound(plain, ids):
     with torch.no_grad():
         exact = plain(ids).logits
         for module in plain.modules():
-            hook = (experts if is_experts(module) else router if is_router(module) else
-                    linear if isinstance(module, nn.Linear) else
-                    norm if "norm" in type(module).__name__.lower() else None)
+            hook = (
+                experts
+                if is_experts(module)
+                else router
+                if is_router(module)
+                else linear
+                if isinstance(module, nn.Linear)
+                else norm
+                if "norm" in type(module).__name__.lower()
+                else None
+            )
             if hook:
                 noise.append(module.register_forward_hook(hook))
         largest = max((plain(ids).logits - exact).abs().max() for _ in range(8))
@@ -293,9 +306,13 @@ def test_mlx_reads_them(mode, tmp_path):
         "model.layers.1.mlp.switch_mlp.up_proj": up,
         "model.layers.1.mlp.switch_mlp.down_proj": switch.down_proj.dequantize(),
     }.items():
-        got = mx.dequantize(arrays[name + ".weight"], arrays[name + ".scales"],
-                            arrays.get(name + ".biases"), **{"group_size": 32, "bits": 4, **MODES[mode]},
-                            dtype=mx.float32)
+        got = mx.dequantize(
+            arrays[name + ".weight"],
+            arrays[name + ".scales"],
+            arrays.get(name + ".biases"),
+            **{"group_size": 32, "bits": 4, **MODES[mode]},
+            dtype=mx.float32,
+        )
         assert torch.equal(torch.tensor(got.tolist()).view(expected.shape), expected), name
 
 
@@ -312,8 +329,11 @@ def test_the_command_line_reads_them(family, tmp_path):
     ours = quantize_model(random_model(family, **changes), **MODES["affine"])
     ours.save_pretrained(tmp_path)
     text = b"In the beginning"
-    out = subprocess.run([command(), "generate", "--model", tmp_path, "--prompt", text,
-                          "--max-tokens", "12"], check=True, capture_output=True).stdout
+    out = subprocess.run(
+        [command(), "generate", "--model", tmp_path, "--prompt", text, "--max-tokens", "12"],
+        check=True,
+        capture_output=True,
+    ).stdout
     ids = torch.tensor([list(text)])
     expected = ours.generate(ids, max_new_tokens=12, do_sample=False)[0].tolist()
     assert out[: len(expected)] == bytes(expected)
@@ -381,7 +401,9 @@ def test_the_model_of_this_repository(device):
     shape = torch.Size([12, 128, 256])
     assert ours.model.layers[0].mlp.experts.switch_mlp.gate_proj.shape == shape
     assert not any(p.shape == shape for p in ours.parameters())
-    plain = AutoModelForCausalLM.from_config(copy.deepcopy(ours.config), dtype=torch.float32).eval()
+    config = copy.deepcopy(ours.config)
+    config._experts_implementation = "eager"
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     theirs = dequantized(plain, ours, torch.float32).to(device)
     _copy_rest(theirs, ours)
     ids = torch.tensor([list(b"And it came to pass")], device=device)
@@ -389,6 +411,28 @@ def test_the_model_of_this_repository(device):
     with OnlyOurProducts(ours):
         got = ours.generate(ids, **words)
     assert torch.equal(got, theirs.generate(ids, **words))
+
+
+def test_a_gpu_writes_the_same_text(cuda):
+    """The shipped model in float32, packed and packed anew from its floats: the CPU's bytes."""
+
+    def write(device):
+        floats = AutoModelForCausalLM.from_pretrained(
+            ROOT / "models/kjv-olmoe-8m", dtype=torch.float32
+        )
+        models = {
+            "4-bit": load_mlx_checkpoint(
+                ROOT / "models/kjv-olmoe-8m-4bit", dtype=torch.float32, device=device
+            ),
+            "mxfp4": quantize_model(floats, mode="mxfp4").to(device),
+        }
+        ids = torch.tensor([list(b"And it came to pass")], device=device)
+        words = dict(max_new_tokens=100, do_sample=False, use_cache=True)
+        return {
+            name: bytes(m.generate(ids, **words)[0].tolist()).decode() for name, m in models.items()
+        }
+
+    assert write("cuda") == write("cpu")
 
 
 def _copy_rest(theirs, ours):

@@ -26,8 +26,11 @@ def e2m1(code):
 
 def e4m3(code):
     exponent, mantissa = (code >> 3) & 15, (code & 7).double()
-    value = torch.where(exponent == 0, mantissa / 8 * 2.0**-6,
-                        (1 + mantissa / 8) * torch.exp2(exponent.double() - 7))
+    value = torch.where(
+        exponent == 0,
+        mantissa / 8 * 2.0**-6,
+        (1 + mantissa / 8) * torch.exp2(exponent.double() - 7),
+    )
     value = torch.where((code & 0x7F) == 0x7F, torch.nan, value)
     return torch.where(code >= 0x80, -value, value)
 
@@ -54,8 +57,9 @@ def values(w, scales, biases, mode, bits, group_size, tensor_scale=None):
 class Packed:
     """Random weights in a format, packed by moeblas and decoded here."""
 
-    def __init__(self, ops, shape, mode, bits, group_size, dtype=torch.float32, generator=None,
-                 device="cpu"):
+    def __init__(
+        self, ops, shape, mode, bits, group_size, dtype=torch.float32, generator=None, device="cpu"
+    ):
         self.mode, self.bits, self.group_size = mode, bits, group_size
         w = torch.randn(shape, generator=generator).to(dtype)
         self.w, self.scales, *rest = ops.quantize(w, group_size, bits, mode)
@@ -64,8 +68,9 @@ class Packed:
         # What the bound of a factored product is in: |scale| * code + |bias|.
         self.magnitude = self.values.abs()
         if mode == "affine":
-            self.magnitude = values(self.w, self.scales.abs(), self.biases.abs(), mode, bits,
-                                    group_size)
+            self.magnitude = values(
+                self.w, self.scales.abs(), self.biases.abs(), mode, bits, group_size
+            )
         self.to(device)
 
     def to(self, device):

@@ -43,8 +43,11 @@ def _entries(model):
             yield mlx_name(config, name), _form(module), dict(module.state_dict())
         elif module not in inside and not isinstance(module, TiedHead):
             own = dict(module.named_parameters(recurse=False))
-            saved = {k: b for k, b in module.named_buffers(recurse=False)
-                     if k not in module._non_persistent_buffers_set}
+            saved = {
+                k: b
+                for k, b in module.named_buffers(recurse=False)
+                if k not in module._non_persistent_buffers_set
+            }
             if own or saved:
                 yield mlx_name(config, name), None, own | saved
 
@@ -129,7 +132,7 @@ class _Files:
         self.folder, self.device, self.where = folder, device, {}
         for path in sorted(folder.glob("model*.safetensors")):
             file = safe_open(path, "pt", device=str(device))
-            for name in file.keys():
+            for name in file.keys():  # noqa: SIM118 - it is no dict
                 if name in self.where:
                     raise ValueError(f"{path.name}: {name}: stands in another file too")
                 self.where[name] = file
@@ -190,8 +193,9 @@ class _Reader:
         found = self.packed(name)
         if found:
             return layers.QuantizedEmbedding.from_packed(found[0], dtype=self.dtype, **found[1])
-        return layers.Embedding.from_pretrained(self.float(name + ".weight"),
-                                                padding_idx=module.padding_idx)
+        return layers.Embedding.from_pretrained(
+            self.float(name + ".weight"), padding_idx=module.padding_idx
+        )
 
     def switch(self, name):
         found = self.packed(name)
@@ -204,16 +208,21 @@ class _Reader:
         codes = self.files.take(name + "_blocks").flatten(-2)
         scales = self.files.take(name + "_scales")
         return layers.QuantizedSwitchLinear.from_packed(
-            (codes, scales), self.float(name + "_bias"), mode="mxfp4")
+            (codes, scales), self.float(name + "_bias"), mode="mxfp4"
+        )
 
     def experts(self, name, mlx, module):
         gate = gating(module)
         if f"{name}.gate_up_proj_blocks" in self.files:
             return layers.SwitchGLU.from_layers(
-                self.blocks(f"{name}.down_proj"), gate_up_proj=self.blocks(f"{name}.gate_up_proj"),
-                **gate)
+                self.blocks(f"{name}.down_proj"),
+                gate_up_proj=self.blocks(f"{name}.gate_up_proj"),
+                **gate,
+            )
         gate.pop("glu_layout")
-        parts = {f"{part}_proj": self.switch(f"{mlx}.{part}_proj") for part in ("gate", "up", "down")}
+        parts = {
+            f"{part}_proj": self.switch(f"{mlx}.{part}_proj") for part in ("gate", "up", "down")
+        }
         return layers.SwitchGLU.from_layers(**parts, **gate)
 
 
@@ -271,8 +280,11 @@ def _generation_config(folder, model):
 def _materialize(model, config, reader):
     """Norms and the like from the files; what is computed (rotary frequencies) is computed anew."""
     for name, module in list(model.named_modules()):
-        computed = [b for k, b in module.named_buffers(recurse=False)
-                    if k in module._non_persistent_buffers_set and b.is_meta]
+        computed = [
+            b
+            for k, b in module.named_buffers(recurse=False)
+            if k in module._non_persistent_buffers_set and b.is_meta
+        ]
         if computed:
             with torch.device(reader.files.device):
                 set_module(model, name, type(module)(config))
@@ -283,8 +295,10 @@ def _materialize(model, config, reader):
                     continue
                 loaded = reader.float(f"{mlx_name(config, name)}.{key}")
                 if loaded.shape != tensor.shape:
-                    raise ValueError(f"{name}.{key} has shape {tuple(loaded.shape)}, expected "
-                                     f"{tuple(tensor.shape)}")
+                    raise ValueError(
+                        f"{name}.{key} has shape {tuple(loaded.shape)}, expected "
+                        f"{tuple(tensor.shape)}"
+                    )
                 kind[key] = loaded
                 if kind is module._parameters:
                     kind[key] = nn.Parameter(loaded, requires_grad=False)

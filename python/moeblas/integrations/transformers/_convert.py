@@ -4,6 +4,7 @@ import fnmatch
 import types
 
 import torch
+import transformers
 from torch import nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
@@ -56,6 +57,11 @@ def attach_experts(module, switch):
 
 def attach_router(module, config, linear):
     """Gives a router its product, in place of the parameters that it had."""
+    if not hasattr(module, "top_k"):  # its layer chooses, as DeepSeek-V3's does in older versions
+        raise ValueError(
+            f"{type(module).__name__} of transformers {transformers.__version__} returns logits "
+            "alone, expected a version whose routers choose experts"
+        )
     for name in ("weight", "bias"):
         if hasattr(module, name):
             delattr(module, name)
@@ -69,7 +75,10 @@ def attach_model(model):
     """What a model needs besides its modules: the registry's word, and how it is saved."""
     from ._checkpoint import save_mlx_checkpoint
 
-    model.set_experts_implementation("moeblas")
+    try:
+        model.set_experts_implementation("moeblas")
+    except ValueError:  # transformers 5.0 knows its own words alone, but runs what the registry has
+        model.config._experts_implementation_internal = "moeblas"
     model.save_pretrained = types.MethodType(save_mlx_checkpoint, model)
     return model
 
@@ -138,10 +147,13 @@ def _experts(name, module, form):
         if module.is_transposed:
             weight = weight.transpose(1, 2)
         layer = layers.SwitchLinear.from_tensors(
-            weight.detach(), getattr(module, bias).detach() if module.has_bias else None)
+            weight.detach(), getattr(module, bias).detach() if module.has_bias else None
+        )
         how = form(name, weight.shape[-1])
         return layer if how is None else layer.to_quantized(**how)
 
     return layers.SwitchGLU.from_layers(
         switch("down_proj", "down_proj_bias"),
-        gate_up_proj=switch("gate_up_proj", "gate_up_proj_bias"), **gating(module))
+        gate_up_proj=switch("gate_up_proj", "gate_up_proj_bias"),
+        **gating(module),
+    )

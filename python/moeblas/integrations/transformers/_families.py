@@ -10,7 +10,9 @@ class Family:
     def __init__(self, route, names, router_format="same", router_in_float32=False):
         self.route = route  # the router module -> keywords of moe_route
         self.names = names  # (transformers', MLX's), in order; the first that fits is exchanged
-        self.router_format = router_format  # "same" as the rest, "float", or (mode, bits, group_size)
+        self.router_format = (
+            router_format  # "same" as the rest, "float", or (mode, bits, group_size)
+        )
         self.router_in_float32 = router_in_float32
 
 
@@ -48,7 +50,8 @@ def family(config):
     found = FAMILIES.get(config.model_type)
     if found is None:
         raise ValueError(
-            f"model_type is {config.model_type!r}, expected one of {', '.join(FAMILIES)}")
+            f"model_type is {config.model_type!r}, expected one of {', '.join(FAMILIES)}"
+        )
     return found
 
 
@@ -63,7 +66,12 @@ def mlx_name(config, name):
 
 def is_experts(module):
     """Whether a module runs what transformers' registry of experts names."""
-    return hasattr(module, "is_concatenated") and hasattr(module, "has_gate")
+    return hasattr(module, "is_transposed") and hasattr(module, "_apply_gate")
+
+
+def is_concatenated(experts):
+    """Whether all of gate's rows stand before up's. (transformers 5.0 does not say so yet.)"""
+    return getattr(experts, "is_concatenated", not hasattr(experts, "alpha"))
 
 
 def is_router(module):
@@ -77,17 +85,23 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "relu": "re
 
 def gating(experts):
     """The activation of an experts module, as keywords of SwitchGLU."""
-    if not experts.has_gate or experts.has_post_expert_norm:
-        raise ValueError(f"{type(experts).__name__} has no gate, or a norm of its own: not supported")
-    layout = "gate_up" if experts.is_concatenated else "interleaved"
+    if not getattr(experts, "has_gate", True) or getattr(experts, "has_post_expert_norm", False):
+        raise ValueError(
+            f"{type(experts).__name__} has no gate, or a norm of its own: not supported"
+        )
+    layout = "gate_up" if is_concatenated(experts) else "interleaved"
     if type(experts)._apply_gate is _default_apply_gate:
         name = experts.config.hidden_act
         if name not in _ACTIVATIONS:
             raise ValueError(f"hidden_act is {name!r}, expected one of {', '.join(_ACTIVATIONS)}")
         return {"activation": _ACTIVATIONS[name], "glu_layout": layout}
     if hasattr(experts, "alpha") and hasattr(experts, "limit"):
-        return {"activation": "clamped_swiglu", "alpha": experts.alpha, "limit": experts.limit,
-                "glu_layout": layout}
+        return {
+            "activation": "clamped_swiglu",
+            "alpha": experts.alpha,
+            "limit": experts.limit,
+            "glu_layout": layout,
+        }
     raise ValueError(f"{type(experts).__name__} has a gate of its own: not supported")
 
 
