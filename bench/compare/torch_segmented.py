@@ -121,15 +121,21 @@ def main():
         cases.append(row)
         words = [f"{key} {row[key]['us']:.1f} us" for key in ("grouped_mm", "loop_of_mm")]
         print(name, ", ".join(words), flush=True)
-    args.json.write_text(json.dumps({
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "rest_seconds": args.rest,
-        "dtype": "bfloat16",
-        "mm_8192_tflops": dense,
-        "cases": cases,
-    }, indent=1) + "\n")
+    args.json.write_text(
+        json.dumps(
+            {
+                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "rest_seconds": args.rest,
+                "dtype": "bfloat16",
+                "mm_8192_tflops": dense,
+                "cases": cases,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

