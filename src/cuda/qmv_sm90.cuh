@@ -240,14 +240,10 @@ __device__ __forceinline__ void init_barriers(QmvShared& shared) {
 // What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
 // it is: the previous launch may have yet to write it. One matrix; by several threads. Not too much
 // of it: copies come after it.
-template <int kBits>
 __device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
                                                uint32_t threads) {
   const uint32_t row = (blockIdx.x * p.share + min(blockIdx.x, p.remainder)) * p.box_rows;
-  const uint32_t stages = min(p.stages, p.k_steps) * p.slabs;
-  // Whole lines of the row alone: what lies behind it may be nobody's.
-  const uint32_t lines =
-      min(min(stages, kQmvMostPrefetch / p.box_rows), p.k * kBits / (8 * kQmvSlab));
+  const uint32_t lines = min(min(p.stages, p.k_steps) * p.slabs, kQmvMostPrefetch / p.box_rows);
   const QmvTensor& codes = p.w[0].codes;
   const unsigned char* from = codes.data + row * codes.row_stride;
   for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
@@ -298,7 +294,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
       }
       produce<T>(p, shared, memory, maps, lane);
     } else if (p.one_matrix) {
-      prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
+      prefetch_codes(p, thread - 32 * (kQmvConsumers + 1), 96);
     }
   } else {
     take_registers<kQmvConsumerRegisters>();

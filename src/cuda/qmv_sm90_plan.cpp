@@ -268,13 +268,6 @@ TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t 
   return shape;
 }
 
-// Whether rows are slabs without a rest, wherever they begin.
-bool has_whole_slabs(const Matrices& m, uint32_t row) {
-  const QmvTensor t = tensor(m);
-  return m.rows > 1 && row % kQmvSlab == 0 && t.row_stride % kQmvSlab == 0 &&
-         t.matrix_stride % kQmvSlab == 0;
-}
-
 // The same in slabs, `slabs` of them in a box.
 TensorMapShape map_in_slabs(const Matrices& m, uint32_t row, uint32_t slabs, uint32_t rows) {
   TensorMapShape shape = map_of(m, row, kQmvSlab, rows);
@@ -362,7 +355,7 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
 }
 
 // Stages and what they hold of a row.
-void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
+void cut_stages(const MatmulProblem& p, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
@@ -372,8 +365,7 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
   q.units = q.k_steps * values / kQmvUnit;
-  q.whole_slabs = has_whole_slabs(p.w.values, code_bytes(p)) &&
-                  (layer.up == nullptr || has_whole_slabs(layer.up->values, code_bytes(p)));
+  q.whole_slabs = code_bytes(p) % kQmvSlab == 0;
   q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
   q.box_bytes = rounded_up(q.slabs * q.slab_rows * kQmvSlab, 1024);
   q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
@@ -532,7 +524,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   const auto met = static_cast<uint32_t>(matrices_met(p));
   const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few);
-  cut_stages(p, layer, q);
+  cut_stages(p, q);
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
