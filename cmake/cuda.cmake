@@ -2,10 +2,13 @@
 #
 #   MOEBLAS_CUDA                 AUTO: where nvcc is found; ON: required; OFF
 #   MOEBLAS_CUDA_ARCHITECTURES   as CMake writes them; one makes for a quick build
+#   MOEBLAS_CUDA_KERNELS         OFF: tables and plans without kernels, for tests that launch none
 set(MOEBLAS_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE MOEBLAS_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(MOEBLAS_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
   "Code for Ampere and Hopper, and text that drivers compile for what came later")
+option(MOEBLAS_CUDA_KERNELS "Compile the kernels of the CUDA backend" ON)
+mark_as_advanced(MOEBLAS_CUDA_KERNELS)
 
 set(MOEBLAS_HAS_CUDA OFF)
 if(MOEBLAS_CUDA STREQUAL AUTO OR MOEBLAS_CUDA)

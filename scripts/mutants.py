@@ -8,8 +8,9 @@ a row of a dispatch table, and every pattern of `killed_by` names a test; --chec
 building anything. The rest works on a copy of the tracked files under build/mutants. The unmutated code
 must pass every named test, and the generated cases from `--seeds` fresh starting points. Then, for every
 mutant, `find` is replaced, the tests are rebuilt, and the test named in `killed_by` must fail. A mutant
-that survives, or does not build, is an error. The table that --markdown writes says for every class of bug
-in which rows it was planted.
+that survives is an error, and so is one that does not build, unless `killed_by` says that a static_assert
+must refuse it. Bugs in CUDA's own rows take a toolkit (nvcc), and no GPU. The table that --markdown writes
+says for every class of bug in which rows it was planted.
 """
 
 import argparse
@@ -28,6 +29,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "mutants" / "tree"
 BUILD = ROOT / "build" / "mutants" / "build"
+BY_COMPILER = "static_assert"
 NO_SINGLE_ROW = {"every row", "no row"}
 GENERATED = ["ops_test *.Generated", "moe_test *.Generated"]
 
@@ -60,6 +62,10 @@ def test_names():
             f"{suite}.{name}"
             for suite, name in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", text, re.M)
         )
+        names.update(
+            f"{suite}/*.{name}"
+            for suite, name in re.findall(r"^TYPED_TEST\((\w+), (\w+)\)", text, re.M)
+        )
         tests = re.findall(r"^TEST_P\((\w+), (\w+)\)", text, re.M)
         for prefix, suite in re.findall(r"INSTANTIATE_TEST_SUITE_P\((\w+), (\w+),", text):
             names.update(f"{prefix}/{suite}.{name}/*" for of, name in tests if of == suite)
@@ -78,6 +84,8 @@ def check(mutants):
         if mutant["row"] not in rows | NO_SINGLE_ROW:
             wrong.append(f"{mutant['name']}: no table has a row {mutant['row']}")
         for pattern in mutant["killed_by"].split()[1].split(":"):
+            if pattern == BY_COMPILER:
+                continue
             # Of a parameterized test, the parameter's own name is known to the binary alone.
             base = re.sub(r"(/\w+\.\w+)/.*", r"\1/*", pattern)
             if not any(fnmatch.fnmatch(name, base) for name in names):
@@ -105,17 +113,28 @@ def copy_tree():
 def configure(targets):
     must(
         ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-        + ["-DMOEBLAS_TOOLS=OFF", "-DMOEBLAS_TESTS=ON", "-DMOEBLAS_CUDA=OFF"]
+        + ["-DMOEBLAS_TOOLS=OFF", "-DMOEBLAS_TESTS=ON", "-DMOEBLAS_CUDA_KERNELS=OFF"]
     )
-    if not build(targets):
-        sys.exit("unmutated code does not build")
+    if result := build(targets):
+        sys.exit(f"unmutated code does not build:\n{result[-2000:]}")
 
 
 def build(targets):
+    """What the compiler says where it fails."""
     result = run(["cmake", "--build", BUILD, "--target", *targets])
-    if result.returncode != 0:
-        print(result.stdout[-2000:])
-    return result.returncode == 0
+    return result.stdout if result.returncode != 0 else ""
+
+
+def verdict_of(mutant):
+    """Builds what has the bug, and what becomes of it."""
+    binary, by = mutant["killed_by"].split()
+    errors = build([binary])
+    if by == BY_COMPILER:
+        return "killed" if "static assertion failed" in errors else "SURVIVED"
+    if errors:
+        print(errors[-2000:])
+        return "DOES NOT BUILD"
+    return "SURVIVED" if passes(mutant["killed_by"], tier(mutant)) else "killed"
 
 
 def passes(killer, environment=None):
@@ -144,7 +163,8 @@ def tier(mutant):
 
 
 def check_unmutated(mutants, seeds):
-    for killer, environment in sorted({(m["killed_by"], tuple(tier(m).items())) for m in mutants}):
+    tests = [m for m in mutants if m["killed_by"].split()[1] != BY_COMPILER]
+    for killer, environment in sorted({(m["killed_by"], tuple(tier(m).items())) for m in tests}):
         if not passes(killer, dict(environment)):
             sys.exit(f"{killer} fails on unmutated code")
     for i in range(seeds):
@@ -193,11 +213,9 @@ def main():
         start = time.monotonic()
         path, text = plant(mutant)
         try:
-            built = build([mutant["killed_by"].split()[0]])
-            killed = built and not passes(mutant["killed_by"], tier(mutant))
+            verdict = verdict_of(mutant)
         finally:
             path.write_text(text)
-        verdict = "killed" if killed else "SURVIVED" if built else "DOES NOT BUILD"
         print(
             f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)",
             flush=True,
@@ -205,7 +223,7 @@ def main():
         rows.append(
             f"| {mutant['class']} | {mutant['row']} | {mutant['name']} | `{mutant['killed_by'].split()[1]}` | {verdict} |"
         )
-        if not killed:
+        if verdict != "killed":
             survivors.append(mutant["name"])
     if arguments.markdown:
         header = "| class of bug | planted in | mutant | test that must fail | |\n|---|---|---|---|---|\n"

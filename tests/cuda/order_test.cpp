@@ -1,0 +1,42 @@
+// The order of k of qmm_sm90, by what its lanes decode: products 16 k deep, of which lane t has
+// words h = 0 and 1 of two values e each.
+#include <cuda_runtime.h>
+
+#include "cuda/qmm_sm90_glu_order.h"
+
+#include <gtest/gtest.h>
+
+namespace moeblas::test {
+namespace {
+
+uint32_t position(uint32_t product, uint32_t word, uint32_t lane, uint32_t element) {
+  return 16 * product + 8 * word + 2 * lane + element;
+}
+
+// A lane's 16 bytes are four words; pair i of a word's eight codes is of codes i and i + 4.
+TEST(OrderOfK, IsWhatLanesDecodeOfNibbles) {
+  for (uint32_t lane = 0; lane < 4; ++lane) {
+    for (uint32_t code = 0; code < 32; ++code) {
+      const uint32_t word = code / 8, pair = code % 4, element = code / 4 % 2;
+      const uint32_t product = 2 * word + pair / 2;
+      EXPECT_EQ(cuda::NibbleOrder::natural_k(position(product, pair % 2, lane, element)),
+                32 * lane + code);
+    }
+  }
+}
+
+// 16 bytes of each of two pieces; pair i of a word's four codes is of codes i and i + 2.
+TEST(OrderOfK, IsWhatLanesDecodeOfBytes) {
+  for (uint32_t piece = 0; piece < 2; ++piece) {
+    for (uint32_t lane = 0; lane < 4; ++lane) {
+      for (uint32_t code = 0; code < 16; ++code) {
+        const uint32_t product = 4 * piece + code / 4, pair = code % 2, element = code / 2 % 2;
+        EXPECT_EQ(cuda::ByteOrder::natural_k(position(product, pair, lane, element)),
+                  64 * piece + 16 * lane + code);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test
