@@ -1,5 +1,5 @@
 // qmm_sm80: products of many rows on the tensor cores of sm_80 and newer, of any format. What it
-// takes, the workspace it wants, and its launch; the kernel is in qmm_sm80.cu.
+// takes, the workspace it wants, and its launch; the kernel is in qmm_sm80.cuh.
 #pragma once
 
 #include "dispatch/row.h"
