@@ -13,7 +13,8 @@ OLMoE, Qwen3-MoE, Mixtral, gpt-oss and DeepSeek-V3. Of gpt-oss, load_mlx_checkpo
 Face's own files, whose mxfp4 blocks it uses as they are.
 """
 
-from ._checkpoint import load_mlx_checkpoint, save_mlx_checkpoint
 from ._convert import quantize_model
+from ._load import load_mlx_checkpoint
+from ._save import save_mlx_checkpoint
 
 __all__ = ["load_mlx_checkpoint", "quantize_model", "save_mlx_checkpoint"]

@@ -12,6 +12,8 @@ from ... import nn as layers
 from ... import torch as ops
 from ...nn._packed import resolved
 from ._families import family, gating, is_experts, is_router
+from ._modules import TiedHead, set_module
+from ._save import save_mlx_checkpoint
 
 
 def experts_forward(self, hidden_states, top_k_index, top_k_weights):
@@ -30,22 +32,6 @@ def router_forward(self, hidden_states):
     logits = self.linear(rows)
     ids, weights = ops.moe_route(logits, self.top_k, **self.route(self))
     return logits, weights.to(logits.dtype), ids.long()
-
-
-class TiedHead(nn.Module):
-    """A head on the table of the embedding, which alone owns it."""
-
-    def __init__(self, embedding):
-        super().__init__()
-        self._embedding = [embedding]
-
-    def forward(self, x):
-        return self._embedding[0].as_linear(x)
-
-
-def set_module(model, name, module):
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
 
 
 def attach_experts(module, switch):
@@ -73,8 +59,6 @@ def attach_router(module, config, linear):
 
 def attach_model(model):
     """What a model needs besides its modules: the registry's word, and how it is saved."""
-    from ._checkpoint import save_mlx_checkpoint
-
     try:
         model.set_experts_implementation("moeblas")
     except ValueError:  # transformers 5.0 knows its own words alone, but runs what the registry has
