@@ -256,6 +256,13 @@ void draw_aligned_weights(Random& random, Case& c, const Shape& stack, int64_t n
       if (t->present) t->strides[0] *= 2;
     }
   }
+  // Rows of w that lie apart: a slice of its columns.
+  if (random.one_in(4)) {
+    for (Layout* t : {&c.codes, &c.scales, &c.biases}) {
+      if (!t->present) continue;
+      for (int d = 0; d + 1 < t->shape.ndim(); ++d) t->strides[d] *= 2;
+    }
+  }
   if (spec.mode != Mode::nvfp4 || random.one_in(2)) return;
   if (random.one_in(2)) {
     c.tensor_scale = plain(DType::f32, random.one_in(2) ? Shape{} : Shape{stack.numel()});
