@@ -119,56 +119,16 @@ def main():
     parser.add_argument("--regimes", default="cold,hot")
     parser.add_argument("--op", help="of ours, this one alone")
     arguments = parser.parse_args()
-    qwen = "512,1024,2048,4096,8192"  # 32 .. 512 rows an expert
+    layers = "--dtype bfloat16 --routing even --op"
     cases = [
-        [
-            "--op",
-            "gather_qmm",
-            "--model",
-            "qwen3-30b",
-            "--dtype",
-            "bfloat16",
-            "--routing",
-            "even",
-            "--tokens",
-            qwen,
-        ],
-        [
-            "--op",
-            "gather_qmm",
-            "--model",
-            "mixtral",
-            "--dtype",
-            "bfloat16",
-            "--routing",
-            "even",
-            "--tokens",
-            "512,2048",
-        ],
-        [
-            "--op",
-            "gather_mm,grouped_mm",
-            "--model",
-            "qwen3-30b",
-            "--dtype",
-            "bfloat16",
-            "--routing",
-            "even",
-            "--tokens",
-            "8192",
-        ],
-        [
-            "--op",
-            "quantized_matmul",
-            "--shape",
-            "4096x8192x8192",
-            "--dtype",
-            "bfloat16",
-            "--format",
-            "affine4-g64,affine8-g64,mxfp4,nvfp4,mxfp8",
-        ],
+        f"{layers} gather_qmm --model qwen3-30b --tokens 512,1024,2048,4096,8192",  # 32 .. 512 rows
+        f"{layers} gather_qmm --model mixtral --tokens 512,2048",
+        f"{layers} gather_mm,grouped_mm --model qwen3-30b --tokens 8192",
+        "--dtype bfloat16 --op quantized_matmul --shape 4096x8192x8192"
+        " --format affine4-g64,affine8-g64,mxfp4,nvfp4,mxfp8",
     ]
-    cases = [case for case in cases if arguments.op in (None, case[1])]
+    cases = [case.split() for case in cases]
+    cases = [case for case in cases if arguments.op in (None, case[case.index("--op") + 1])]
     result = {
         "schema": 1,
         "device": torch.cuda.get_device_name(),

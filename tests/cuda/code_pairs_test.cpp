@@ -7,21 +7,13 @@
 #include <array>
 #include <cmath>
 
+#include "cuda/code_value.h"
 #include "formats/e8m0.h"
 
 namespace moeblas::test {
 namespace {
 
 using cuda::device::OctetPairs;
-
-template <class Format>
-float value_of(unsigned int code) {
-  if constexpr (int(Format::kMode) == MOEBLAS_AFFINE) {
-    return static_cast<float>(code);
-  } else {
-    return Format::decode_code(code);
-  }
-}
 
 bool same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));

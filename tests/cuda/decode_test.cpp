@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "cuda/code_value.h"
 #include "formats/float16.h"
 #include "formats/pack.h"
 
@@ -15,15 +16,6 @@ namespace moeblas::test {
 namespace {
 
 using cuda::device::Decoder;
-
-template <class Format>
-float value_of(unsigned int code) {
-  if constexpr (int(Format::kMode) == MOEBLAS_AFFINE) {
-    return static_cast<float>(code);
-  } else {
-    return Format::decode_code(code);
-  }
-}
 
 bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b; }
 
