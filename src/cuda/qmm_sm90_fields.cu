@@ -3,7 +3,7 @@
 
 namespace moeblas::cuda {
 
-#define MB_QMM_SM90_FIELDS(bits)                                                           \
+#define MB_QMM_SM90_FIELDS(bits)                                                            \
   MB_QMM_SM90(affine##bits##_bf16_256, FieldTiles<bits>::Of<Tiles256>, AffineFields<bits>); \
   MB_QMM_SM90(affine##bits##_bf16_128, FieldTiles<bits>::Of<Tiles128>, AffineFields<bits>); \
   MB_QMM_SM90(affine##bits##_bf16_64, FieldTiles<bits>::Of<Tiles64>, AffineFields<bits>);   \

@@ -144,8 +144,10 @@ void run_smallest(Report& report, const std::string& only) {
     }
     test::Case layer =
         product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::mixed, 3);
-    as_expert_layer(layer, 70, 3);
-    run_tuned(with_scales(layer));
+    for (int64_t tokens : {30, 70}) {
+      as_expert_layer(layer, tokens, 3);
+      run_tuned(with_scales(layer));
+    }
   };
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (int bits : {4, 8}) run_widths({Mode::affine, bits, 64}, dtype, dtype);

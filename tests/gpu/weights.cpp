@@ -1,5 +1,6 @@
 #include "weights.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda_lane.h"
@@ -47,7 +48,7 @@ struct Exponents {
 };
 Exponents exponents_of(DType scale, int bits, bool small) {
   if (scale == DType::f16) return small ? Exponents{-14, -2} : Exponents{-2, 10};
-  return small ? Exponents{-126, 0} : Exponents{0, 125 - bits};
+  return small ? Exponents{-126, 0} : Exponents{0, 125 - std::max(bits, 4)};
 }
 
 // Significands of 8 bits, and biases near enough to scales for s q + b to be exact: in double where
