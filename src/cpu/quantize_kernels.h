@@ -16,7 +16,8 @@ struct Groups {
   uint8_t* scale_bytes = nullptr;  // of block formats, to be written
   float enc = 1.0f;                // nvfp4: 1 / tensor_scale
   int64_t count = 0;
-  int64_t size = 0;  // of a group
+  int64_t size = 0;         // of a group
+  bool past_cache = false;  // dequantized values, which then begin at a multiple of 64 bytes
 };
 
 struct QuantizeKernels {
