@@ -62,8 +62,7 @@ Decision decide() {
     return {machine, dispatch::Reason::of("MOEBLAS_CPU_TIER=%s, but this machine has %s", wanted,
                                           name(machine))};
   }
-  return {machine,
-          dispatch::Reason::of("MOEBLAS_CPU_TIER=%.32s, expected %s", wanted, kExpected)};
+  return {machine, dispatch::Reason::of("MOEBLAS_CPU_TIER=%.32s, expected %s", wanted, kExpected)};
 }
 
 }  // namespace

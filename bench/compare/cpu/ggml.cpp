@@ -1,4 +1,5 @@
-// ggml's CPU backend: float32 in and out, activations quantized to int8 in the call; weights as its files hold them
+// ggml's CPU backend: float32 in and out, activations quantized to int8 in the call; weights as its
+// files hold them
 // ("plain") and in the order that it rearranges them to where it has one ("repacked").
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
@@ -20,8 +21,9 @@ ggml_backend_t backend() {
 
 ggml_backend_buffer_type_t repacked_buffers() {
   ggml_backend_dev_t device = ggml_backend_get_device(backend());
-  const auto get = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
-      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+  const auto get =
+      reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
+          ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
   for (auto* type = get ? get(device) : nullptr; type && *type; ++type) {
     if (std::string(ggml_backend_buft_name(*type)) == "CPU_REPACK") return *type;
   }
@@ -29,7 +31,9 @@ ggml_backend_buffer_type_t repacked_buffers() {
 }
 
 ggml_context* context(size_t tensors) {
-  return ggml_init({.mem_size = tensors * ggml_tensor_overhead() + 64 * ggml_graph_overhead(), .mem_buffer = nullptr, .no_alloc = true});
+  return ggml_init({.mem_size = tensors * ggml_tensor_overhead() + 64 * ggml_graph_overhead(),
+                    .mem_buffer = nullptr,
+                    .no_alloc = true});
 }
 
 struct State {
@@ -47,7 +51,8 @@ struct State {
 };
 
 // Null: it has no such order for these weights.
-std::optional<Product> product(const Inputs& inputs, ggml_type type, const std::vector<uint8_t>& packed, bool repacked) {
+std::optional<Product> product(const Inputs& inputs, ggml_type type,
+                               const std::vector<uint8_t>& packed, bool repacked) {
   auto s = std::make_shared<State>();
   s->in = inputs;
   const Workload& w = s->in.work;
@@ -59,18 +64,21 @@ std::optional<Product> product(const Inputs& inputs, ggml_type type, const std::
     s->w.push_back(w.experts == 0 ? ggml_new_tensor_2d(s->weights, type, w.k, w.n)
                                   : ggml_new_tensor_3d(s->weights, type, w.k, w.n, w.experts));
   }
-  ggml_backend_buffer_type_t buffers = repacked ? repacked_buffers() : ggml_backend_cpu_buffer_type();
+  ggml_backend_buffer_type_t buffers =
+      repacked ? repacked_buffers() : ggml_backend_cpu_buffer_type();
   if (buffers == nullptr) return std::nullopt;
   s->weight_memory = ggml_backend_alloc_ctx_tensors_from_buft(s->weights, buffers);
   if (repacked && s->w[0]->extra == nullptr) {
     s->memory = nullptr;
     return std::nullopt;
   }
-  moeblas::advise_huge_pages(ggml_backend_buffer_get_base(s->weight_memory), ggml_backend_buffer_get_size(s->weight_memory));
+  moeblas::advise_huge_pages(ggml_backend_buffer_get_base(s->weight_memory),
+                             ggml_backend_buffer_get_size(s->weight_memory));
   std::vector<uint8_t> plain(row * static_cast<size_t>(per_stack * w.n));
   for (int64_t i = 0; i < stacks; ++i) {
     for (int64_t r = 0; r < per_stack * w.n; ++r)
-      std::memcpy(&plain[static_cast<size_t>(r) * row], &packed[static_cast<size_t>(pool_row(i + r / w.n, r % w.n)) * row], row);
+      std::memcpy(&plain[static_cast<size_t>(r) * row],
+                  &packed[static_cast<size_t>(pool_row(i + r / w.n, r % w.n)) * row], row);
     ggml_backend_tensor_set(s->w[static_cast<size_t>(i)], plain.data(), 0, plain.size());
   }
 
@@ -89,7 +97,8 @@ std::optional<Product> product(const Inputs& inputs, ggml_type type, const std::
   }
   s->memory = ggml_backend_alloc_ctx_tensors(s->rest, backend());
   ggml_backend_tensor_set(x, s->in.x.data(), 0, ggml_nbytes(x));
-  for (size_t i = 0; i < ids.size(); ++i) ggml_backend_tensor_set(ids[i], s->in.ids[i].data(), 0, ggml_nbytes(ids[i]));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ggml_backend_tensor_set(ids[i], s->in.ids[i].data(), 0, ggml_nbytes(ids[i]));
 
   Product p;
   p.library = "ggml";
@@ -101,8 +110,11 @@ std::optional<Product> product(const Inputs& inputs, ggml_type type, const std::
   p.limit_is = "activations are int8 in blocks";
   p.weights.resize(s->in.pool.size());
   for (int64_t r = 0; r < kPool; ++r)
-    ggml_get_type_traits(type)->to_float(&packed[static_cast<size_t>(r) * row], &p.weights[static_cast<size_t>(r * w.k)], w.k);
-  p.call = [s](int set) { ggml_backend_graph_compute(backend(), s->graphs[static_cast<size_t>(set)]); };
+    ggml_get_type_traits(type)->to_float(&packed[static_cast<size_t>(r) * row],
+                                         &p.weights[static_cast<size_t>(r * w.k)], w.k);
+  p.call = [s](int set) {
+    ggml_backend_graph_compute(backend(), s->graphs[static_cast<size_t>(set)]);
+  };
   p.poison = [s] {
     for (ggml_tensor* out : s->out) std::memset(out->data, 0xff, ggml_nbytes(out));
   };
@@ -117,23 +129,24 @@ std::optional<Product> product(const Inputs& inputs, ggml_type type, const std::
 }  // namespace
 
 Library ggml() {
-  return {"ggml", COMPARE_GGML, [](int threads) { ggml_backend_cpu_set_n_threads(backend(), threads); },
-          [](const Inputs& in, const std::vector<std::string>& formats) {
-            std::vector<Product> products;
-            const auto add = [&](const char* name, ggml_type type) {
-              if (!wanted(formats, name)) return;
-              std::vector<uint8_t> packed(ggml_row_size(type, in.work.k) * kPool);
-              ggml_quantize_chunk(type, in.pool.data(), packed.data(), 0, kPool, in.work.k, nullptr);
-              for (bool repacked : {false, true}) {
-                if (auto p = product(in, type, packed, repacked)) products.push_back(std::move(*p));
-              }
-            };
-            add("MXFP4", GGML_TYPE_MXFP4);
-            add("Q4_0", GGML_TYPE_Q4_0);
-            add("Q4_K", GGML_TYPE_Q4_K);
-            add("Q8_0", GGML_TYPE_Q8_0);
-            return products;
-          }};
+  return {
+      "ggml", COMPARE_GGML, [](int threads) { ggml_backend_cpu_set_n_threads(backend(), threads); },
+      [](const Inputs& in, const std::vector<std::string>& formats) {
+        std::vector<Product> products;
+        const auto add = [&](const char* name, ggml_type type) {
+          if (!wanted(formats, name)) return;
+          std::vector<uint8_t> packed(ggml_row_size(type, in.work.k) * kPool);
+          ggml_quantize_chunk(type, in.pool.data(), packed.data(), 0, kPool, in.work.k, nullptr);
+          for (bool repacked : {false, true}) {
+            if (auto p = product(in, type, packed, repacked)) products.push_back(std::move(*p));
+          }
+        };
+        add("MXFP4", GGML_TYPE_MXFP4);
+        add("Q4_0", GGML_TYPE_Q4_0);
+        add("Q4_K", GGML_TYPE_Q4_K);
+        add("Q8_0", GGML_TYPE_Q8_0);
+        return products;
+      }};
 }
 
 }  // namespace compare

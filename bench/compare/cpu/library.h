@@ -1,8 +1,9 @@
-// What main.cpp asks of every library: the same product, from the same numbers, in the library's own formats.
+// What main.cpp asks of every library: the same product, from the same numbers, in the library's
+// own formats.
 //
-// Weights are rows of one pool: row n of matrix i is pool row (n + 37 i) mod kPool, kPool a prime that divides no N. So a
-// library quantizes kPool rows, whatever the size of the stack, one reference serves every matrix, and a wrong row or
-// matrix is a wrong answer.
+// Weights are rows of one pool: row n of matrix i is pool row (n + 37 i) mod kPool, kPool a prime
+// that divides no N. So a library quantizes kPool rows, whatever the size of the stack, one
+// reference serves every matrix, and a wrong row or matrix is a wrong answer.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace compare {
 constexpr int64_t kPool = 1021;
 constexpr int64_t pool_row(int64_t matrix, int64_t n) { return (n + 37 * matrix) % kPool; }
 
-// rows x (n x k), or of `experts` such matrices each row with `top_k` of them. A call works on one of `sets` matrices or
-// choices of experts, which together are larger than the caches.
+// rows x (n x k), or of `experts` such matrices each row with `top_k` of them. A call works on one
+// of `sets` matrices or choices of experts, which together are larger than the caches.
 struct Workload {
   const char* name;
   int64_t rows, n, k, experts, top_k;
@@ -45,11 +46,11 @@ struct Inputs {
 struct Product {
   std::string library, format, kernel;
   double bits_per_weight = 0;
-  double limit = 0;                 // of the relative RMS error against float64 on the same weights
-  std::string limit_is;             // why
-  std::vector<float> weights;       // kPool x k: the numbers that the stored weights mean
-  std::function<void(int)> call;    // on a set
-  std::function<void()> poison;     // all outputs NaN
+  double limit = 0;               // of the relative RMS error against float64 on the same weights
+  std::string limit_is;           // why
+  std::vector<float> weights;     // kPool x k: the numbers that the stored weights mean
+  std::function<void(int)> call;  // on a set
+  std::function<void()> poison;   // all outputs NaN
   std::function<std::vector<float>(int)> result;  // of the call on that set: outputs() x n
 };
 
@@ -57,17 +58,17 @@ struct Product {
 struct Library {
   std::string name, version;
   std::function<void(int)> set_threads;
-  std::function<std::vector<Product>(const Inputs&, const std::vector<std::string>& formats)> products;
+  std::function<std::vector<Product>(const Inputs&, const std::vector<std::string>& formats)>
+      products;
 };
 
 Library ours();
 Library ggml();
-Library onednn();
 
 // bfloat16 out: half a unit in the last of eight places at most.
 constexpr double kBf16Limit = 0x1p-8;
-// int8 activations in blocks, each number off by up to half of the block's largest / 127, evenly, no number beyond five
-// standard deviations: 5 / 127 / sqrt(12) of the sum.
+// int8 activations in blocks, each number off by up to half of the block's largest / 127, evenly,
+// no number beyond five standard deviations: 5 / 127 / sqrt(12) of the sum.
 constexpr double kInt8Limit = 5.0 / 127 / 3.4641016;
 
 inline float from_bf16(uint16_t bits) {

@@ -1,4 +1,5 @@
-// Runs one workload with everything that each library has for it, interleaved, and writes the times as JSON.
+// Runs one workload with everything that each library has for it, interleaved, and writes the times
+// as JSON.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
@@ -62,7 +63,8 @@ double error_of(const Inputs& in, const Product& p, int set) {
   for (int64_t r = 0; r < w.rows; r += step) {
     std::vector<double> expected(kPool, 0.0);
     for (int64_t i = 0; i < kPool; ++i) {
-      const float *a = &in.x[static_cast<size_t>(r * w.k)], *b = &p.weights[static_cast<size_t>(i * w.k)];
+      const float *a = &in.x[static_cast<size_t>(r * w.k)],
+                  *b = &p.weights[static_cast<size_t>(i * w.k)];
       double sum = 0;
       for (int64_t k = 0; k < w.k; ++k) sum += static_cast<double>(a[k]) * b[k];
       expected[static_cast<size_t>(i)] = sum;
@@ -79,8 +81,8 @@ double error_of(const Inputs& in, const Product& p, int set) {
   return std::sqrt(error / size);
 }
 
-// Calls that are not timed come first, where calls are short: the threads of another library may spin for milliseconds
-// after its last call, and those of this one are to be awake.
+// Calls that are not timed come first, where calls are short: the threads of another library may
+// spin for milliseconds after its last call, and those of this one are to be awake.
 constexpr double kWarm = 0.010, kLong = 0.050;  // seconds
 
 class SetTimer final : public bench::Timer {
@@ -120,9 +122,6 @@ std::vector<Library> libraries() {
 #if defined(COMPARE_GGML)
   all.push_back(ggml());
 #endif
-#if defined(COMPARE_ONEDNN)
-  all.push_back(onednn());
-#endif
   return all;
 }
 
@@ -132,7 +131,8 @@ int run(int argc, char** argv) {
   std::vector<std::string> formats;
   std::vector<int> thread_counts = {1, 2};
   double seconds = 0.4;
-  app.add_option("--workload", name, "decode, decode-moe, prefill, prefill-moe-32, prefill-moe-64")->required();
+  app.add_option("--workload", name, "decode, decode-moe, prefill, prefill-moe-32, prefill-moe-64")
+      ->required();
   app.add_option("--format", formats, "these alone, by the names of the table")->delimiter(',');
   app.add_option("--threads", thread_counts)->delimiter(',');
   app.add_option("--seconds", seconds, "of samples for each product");
@@ -148,14 +148,18 @@ int run(int argc, char** argv) {
   const Inputs in = make_inputs(*work);
   std::vector<Product> products;
   const std::vector<Library> all = libraries();
-  Json j = {{"schema", 1}, {"date", now()}, {"device", bench::make_cpu_device(0)->model()}, {"libraries", Json::object()}};
+  Json j = {{"schema", 1},
+            {"date", now()},
+            {"device", bench::make_cpu_device(0)->model()},
+            {"libraries", Json::object()}};
   for (const Library& library : all) {
     j["libraries"][library.name] = library.version;
     for (Product& p : library.products(in, formats)) products.push_back(std::move(p));
   }
   j["commit"] = bench::kBuild.commit;
-  j["workload"] = {{"name", work->name}, {"rows", work->rows}, {"n", work->n}, {"k", work->k},
-                   {"experts", work->experts}, {"top_k", work->top_k}, {"sets", work->sets}, {"flop", work->flop()}};
+  j["workload"] = {{"name", work->name}, {"rows", work->rows},       {"n", work->n},
+                   {"k", work->k},       {"experts", work->experts}, {"top_k", work->top_k},
+                   {"sets", work->sets}, {"flop", work->flop()}};
   j["results"] = Json::array();
   for (int threads : thread_counts) {
     for (const Library& library : all) library.set_threads(threads);
@@ -169,27 +173,39 @@ int run(int argc, char** argv) {
       errors.push_back(error_of(in, p, set));
       // Not a number is no answer either.
       if (!(errors.back() <= p.limit)) {
-        std::fprintf(stderr, "%s %s %s is off by %.2e, expected at most %.2e\n", p.library.c_str(), p.format.c_str(),
-                     p.kernel.c_str(), errors.back(), p.limit);
+        std::fprintf(stderr, "%s %s %s is off by %.2e, expected at most %.2e\n", p.library.c_str(),
+                     p.format.c_str(), p.kernel.c_str(), errors.back(), p.limit);
         return 1;
       }
       timers.push_back(std::make_unique<SetTimer>(p, work->sets));
     }
-    const auto samples = bench::time_interleaved(timers, {.repeats = 25, .seconds = seconds, .regime = {}}, 0.002);
+    const auto samples =
+        bench::time_interleaved(timers, {.repeats = 25, .seconds = seconds, .regime = {}}, 0.002);
     const double read = std::max(read_before, bench::measure_cpu_ceilings(threads, 128 << 20).read);
     std::printf("%s, %d threads, read stream %.1f GB/s\n", work->name, threads, read / 1e9);
     for (size_t i = 0; i < products.size(); ++i) {
       const Product& p = products[i];
       const double median = samples[i].median();
-      const auto touched = static_cast<double>(work->experts == 0 ? 1 : std::min(work->experts, work->rows * work->top_k));
+      const auto touched = static_cast<double>(
+          work->experts == 0 ? 1 : std::min(work->experts, work->rows * work->top_k));
       const double bytes = touched * static_cast<double>(work->n * work->k) * p.bits_per_weight / 8;
-      std::printf("  %-8s %-12s %-20s %9.1f us %7.1f GFLOP/s %6.1f GB/s of weights, error %.1e\n", p.library.c_str(),
-                  p.format.c_str(), p.kernel.c_str(), median * 1e6, work->flop() / median / 1e9, bytes / median / 1e9, errors[i]);
-      j["results"].push_back({{"library", p.library}, {"format", p.format}, {"kernel", p.kernel}, {"threads", threads},
-                              {"bits_per_weight", p.bits_per_weight}, {"seconds", median}, {"min_seconds", samples[i].quantile(0)},
-                              {"samples", samples[i].seconds.size()}, {"flop_per_s", work->flop() / median},
-                              {"weight_bytes_per_s", bytes / median}, {"read_bytes_per_s", read},
-                              {"relative_rms_error", errors[i]}, {"error_limit", p.limit}, {"limit_is", p.limit_is}});
+      std::printf("  %-8s %-12s %-20s %9.1f us %7.1f GFLOP/s %6.1f GB/s of weights, error %.1e\n",
+                  p.library.c_str(), p.format.c_str(), p.kernel.c_str(), median * 1e6,
+                  work->flop() / median / 1e9, bytes / median / 1e9, errors[i]);
+      j["results"].push_back({{"library", p.library},
+                              {"format", p.format},
+                              {"kernel", p.kernel},
+                              {"threads", threads},
+                              {"bits_per_weight", p.bits_per_weight},
+                              {"seconds", median},
+                              {"min_seconds", samples[i].quantile(0)},
+                              {"samples", samples[i].seconds.size()},
+                              {"flop_per_s", work->flop() / median},
+                              {"weight_bytes_per_s", bytes / median},
+                              {"read_bytes_per_s", read},
+                              {"relative_rms_error", errors[i]},
+                              {"error_limit", p.limit},
+                              {"limit_is", p.limit_is}});
     }
   }
   if (!json.empty()) std::ofstream(json) << j.dump(1) << "\n";

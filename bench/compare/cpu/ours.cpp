@@ -40,7 +40,9 @@ struct Part {
   TensorView matrix(const Workload& w, int64_t i) const {
     return {static_cast<char*>(stack.get()) + i * w.n * row, dtype, {w.n, columns}};
   }
-  TensorView all(const Workload& w) const { return {stack.get(), dtype, {w.experts, w.n, columns}}; }
+  TensorView all(const Workload& w) const {
+    return {stack.get(), dtype, {w.experts, w.n, columns}};
+  }
 };
 
 struct State {
@@ -64,7 +66,8 @@ Product product(const Inputs& inputs, const QuantSpec& spec, const char* format)
   p.limit_is = "results are bfloat16";
 
   const TensorView pool(const_cast<float*>(s->in.pool.data()), DType::f32, {kPool, w.k});
-  const QuantizedSpec specs = infer_quantize(pool, spec, spec.mode == Mode::affine ? std::optional(DType::bf16) : std::nullopt);
+  const QuantizedSpec specs = infer_quantize(
+      pool, spec, spec.mode == Mode::affine ? std::optional(DType::bf16) : std::nullopt);
   s->codes = Part(specs.codes);
   s->scales = Part(specs.scales);
   if (specs.biases) s->biases = Part(*specs.biases);
@@ -81,7 +84,9 @@ Product product(const Inputs& inputs, const QuantSpec& spec, const char* format)
   }
   for (int i = 0; i < w.sets; ++i) {
     Quantized q{.spec = spec};
-    const auto view = [&](const Part& part) { return w.experts == 0 ? part.matrix(w, i) : part.all(w); };
+    const auto view = [&](const Part& part) {
+      return w.experts == 0 ? part.matrix(w, i) : part.all(w);
+    };
     q.codes = view(s->codes);
     q.scales = view(s->scales);
     if (specs.biases) q.biases = view(s->biases);
@@ -99,7 +104,8 @@ Product product(const Inputs& inputs, const QuantSpec& spec, const char* format)
       auto* ids = s->in.ids[static_cast<size_t>(set)].data();
       gather_qmm(TensorView(x, DType::bf16, {work.rows, 1, 1, work.k}), q, {},
                  TensorView(ids, DType::i32, {work.rows, work.top_k}), true, false,
-                 TensorView(s->out.get(), DType::bf16, {work.rows, work.top_k, 1, work.n}), options);
+                 TensorView(s->out.get(), DType::bf16, {work.rows, work.top_k, 1, work.n}),
+                 options);
     }
   };
   const Plan chosen = plan([&](const Options& o) { call(0, o); });
@@ -108,7 +114,9 @@ Product product(const Inputs& inputs, const QuantSpec& spec, const char* format)
   s->options.workspace = s->workspace.get();
   s->options.workspace_bytes = chosen.workspace_bytes;
   p.call = [s, call](int set) { call(set, s->options); };
-  p.poison = [s] { std::memset(s->out.get(), 0xff, static_cast<size_t>(s->in.work.outputs() * s->in.work.n * 2)); };
+  p.poison = [s] {
+    std::memset(s->out.get(), 0xff, static_cast<size_t>(s->in.work.outputs() * s->in.work.n * 2));
+  };
   p.result = [s](int) {
     const auto* out = static_cast<const uint16_t*>(s->out.get());
     std::vector<float> values(static_cast<size_t>(s->in.work.outputs() * s->in.work.n));

@@ -1,5 +1,5 @@
-// NEON of every 64-bit Arm: eight lanes, which are two registers. See simd.h for what each operation
-// means.
+// NEON of every 64-bit Arm: eight lanes, which are two registers. See simd.h for what each
+// operation means.
 #pragma once
 
 #include <arm_neon.h>
@@ -130,10 +130,10 @@ struct Simd {
     } else if constexpr (Bits == 4) {
       low = load_words(p);
     } else if constexpr (Bits == 8) {
-      const uint32x4x2_t a = vuzpq_u32(vreinterpretq_u32_u8(bytes(p)),
-                                       vreinterpretq_u32_u8(bytes(p, 16)));
-      const uint32x4x2_t b = vuzpq_u32(vreinterpretq_u32_u8(bytes(p, 32)),
-                                       vreinterpretq_u32_u8(bytes(p, 48)));
+      const uint32x4x2_t a =
+          vuzpq_u32(vreinterpretq_u32_u8(bytes(p)), vreinterpretq_u32_u8(bytes(p, 16)));
+      const uint32x4x2_t b =
+          vuzpq_u32(vreinterpretq_u32_u8(bytes(p, 32)), vreinterpretq_u32_u8(bytes(p, 48)));
       low = {a.val[0], b.val[0]};
       high = {a.val[1], b.val[1]};
     } else if constexpr (Bits == 3) {
@@ -202,8 +202,7 @@ struct Simd {
     const auto rounded = [](float32x4_t f) {
       const uint32x4_t u = vreinterpretq_u32_f32(f), upper = vshrq_n_u32(u, 16);
       const uint32x4_t odd = vandq_u32(upper, vdupq_n_u32(1));
-      const uint32x4_t up =
-          vshrq_n_u32(vaddq_u32(vaddq_u32(u, odd), vdupq_n_u32(0x7fff)), 16);
+      const uint32x4_t up = vshrq_n_u32(vaddq_u32(vaddq_u32(u, odd), vdupq_n_u32(0x7fff)), 16);
       const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
       return vmovn_u32(vbslq_u32(vceqq_f32(f, f), up, quiet));
     };
@@ -217,9 +216,8 @@ struct Simd {
     __builtin_memcpy(&octet, p, Bits);
     constexpr int32_t kShifts[4] = {0, -Bits, -2 * Bits, -3 * Bits};
     const int32x4_t shifts = vld1q_s32(kShifts);
-    const Words moved = {
-        vshlq_u32(vdupq_n_u32(static_cast<uint32_t>(octet)), shifts),
-        vshlq_u32(vdupq_n_u32(static_cast<uint32_t>(octet >> 4 * Bits)), shifts)};
+    const Words moved = {vshlq_u32(vdupq_n_u32(static_cast<uint32_t>(octet)), shifts),
+                         vshlq_u32(vdupq_n_u32(static_cast<uint32_t>(octet >> 4 * Bits)), shifts)};
     return both(moved, all_words((1u << Bits) - 1));
   }
 
