@@ -108,7 +108,7 @@ def draw(runs, output, listing=True):
     styles = ["-", "--", ":", "-."]
     for i, (name, roof) in enumerate(sorted(roofs_of(runs).items())):
         draw_roof(axes, roof, intensities, name, styles[i % len(styles)])
-    markers = "osD^v<>Pp*"
+    markers = "osD^v<>Pp*h"  # one more than colors: no pair comes twice
     for i, (kernel, ps) in enumerate(sorted(points.items())):
         for chosen, fill, label in ((True, f"C{i}", kernel), (False, "none", f"{kernel}, forced")):
             some = [p for p in ps if p[3] == chosen]
@@ -143,9 +143,13 @@ def draw(runs, output, listing=True):
         {run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "") for run in runs}
     )
     dates = sorted({run["date"][:10] for run in runs})
-    axes.set_title(f"moeblas {', '.join(commits)}, {', '.join(dates)}", fontsize=10)
+    of = ", ".join(commits) if len(commits) <= 4 else f"at {len(commits)} commits"
+    axes.set_title(f"moeblas {of}, {', '.join(dates)}", fontsize=10)
     axes.grid(True, which="both", linewidth=0.3, alpha=0.6)
-    axes.legend(loc="upper left", fontsize=8)
+    if listing:
+        axes.legend(loc="upper left", fontsize=8)
+    else:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=7)
     figure.tight_layout()
     figure.savefig(
         output,

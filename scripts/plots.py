@@ -73,42 +73,49 @@ def roofline(pattern, path):
 
 
 def peers(path):
-    """A panel for each workload and number of threads: milliseconds, the shortest on top."""
-    results, dates, devices, versions = defaultdict(list), set(), set(), {}
+    """A panel for each workload, other library and number of threads: milliseconds, the shortest on top; of each
+    library's ways for a format the fastest."""
+    best, about = defaultdict(dict), set()
     for name in files("compare_cpu_*.json"):
         run = json.loads(name.read_text())
-        dates.add(run["date"][:10])
-        devices.add(run["device"])
-        versions |= run["libraries"]
+        other = next(library for library in run["libraries"] if library != "moeblas")
+        about.add(f"{other} {run['libraries'][other]}, {run['device']}, {run['date'][:10]}")
         for r in run["results"]:
-            results[run["workload"]["name"], r["threads"]].append(r)
-    workloads = [w for w in WORKLOADS if any(key[0] == w for key in results)]
-    threads = sorted({key[1] for key in results})
-    height = sum(max(len(results[w, t]) for t in threads) + 2.5 for w in workloads)
+            panel = best[run["workload"]["name"], other, r["threads"]]
+            row = r["library"], r["format"]
+            if row not in panel or r["seconds"] < panel[row]["seconds"]:
+                panel[row] = r
+    threads = sorted({key[2] for key in best})
+    lines = [(w, o) for w in WORKLOADS for o in sorted({k[1] for k in best if k[0] == w})]
+    heights = [max(len(best[*line, t]) for t in threads) + 1.5 for line in lines]
     figure, axes = plt.subplots(
-        len(workloads),
+        len(lines),
         len(threads),
         squeeze=False,
-        figsize=(5.5 * len(threads), 0.19 * height + 0.5),
-        height_ratios=[max(len(results[w, t]) for t in threads) + 2.5 for w in workloads],
+        figsize=(5 * len(threads), 0.19 * sum(heights) + 0.4),
+        height_ratios=heights,
     )
-    for line, workload in zip(axes, workloads, strict=True):
-        for panel, count in zip(line, threads, strict=True):
-            rows = sorted(results[workload, count], key=lambda r: -r["seconds"])
-            names = [f"{r['library']} {r['format']} {r['kernel']}" for r in rows]
+    for line, panels in zip(lines, axes, strict=True):
+        for count, panel in zip(threads, panels, strict=True):
+            rows = sorted(best[*line, count].values(), key=lambda r: -r["seconds"])
+            names = [
+                f"{r['library']} {r['format']}"
+                + ("" if r["library"] == "moeblas" else f" {r['kernel']}")
+                for r in rows
+            ]
             colors = [OURS if r["library"] == "moeblas" else THEIRS for r in rows]
             times = [r["seconds"] * 1e3 for r in rows]
             bars = panel.barh(range(len(rows)), times, color=colors)
-            panel.bar_label(
-                bars, [f" {t:.0f}" if t >= 100 else f" {t:.3g}" for t in times], fontsize=6
-            )
+            labels = [f" {t:.0f}" if t >= 100 else f" {t:.3g}" for t in times]
+            panel.bar_label(bars, labels, fontsize=6)
             panel.set_yticks(range(len(rows)), names, fontsize=6)
+            panel.tick_params(length=0)
+            panel.set_xticks([])
             panel.set_xlim(0, 1.12 * max(times, default=1))
-            panel.tick_params(axis="x", labelsize=6)
+            panel.spines[:].set_visible(False)
             noun = "thread" if count == 1 else "threads"
-            panel.set_title(f"{WORKLOADS[workload]}, {count} {noun}, ms", fontsize=7)
-    libraries = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    figure.suptitle(f"{', '.join(devices)}, {', '.join(sorted(dates))}: {libraries}", fontsize=8)
+            panel.set_title(f"{WORKLOADS[line[0]]}, {count} {noun}, ms", fontsize=7)
+    figure.suptitle("; ".join(sorted(about)), fontsize=8)
     save(figure, path)
 
 
