@@ -87,7 +87,7 @@ def peers(path):
                 panel[row] = r
     threads = sorted({key[2] for key in best})
     lines = [(w, o) for w in WORKLOADS for o in sorted({k[1] for k in best if k[0] == w})]
-    heights = [max(len(best[*line, t]) for t in threads) + 1.5 for line in lines]
+    heights = [max(len(best[(*line, t)]) for t in threads) + 1.5 for line in lines]
     figure, axes = plt.subplots(
         len(lines),
         len(threads),
@@ -97,7 +97,7 @@ def peers(path):
     )
     for line, panels in zip(lines, axes, strict=True):
         for count, panel in zip(threads, panels, strict=True):
-            rows = sorted(best[*line, count].values(), key=lambda r: -r["seconds"])
+            rows = sorted(best[(*line, count)].values(), key=lambda r: -r["seconds"])
             names = [
                 f"{r['library']} {r['format']}"
                 + ("" if r["library"] == "moeblas" else f" {r['kernel']}")
