@@ -16,7 +16,8 @@
 namespace moeblas::test {
 namespace {
 
-// Cases run per row and kind, unless MOEBLAS_TEST_CASES says so, and how many are looked at for each.
+// Cases run per row and kind, unless MOEBLAS_TEST_CASES says so, and how many are looked at for
+// each.
 constexpr int kEnough = 60;
 constexpr int64_t kSeedsPerCase = 10;
 
