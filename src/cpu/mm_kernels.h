@@ -88,5 +88,8 @@ extern const MmKernels mm_kernels;
 namespace avx512_bf16 {
 extern const MmKernels mm_kernels;
 }
+namespace neon {
+extern const MmKernels mm_kernels;
+}
 
 }  // namespace moeblas::cpu

@@ -339,6 +339,13 @@ void mv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
 void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512_bf16::qmv_dot, avx512::qmv, workspace).run();
 }
+#elif defined(__aarch64__)
+void qmv_neon(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, neon::qmv, neon::qmv, workspace).run();
+}
+void mv_neon(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, neon::mv, neon::mv, workspace).run();
+}
 #endif
 
 }  // namespace moeblas::cpu

@@ -38,6 +38,10 @@ extern const QuantizeKernels quantize_kernels;
 namespace avx512 {
 extern const QuantizeKernels quantize_kernels;
 }
+#elif defined(__aarch64__)
+namespace neon {
+extern const QuantizeKernels quantize_kernels;
+}
 #endif
 
 // Those of the machine's tier; null: it has none.

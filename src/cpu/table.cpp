@@ -31,9 +31,9 @@ constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grou
 #if defined(__x86_64__)
 using MmInt8 = Mm<avx512_bf16::mm_kernels, Panel::int8>;
 using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
+#endif
 template <const MmKernels& kKernels>
 using MmF32 = Mm<kKernels, Panel::f32>;
-#endif
 constexpr Extras kFloatExtras =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
 constexpr Extras kBf16Extras = kFloatExtras | Extras::of(Extra::packed_x) |
@@ -69,6 +69,14 @@ constexpr Row<MatmulProblem> kMatmul[] = {
   {Name{"mm_f32_avx2"}, needs(Tier::avx2), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
    MmF32<avx2::mm_kernels>::reject, MmF32<avx2::mm_kernels>::workspace, MmF32<avx2::mm_kernels>::launch,
    Summary{"the same, eight lanes wide"}},
+#elif defined(__aarch64__)
+  {Name{"qmv_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   qmv_reject, qmv_workspace, qmv_neon, Summary{"packed rows as one stream, unpacked in registers, up to four rows of x at a time, float32 sums"}},
+  {Name{"mv_neon"}, needs(Tier::neon), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   mv_reject, qmv_workspace, mv_neon, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
+  {Name{"mm_f32_neon"}, needs(Tier::neon), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<neon::mm_kernels>::reject, MmF32<neon::mm_kernels>::workspace, MmF32<neon::mm_kernels>::launch,
+   Summary{"many rows; panels of weights decoded once to float32, fused multiply-adds"}},
 #endif
   {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    nullptr, matmul_portable_workspace, matmul_portable,
@@ -81,6 +89,9 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
    quantize_tier_reject, nullptr, QuantizeTier<avx512::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, sixteen values at a time"}},
   {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
    quantize_tier_reject, nullptr, QuantizeTier<avx2::quantize_kernels>::launch, Summary{"the same, eight lanes wide"}},
+#elif defined(__aarch64__)
+  {Name{"quantize_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<neon::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, eight values at a time"}},
 #endif
   {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    nullptr, nullptr, quantize_portable, Summary{"quantize, quantize_dual and dequantize, group by group"}},

@@ -39,14 +39,16 @@ const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
 Path path_of(std::string_view kernel, Precision precision) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90" ||
-      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx")) {
+      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" ||
+      kernel == "mm_f32_neon") {
     return Path::decoded;
   }
   if (kernel == "segmented_sm90_limbs") {
     return precision == Precision::fast ? Path::two_limbs : Path::decoded;
   }
-  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16" || kernel == "qmv_simt" ||
-      kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" || kernel == "qqmm_cuda") {
+  if (kernel.starts_with("qmv_avx") || kernel == "qmv_neon" || kernel == "qmv_dot_avx512_bf16" ||
+      kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm90" ||
+      kernel == "qqmm_cuda") {
     return Path::factored;
   }
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;

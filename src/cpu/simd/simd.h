@@ -63,6 +63,8 @@
 
 #if defined(__AVX512F__)
 #include "cpu/simd/avx512.h"
+#elif defined(__aarch64__)
+#include "cpu/simd/neon.h"
 #else
 #include "cpu/simd/avx2.h"
 #endif
