@@ -20,9 +20,8 @@
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/ptx.cuh"
+#include "cuda/device/segment_range.cuh"
 #include "cuda/segmented_sm90_params.h"
-#include "simt/cuda_stdlib.cuh"
-#include "simt/elements.h"
 
 namespace moeblas::cuda {
 
@@ -35,23 +34,10 @@ struct SegmentTile {
   uint32_t segment, row, col, begin, head, end;
 };
 
-// Where segment i's range of K begins and ends.
-struct SegmentRange {
-  int64_t begin, end;
-
-  __device__ static SegmentRange load(const SegmentedSm90Params& p, uint32_t segment) {
-    const int64_t at = segment * p.segment_step;
-    return {simt::load_integer(p.segments, p.segments_type, at),
-            simt::load_integer(p.segments, p.segments_type, at + p.end_step)};
-  }
-  __device__ static uint32_t clamped(int64_t k, uint32_t most) {
-    return k < 0 ? 0 : k > most ? most : static_cast<uint32_t>(k);
-  }
-  __device__ uint32_t length(uint32_t most) const {
-    const uint32_t first = clamped(begin, most);
-    return max(first, clamped(end, most)) - first;
-  }
-};
+// Of segment i.
+__device__ __forceinline__ SegmentRange load_range(const SegmentedSm90Params& p, uint32_t segment) {
+  return SegmentRange::load(p.segments, p.segments_type, segment * p.segment_step, p.end_step);
+}
 
 // Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in
 // turn, and those of one turn then take about as long. By all threads.
@@ -59,10 +45,10 @@ template <class Tile>
 __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
   using Shape = SegmentedShape<Tile>;
   const uint32_t count = p.segment_count;
-  const uint32_t first = SegmentRange::load(p, 0).length(p.k);
+  const uint32_t first = load_range(p, 0).length(p.k);
   bool unequal = false;
   for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const uint32_t length = SegmentRange::load(p, i).length(p.k);
+    const uint32_t length = load_range(p, i).length(p.k);
     unequal |= length != first;
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(base + i * 4), "r"(length) : "memory");
   }
@@ -133,7 +119,7 @@ class SegmentTiles {
     if (unit_ >= p_.units) return;
     turn_ = unit_ / (p_.row_tiles * p_.col_tiles);
     segment_ = p_.ordered != 0 ? device::load_shared_u16(order_ + turn_ * 2) : turn_;
-    range_ = SegmentRange::load(p_, segment_);
+    range_ = load_range(p_, segment_);
   }
 
   const SegmentedSm90Params& p_;
