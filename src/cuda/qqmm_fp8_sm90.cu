@@ -12,7 +12,7 @@
 //   +---------------+
 //
 // The tensor cores keep some 14 bits of a sum: every 128 k a warpgroup begins anew and adds what
-// it has to sums in float32. Meanwhile the other one multiplies. Rows that do not fold are left to
+// it has to sums in float32. Meanwhile the other one multiplies: they take turns. Rows that do not fold are left to
 // qmm_sm90, all if w does not.
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
@@ -25,14 +25,15 @@
 namespace moeblas::cuda {
 namespace {
 
-// Where a cluster's next tile begins.
+using Tile = FoldTile;
+
+// Where a cluster's tile begins.
 struct FoldPlace {
   uint32_t w_row, row;
 };
 
 // The tiles of a cluster. kPanel neighbouring stripes of w's rows at a time meet all rows of x, so
 // that both stay in the L2 cache.
-template <class Tile>
 class FoldTiles {
  public:
   static constexpr uint32_t kPanel = 8;
@@ -56,7 +57,6 @@ class FoldTiles {
   uint32_t tile_;
 };
 
-template <class Tile>
 class FoldBlock {
  public:
   static constexpr uint32_t kSlots = Tile::kSlots;
@@ -84,7 +84,7 @@ class FoldBlock {
   __device__ void send() const {
     constexpr uint32_t kHalf = Tile::kTokens / 2;
     const uint64_t policy = device::evict_normal_policy();
-    FoldTiles<Tile> tiles(p_);
+    FoldTiles tiles(p_);
     uint32_t step = 0;
     for (FoldPlace place; tiles.next(place);) {
       const uint32_t w_row = place.w_row + rank_ * Tile::kRows;
@@ -113,14 +113,10 @@ class FoldBlock {
   uint32_t base_, rank_;
 };
 
-template <class Tile>
-class FoldConsumer : public FoldBlock<Tile> {
+class FoldConsumer : public FoldBlock {
  public:
-  using Block = FoldBlock<Tile>;
-  using Block::base_, Block::p_, Block::rank_;
-
   __device__ FoldConsumer(const FoldProductParams& p, uint32_t base)
-      : Block(p, base),
+      : FoldBlock(p, base),
         thread_(threadIdx.x % 128),
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
@@ -128,26 +124,63 @@ class FoldConsumer : public FoldBlock<Tile> {
     codes_ = base + Tile::kCodes + row * (kFoldK / 2) + t * 16;
     indices_ = base + Tile::kIndices + row * (kFoldK / 32) + t;
     columns_ = device::uniform(device::wgmma_columns_at(base));
-    empty_ = device::cluster_address(Block::empty(0), lane_ % 2);
+    empty_ = device::cluster_address(empty(0), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     out_ = base + Tile::kOut + group_ * (2 * Tile::kOutBytes);
+    factors_ = base + Tile::kFactors + group_ * (kTokens * 4);
     stored_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
     policy_ = device::evict_first_policy();
   }
 
   __device__ void consume() {
-    FoldTiles<Tile> tiles(p_);
+    FoldTiles tiles(p_);
+    if (group_ == 1) device::named_barrier_arrive(kTurn, 256);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
+      const Factors factors(*this, place);
       multiply(sums);
-      store(sums, place);
+      store(sums, place, factors);
     }
+    if (group_ == 0) device::named_barrier(kTurn, 256);  // the other's last
     if (thread_ == 0) device::bulk_store_wait_read<0>();
   }
 
  private:
   static constexpr uint32_t kTokens = Tile::kTokens, kSums = kTokens / 2, kSlots = Tile::kSlots;
+  // Barriers of a warpgroup, and of whose turn it is to multiply: products that take w from
+  // registers hold up those who issue them, so that what is not a product runs beside the other's.
+  static constexpr uint32_t kOwn = 1, kTurn = 3;
   using Fragments = uint32_t[4][4];  // A of the four products of a block
+
+  // The powers of two of a tile, asked for before its products: of this thread's rows of w, and of
+  // rows of x, which change hands in shared memory.
+  struct Factors {
+    float w[2], x[2];
+
+    __device__ Factors(const FoldConsumer& c, const FoldPlace& place) {
+      const uint32_t n = c.first_n(place) + c.thread_ / 32 * 16 + c.lane_ / 4;  // below padded_n
+      w[0] = __ldg(c.p_.w_factors + n);
+      w[1] = __ldg(c.p_.w_factors + n + 8);
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t at = c.thread_ + i * 128, row = place.row + at;
+        x[i] = at < kTokens && row < c.p_.rows ? __ldg(c.p_.x_factors + row) : 0.0f;
+      }
+    }
+    __device__ void put(const FoldConsumer& c) const {
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        if (c.thread_ + i * 128 >= kTokens) break;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(c.factors_ + (c.thread_ + i * 128) * 4),
+                     "f"(x[i])
+                     : "memory");
+      }
+    }
+  };
+
+  __device__ uint32_t first_n(const FoldPlace& place) const {
+    return place.w_row + rank_ * Tile::kRows + group_ * 64;
+  }
 
   // The step's codes of rows g and g + 8, whose slot is full.
   __device__ void decode(uint32_t slot, Fragments& a) const {
@@ -170,14 +203,14 @@ class FoldConsumer : public FoldBlock<Tile> {
   }
 
   __device__ void wait_full(uint32_t step) const {
-    device::barrier_wait(Block::full(step % kSlots), step / kSlots % 2);
+    device::barrier_wait(full(step % kSlots), step / kSlots % 2);
   }
 
   // One block of K, while the next one's codes are decoded.
-  __device__ void multiply_block(float (&sums)[kSums], Fragments& now, Fragments& next, bool first,
-                                 bool more) {
+  __device__ void multiply_block(float (&sums)[kSums], Fragments& now, Fragments& next, bool more) {
     const uint32_t slot = step_ % kSlots;
     float part[kSums];
+    device::named_barrier(kTurn + group_, 256);
     device::wgmma_begin();
     const uint32_t columns = columns_ + slot * device::wgmma_columns_step(Tile::kXBytes);
     device::WgmmaE4m3<kTokens>::template multiply<false>(part, now[0],
@@ -188,6 +221,7 @@ class FoldConsumer : public FoldBlock<Tile> {
           part, now[j], device::wgmma_columns(columns + j * device::wgmma_columns_step(32)));
     }
     device::wgmma_commit();
+    device::named_barrier_arrive(kTurn + (group_ ^ 1), 256);
     if (more) {
       wait_full(step_ + 1);
       decode((step_ + 1) % kSlots, next);
@@ -196,7 +230,7 @@ class FoldConsumer : public FoldBlock<Tile> {
     if (lane_ < 2) device::cluster_barrier_arrive(empty_ + slot * 8);
     ++step_;
 #pragma unroll
-    for (uint32_t i = 0; i < kSums; ++i) sums[i] = first ? part[i] : sums[i] + part[i];
+    for (uint32_t i = 0; i < kSums; ++i) sums[i] += part[i];
   }
 
   __device__ void multiply(float (&sums)[kSums]) {
@@ -206,40 +240,41 @@ class FoldConsumer : public FoldBlock<Tile> {
 #pragma unroll
     for (uint32_t i = 0; i < kSums; ++i) sums[i] = 0.0f;
     for (uint32_t b = 0; b < p_.blocks; b += 2) {
-      multiply_block(sums, a[0], a[1], false, b + 1 < p_.blocks);
-      if (b + 1 < p_.blocks) multiply_block(sums, a[1], a[0], false, b + 2 < p_.blocks);
+      multiply_block(sums, a[0], a[1], b + 1 < p_.blocks);
+      if (b + 1 < p_.blocks) multiply_block(sums, a[1], a[0], b + 2 < p_.blocks);
     }
   }
 
   // Powers of two applied, rounded, and turned by way of shared memory, kAtOnce rows of out at a
   // time, each of which leaves beside what follows.
-  __device__ void store(const float (&sums)[kSums], const FoldPlace& place) {
-    const uint32_t first_n = place.w_row + rank_ * Tile::kRows + group_ * 64;
-    if (first_n >= p_.n) return;
-    const uint32_t n = first_n + thread_ / 32 * 16 + lane_ / 4;  // below padded_n
-    const float w[2] = {__ldg(p_.w_factors + n), __ldg(p_.w_factors + n + 8)};
+  __device__ void store(const float (&sums)[kSums], const FoldPlace& place,
+                        const Factors& factors) {
+    const uint32_t n = first_n(place);
+    if (n >= p_.n) return;
     constexpr uint32_t kAtOnce = Tile::kAtOnce;
+    factors.put(*this);
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / kAtOnce; ++i) {
       const uint32_t row = place.row + i * kAtOnce;
       if (row >= p_.rows) break;
       const uint32_t buffer = out_ + stores_++ % 2 * Tile::kOutBytes;
       if (thread_ == 0) device::bulk_store_wait_read<1>();
-      device::named_barrier(1 + group_, 128);
+      device::named_barrier(kOwn + group_, 128);
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
         uint32_t pairs[4];
 #pragma unroll
         for (uint32_t e = 0; e < 2; ++e) {
-          const uint32_t token = row + 8 * (j + e) + lane_ % 4 * 2;
-          const float x[2] = {token < p_.rows ? __ldg(p_.x_factors + token) : 0.0f,
-                              token + 1 < p_.rows ? __ldg(p_.x_factors + token + 1) : 0.0f};
+          const uint32_t token = i * kAtOnce + 8 * (j + e) + lane_ % 4 * 2;
+          const uint2 x = device::load_shared_2(factors_ + token * 4);
           const float* s = &sums[4 * (i * (kAtOnce / 8) + j + e)];
 #pragma unroll
           for (uint32_t r = 0; r < 2; ++r) {
+            const float w = factors.w[r];
             asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
                 : "=r"(pairs[2 * e + r])
-                : "f"(s[2 * r + 1] * (w[r] * x[1])), "f"(s[2 * r] * (w[r] * x[0])));
+                : "f"(s[2 * r + 1] * (w * __uint_as_float(x.y))),
+                  "f"(s[2 * r] * (w * __uint_as_float(x.x))));
           }
         }
         asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
@@ -248,10 +283,10 @@ class FoldConsumer : public FoldBlock<Tile> {
                      : "memory");
       }
       device::shared_stores_visible();
-      device::named_barrier(1 + group_, 128);
+      device::named_barrier(kOwn + group_, 128);
       if (thread_ == 0) {
-        device::store_box(&p_.out, static_cast<int32_t>(first_n), static_cast<int32_t>(row), 0,
-                          buffer, policy_);
+        device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(row), 0, buffer,
+                          policy_);
         device::bulk_store_commit();
       }
     }
@@ -262,27 +297,27 @@ class FoldConsumer : public FoldBlock<Tile> {
   uint32_t columns_;          // descriptor of the rows of x
   uint32_t empty_;            // of slot 0, of this block or the other by lane
   uint32_t out_, stored_;
+  uint32_t factors_;  // of the tile's rows of x
   uint64_t policy_;
   uint32_t step_ = 0, stores_ = 0;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <class Tile>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     qqmm_fp8_sm90(const __grid_constant__ FoldProductParams p) {
 #if defined(__CUDA_ARCH__)
   if (p.state->skip != 0) return;
   extern __shared__ __align__(1024) uint8_t folded_memory[];
   const uint32_t base = (device::shared_address(folded_memory) + 1023) & ~1023u;
-  FoldBlock<Tile>(p, base).begin();
+  FoldBlock(p, base).begin();
   __syncthreads();
   device::cluster_barrier();
   if (threadIdx.x < 128) {
     device::leave_registers<40>();
-    if (threadIdx.x == 0) FoldBlock<Tile>(p, base).send();
+    if (threadIdx.x == 0) FoldBlock(p, base).send();
   } else {
     device::take_registers<232>();
-    FoldConsumer<Tile>(p, base).consume();
+    FoldConsumer(p, base).consume();
   }
   // The other block may still send rows here, or arrive at a barrier of this one.
   __syncwarp();
@@ -291,19 +326,11 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
 }
 #else
 // Other architectures of the same build get a kernel that is never launched.
-template <class Tile>
 __global__ void qqmm_fp8_sm90(const __grid_constant__ FoldProductParams) {}
 #endif
 
-#define MB_FP8(name, ...)                                                          \
-  static const simt::CudaKernel name##_kernel {                                    \
-    #name, reinterpret_cast<const void*>(&qqmm_fp8_sm90<__VA_ARGS__>)              \
-  }
-MB_FP8(qqmm_fp8_sm90_160, FoldTile160);
-using FoldTile128 = FoldTile<128, 6>;
-using FoldTile192 = FoldTile<192, 5>;
-MB_FP8(qqmm_fp8_sm90_128, FoldTile128);
-MB_FP8(qqmm_fp8_sm90_192, FoldTile192);
+const simt::CudaKernel qqmm_fp8_sm90_kernel{
+    "qqmm_fp8_sm90", reinterpret_cast<const void*>(&qqmm_fp8_sm90)};
 
 }  // namespace
 }  // namespace moeblas::cuda

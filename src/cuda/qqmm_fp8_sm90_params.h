@@ -23,10 +23,10 @@ struct FoldOrder {
 };
 
 // A block of the product: 64 rows of w for each of two warpgroups times kTokens rows of x. A
-// cluster of two has the rows of w of both and brings half of the rows of x to both.
-template <uint32_t kTokensOf, uint32_t kSlotsOf>
+// cluster of two has the rows of w of both and brings half of the rows of x to both. Of 128, 160 and
+// 192 rows the middle one is the fastest: more leave no registers for what is multiplied next.
 struct FoldTile {
-  static constexpr uint32_t kTokens = kTokensOf, kSlots = kSlotsOf;
+  static constexpr uint32_t kTokens = 160, kSlots = 6;
   static constexpr uint32_t kRows = 128, kStripe = 2 * kRows;  // of w: a block's, a cluster's
   static constexpr uint32_t kThreads = 384;
   static constexpr uint32_t kXBytes = kTokens * kFoldK, kCodeBytes = kRows * kFoldK / 2;
@@ -37,12 +37,12 @@ struct FoldTile {
   static constexpr uint32_t kOut = kSlots * kXBytes, kCodes = kOut + 4 * kOutBytes;
   static constexpr uint32_t kIndices = kCodes + kSlots * kCodeBytes;
   static constexpr uint32_t kTables = kIndices + kSlots * kIndexBytes;
-  static constexpr uint32_t kBarriers = kTables + 128;
+  static constexpr uint32_t kFactors = kTables + 128;  // of the rows of x, for each warpgroup
+  static constexpr uint32_t kBarriers = kFactors + 2 * kTokens * 4;
   static constexpr uint32_t kBytes = kBarriers + 16 * kSlots + 1024;
   static_assert(kXBytes % 1024 == 0, "where a slot begins");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
-using FoldTile160 = FoldTile<160, 6>;
 
 // What the kernels tell each other: rows of x that the product does not make, in the form in which
 // qmm_sm90 takes its runs, one of `count` rows.

@@ -21,7 +21,7 @@ using dispatch::Matrices;
 using dispatch::Operand;
 using dispatch::Reason;
 
-using Tile = FoldTile160;
+using Tile = FoldTile;
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 // With fewer, the passes over w's scales and for what does not fold cost more than fp8 gains.
@@ -92,14 +92,14 @@ TensorMapShape codes_shape(const MatmulProblem& p) {
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), Tile::kRows);
   return s;
 }
-TensorMapShape folded_shape(const MatmulProblem& p, const uint8_t* folded, uint32_t box) {
+TensorMapShape folded_shape(const MatmulProblem& p, const uint8_t* folded) {
   TensorMapShape s;
   s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
   s.data = folded;
   s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   const auto row_bytes = static_cast<uint64_t>(blocks(p) * kFoldK);
   s.add(row_bytes / 2, 2, kFoldK / 2);
-  s.add(static_cast<uint64_t>(p.total_rows()), row_bytes, box);
+  s.add(static_cast<uint64_t>(p.total_rows()), row_bytes, Tile::kTokens / 2);
   return s;
 }
 TensorMapShape out_shape(const MatmulProblem& p, int64_t stride) {
@@ -216,9 +216,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   queue.run(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
             kFoldThreads, 0, x);
 
-  const auto product = [&]<class Tile>(const char* name) {
   FoldProductParams q{};
-  q.x = tensor_map(folded_shape(p, x.folded, Tile::kTokens / 2), p.op);
+  q.x = tensor_map(folded_shape(p, x.folded), p.op);
   q.codes = tensor_map(codes_shape(p), p.op);
   q.out = tensor_map(out_shape(p, *row_stride(p.out)), p.op);
   q.indices = w.indices;
@@ -231,13 +230,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.blocks = w.blocks;
   q.stripes = w.padded_n / Tile::kStripe;
   q.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
-  queue.run(name, std::min(processors / 2, q.stripes * q.token_tiles) * 2,
+  queue.run("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
             Tile::kThreads, Tile::kBytes, q);
-  };
-  const char* e = getenv("MB_FP8");
-  if (e && *e == '1') product.operator()<FoldTile<128, 6>>("qqmm_fp8_sm90_128");
-  else if (e && *e == '2') product.operator()<FoldTile<192, 5>>("qqmm_fp8_sm90_192");
-  else product.operator()<FoldTile160>("qqmm_fp8_sm90_160");
 
   StageUnfoldedParams u{};
   u.x = x.x;

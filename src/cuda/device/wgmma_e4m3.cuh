@@ -16,18 +16,12 @@ struct WgmmaE4m3;
 #define MB_TEN(a)                                                                             \
   "%" #a "0, %" #a "1, %" #a "2, %" #a "3, %" #a "4, %" #a "5, %" #a "6, %" #a "7, %" #a "8, " \
   "%" #a "9"
-#define MB_N64                                                                               \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " MB_TEN(1) ", " MB_TEN(2) ", " MB_TEN(3) ", "    \
-  MB_TEN(4) ", " MB_TEN(5) ", %60, %61, %62, %63"
 #define MB_N80                                                                               \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " MB_TEN(1) ", " MB_TEN(2) ", " MB_TEN(3) ", "    \
   MB_TEN(4) ", " MB_TEN(5) ", " MB_TEN(6) ", " MB_TEN(7)
-#define MB_N96 MB_N80 ", " MB_TEN(8) ", %90, %91, %92, %93, %94, %95"
 #define MB_S4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define MB_S16(i) MB_S4(i), MB_S4(i + 4), MB_S4(i + 8), MB_S4(i + 12)
-#define MB_S64 MB_S16(0), MB_S16(16), MB_S16(32), MB_S16(48)
-#define MB_S80 MB_S64, MB_S16(64)
-#define MB_S96 MB_S80, MB_S16(80)
+#define MB_S80 MB_S16(0), MB_S16(16), MB_S16(32), MB_S16(48), MB_S16(64)
 #define MB_WGMMA_E4M3(cols, sums_of, a0, a1, a2, a3, b, add)                                       \
   template <>                                                                                      \
   struct WgmmaE4m3<cols> {                                                                         \
@@ -41,19 +35,13 @@ struct WgmmaE4m3;
     }                                                                                              \
   }
 
-MB_WGMMA_E4M3(128, 64, 64, 65, 66, 67, 68, 69);
 MB_WGMMA_E4M3(160, 80, 80, 81, 82, 83, 84, 85);
-MB_WGMMA_E4M3(192, 96, 96, 97, 98, 99, 100, 101);
 
 #undef MB_TEN
-#undef MB_N64
 #undef MB_N80
-#undef MB_N96
 #undef MB_S4
 #undef MB_S16
-#undef MB_S64
 #undef MB_S80
-#undef MB_S96
 #undef MB_WGMMA_E4M3
 
 }  // namespace moeblas::cuda::device
