@@ -12,8 +12,8 @@
 //   +---------------+
 //
 // The tensor cores keep some 14 bits of a sum: every 128 k a warpgroup begins anew and adds what
-// it has to sums in float32. Meanwhile the other one multiplies: they take turns. Rows that do not fold are left to
-// qmm_sm90, all if w does not.
+// it has to sums in float32. Meanwhile the other one multiplies: they take turns. Rows that do not
+// fold are left to qmm_sm90, all if w does not.
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/fold_e4m3.cuh"
@@ -329,8 +329,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
 __global__ void qqmm_fp8_sm90(const __grid_constant__ FoldProductParams) {}
 #endif
 
-const simt::CudaKernel qqmm_fp8_sm90_kernel{
-    "qqmm_fp8_sm90", reinterpret_cast<const void*>(&qqmm_fp8_sm90)};
+const simt::CudaKernel qqmm_fp8_sm90_kernel{"qqmm_fp8_sm90",
+                                            reinterpret_cast<const void*>(&qqmm_fp8_sm90)};
 
 }  // namespace
 }  // namespace moeblas::cuda

@@ -23,8 +23,8 @@ struct FoldOrder {
 };
 
 // A block of the product: 64 rows of w for each of two warpgroups times kTokens rows of x. A
-// cluster of two has the rows of w of both and brings half of the rows of x to both. Of 128, 160 and
-// 192 rows the middle one is the fastest: more leave no registers for what is multiplied next.
+// cluster of two has the rows of w of both and brings half of the rows of x to both. Of 128, 160
+// and 192 rows the middle one is the fastest: more leave no registers for what is multiplied next.
 struct FoldTile {
   static constexpr uint32_t kTokens = 160, kSlots = 6;
   static constexpr uint32_t kRows = 128, kStripe = 2 * kRows;  // of w: a block's, a cluster's
@@ -68,7 +68,7 @@ struct FoldWeightsParams {
 // Rows of x: bfloat16, or codes and scales.
 struct FoldSource {
   const uint8_t* values;
-  const uint8_t* scales;          // null: values are floats
+  const uint8_t* scales;         // null: values are floats
   int64_t stride, scale_stride;  // from row to row, in bytes
   uint32_t rows, k;
 };
@@ -88,7 +88,7 @@ struct FoldRowsParams {
 
 // The product.
 struct FoldProductParams {
-  CUtensorMap x;      // folded rows, two values an element; boxes of a block's and half a tile's rows
+  CUtensorMap x;  // folded rows, two values an element; boxes of a block's and half a tile's rows
   CUtensorMap codes;  // words of w; boxes of a block's and kRows rows
   CUtensorMap out;    // N, rows, 1; boxes of 64 and kAtOnce
   const uint8_t* indices;

@@ -199,8 +199,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   w.factors = reinterpret_cast<float*>(base + at.w_factors);
   w.misfits = reinterpret_cast<uint32_t*>(base + at.misfits);
   w.state = state;
-  const auto groups = static_cast<uint32_t>(
-      std::min<int64_t>(padded_n(p) / (kFoldThreads / 4), Room::kMisfits));
+  const auto groups =
+      static_cast<uint32_t>(std::min<int64_t>(padded_n(p) / (kFoldThreads / 4), Room::kMisfits));
   queue.run("fold_weights", groups, kFoldThreads, 0, w);
 
   constexpr uint32_t kWarps = kFoldThreads / 32;

@@ -74,8 +74,7 @@ __global__ void __launch_bounds__(kFoldThreads)
       Extremes again;
       if (exists) {
         for (uint32_t g = t; g < p.groups; g += 4) {
-          const uint4 c =
-              __ldg(reinterpret_cast<const uint4*>(p.codes + row * p.code_stride) + g);
+          const uint4 c = __ldg(reinterpret_cast<const uint4*>(p.codes + row * p.code_stride) + g);
           const uint32_t any = (c.x | c.y | c.z | c.w) & 0x77777777u;
           again.add(key_of(__ldg(scales + g), any == 0));
         }
@@ -85,7 +84,8 @@ __global__ void __launch_bounds__(kFoldThreads)
     }
     misfit |= exists && !found.fold();
     const uint32_t top = top_of(found.most);
-    if (t == 0) p.factors[row] = device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing);
+    if (t == 0)
+      p.factors[row] = device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing);
 #pragma unroll 4
     for (uint32_t b = 0; b < p.blocks; ++b) {
       const uint32_t g = 4 * b + t;
@@ -132,15 +132,13 @@ struct FloatRows {
   __device__ static Eight eight(const FoldSource& x, uint32_t row, uint32_t chunk) {
     const uint4 v = load(x, row, chunk);
     const uint32_t most = largest(v);
-    const device::GroupFit fit =
-        device::fit_group<formats::Mxfp4>(__uint_as_float(most), 1.0f);
+    const device::GroupFit fit = device::fit_group<formats::Mxfp4>(__uint_as_float(most), 1.0f);
     device::Encoder<formats::Mxfp4> encoder;
     encoder.multiplier = fit.multiplier;
     const auto low = [](uint32_t pair) { return __uint_as_float(pair << 16); };
     const auto high = [](uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
-    const uint32_t codes =
-        encoder.four(low(v.x), high(v.x), low(v.y), high(v.y), false) |
-        encoder.four(low(v.z), high(v.z), low(v.w), high(v.w), false) << 16;
+    const uint32_t codes = encoder.four(low(v.x), high(v.x), low(v.y), high(v.y), false) |
+                           encoder.four(low(v.z), high(v.z), low(v.w), high(v.w), false) << 16;
     return {codes, most == 0 ? 0 : fit.scale + 1};
   }
 };
@@ -204,8 +202,8 @@ __global__ void __launch_bounds__(kFoldThreads)
     const uint32_t kept = h == 0 ? octet.low : octet.high;
     const uint32_t other = __shfl_xor_sync(kAll, h == 0 ? octet.high : octet.low, 4);
     if (first + lane / 16 * 16 >= chunks) continue;
-    *reinterpret_cast<uint2*>(to) = fold ? h == 0 ? uint2{kept, other} : uint2{other, kept}
-                                         : uint2{0, 0};
+    *reinterpret_cast<uint2*>(to) =
+        fold ? h == 0 ? uint2{kept, other} : uint2{other, kept} : uint2{0, 0};
   }
 }
 

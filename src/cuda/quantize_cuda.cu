@@ -146,7 +146,7 @@ __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {
   MB_CUDA_ROW(quantize_cuda_##name##_f16, quantize_cuda<__VA_ARGS__, __half>); \
   MB_CUDA_ROW(quantize_cuda_##name##_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16>)
 // Formats that take two blocks, in groups of 16.
-#define MB_QUANTIZE_16(name, ...)                                                      \
+#define MB_QUANTIZE_16(name, ...)                                                     \
   MB_CUDA_ROW(quantize_cuda_##name##_g16_f16, quantize_cuda<__VA_ARGS__, __half, 1>); \
   MB_CUDA_ROW(quantize_cuda_##name##_g16_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16, 1>)
 #define MB_REQUANTIZE(name, ...)                                         \

@@ -59,9 +59,7 @@ class HalfMultiplier {
   static constexpr uint32_t kShared = 2 * (A::kBytes + B::kBytes);
 
   __device__ explicit HalfMultiplier(uint32_t base)
-      : base_(base),
-        row_(threadIdx.x / 32 / 4 * 64),
-        col_(threadIdx.x / 32 % 4 * 32) {}
+      : base_(base), row_(threadIdx.x / 32 / 4 * 64), col_(threadIdx.x / 32 % 4 * 32) {}
 
   __device__ void store_a(const Step80<kA, 2, kStep>& s, uint32_t slot) const {
     put<A>(s, base_ + slot * A::kBytes);
@@ -197,8 +195,8 @@ class FmaMultiplier {
         const uint32_t col = tile.col + j / 4 * 64 + x_;
         float* to = out + row * p.out_row_stride + col;
         if (p.wide_out != 0 && col + 4 <= p.b.lines) {
-          __stcs(reinterpret_cast<float4*>(to), float4{sums_[i][j], sums_[i][j + 1],
-                                                       sums_[i][j + 2], sums_[i][j + 3]});
+          __stcs(reinterpret_cast<float4*>(to),
+                 float4{sums_[i][j], sums_[i][j + 1], sums_[i][j + 2], sums_[i][j + 3]});
           continue;
         }
 #pragma unroll
@@ -258,10 +256,10 @@ using Float16Multiplier = HalfMultiplier<__half, kA, kB>;
 // By how a and b lie: k along K, t turned, a before b.
 #define MB_SEGMENTED_SM80_ONE(name, lies, A, B, Multiplier) \
   MB_CUDA_ROW(segmented_sm80_##name##_##lies, segmented_sm80<A, B, Multiplier<A, B>>)
-#define MB_SEGMENTED_SM80(name, Multiplier)                                     \
-  MB_SEGMENTED_SM80_ONE(name, kk, Lies80::k, Lies80::k, Multiplier);         \
-  MB_SEGMENTED_SM80_ONE(name, kt, Lies80::k, Lies80::lines, Multiplier);     \
-  MB_SEGMENTED_SM80_ONE(name, tk, Lies80::lines, Lies80::k, Multiplier);     \
+#define MB_SEGMENTED_SM80(name, Multiplier)                              \
+  MB_SEGMENTED_SM80_ONE(name, kk, Lies80::k, Lies80::k, Multiplier);     \
+  MB_SEGMENTED_SM80_ONE(name, kt, Lies80::k, Lies80::lines, Multiplier); \
+  MB_SEGMENTED_SM80_ONE(name, tk, Lies80::lines, Lies80::k, Multiplier); \
   MB_SEGMENTED_SM80_ONE(name, tt, Lies80::lines, Lies80::lines, Multiplier)
 
 MB_SEGMENTED_SM80(bf16, Bfloat16Multiplier);

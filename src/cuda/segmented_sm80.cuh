@@ -70,8 +70,7 @@ class Step80 {
     uint32_t words[4] = {c.x, c.y, c.z, c.w};
 #pragma unroll
     for (int32_t e = 0; e < static_cast<int32_t>(kOfChunk); ++e) {
-      const uint32_t mask =
-          kBytes == 4 ? 0xffffffffu : e % 2 == 0 ? 0x0000ffffu : 0xffff0000u;
+      const uint32_t mask = kBytes == 4 ? 0xffffffffu : e % 2 == 0 ? 0x0000ffffu : 0xffff0000u;
       if (e < first || e >= last) words[e * kBytes / 4] &= ~mask;
     }
     c = {words[0], words[1], words[2], words[3]};

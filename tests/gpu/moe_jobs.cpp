@@ -220,8 +220,8 @@ Job qqmm_job(uint64_t seed) {
   const bool folds = seed % 6 == 3;
   const QuantSpec drawn = draw_format(m.random, true);
   const QuantSpec spec = (folds ? QuantSpec{Mode::mxfp4} : drawn).resolved();
-  const int64_t k = test::packed_unit(spec) *
-                    (folds ? m.random.pick({1, 3, 4, 5, 8, 17}) : m.random.pick({1, 2, 3, 5, 9, 16}));
+  const int64_t k = test::packed_unit(spec) * (folds ? m.random.pick({1, 3, 4, 5, 8, 17})
+                                                     : m.random.pick({1, 2, 3, 5, 9, 16}));
   const int64_t n = folds ? m.random.pick({7, 8, 40, 64, 136, 264, 520})
                           : m.random.pick({1, 7, 8, 17, 32, 64, 65, 130, 264});
   const int64_t experts = m.random.between(1, 6);
@@ -230,8 +230,9 @@ Job qqmm_job(uint64_t seed) {
   const int64_t pairs = layer ? m.random.pick({1, 9, 70}) : m.random.between(1, 9);
   int64_t rows = folds ? m.random.pick({1, 30, 160, 161, 330, 520})
                        : m.random.pick({1, 2, 5, 16, 17, 33, 70, 130, 300});
-  const Precision precision =
-      folds || m.random.one_in(4) ? Precision::fast : m.random.pick({Precision::native, Precision::exact});
+  const Precision precision = folds || m.random.one_in(4)
+                                  ? Precision::fast
+                                  : m.random.pick({Precision::native, Precision::exact});
   constexpr int64_t kMostProducts = 4'000'000;  // the reference does them all in float64
   while (rows * n * k > kMostProducts) rows /= 2;
   // Rows of the table that are for many rows of x then take few.

@@ -133,28 +133,30 @@ void run_smallest(Report& report, const std::string& only) {
     run_all(job, rows);
   }
   // The rows that every width of tiles is for.
-  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale) {
+  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale, int64_t k = 320) {
     const auto with_scales = [&](test::Case c) {
       if (c.biases.present) c.scales.dtype = c.biases.dtype = scale;
       return c;
     };
     for (int64_t m : {30, 64, 130, 300}) {
       run_tuned(with_scales(
-          product_case(Op::grouped_qmm, format, dtype, true, m, 264, 320, test::Ids::mixed, 1)));
+          product_case(Op::grouped_qmm, format, dtype, true, m, 264, k, test::Ids::mixed, 1)));
     }
     test::Case layer =
-        product_case(Op::gather_qmm, format, dtype, true, 1, 264, 320, test::Ids::mixed, 3);
-    as_expert_layer(layer, 70, 3);
-    run_tuned(with_scales(layer));
+        product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::mixed, 3);
+    for (int64_t tokens : {30, 70}) {
+      as_expert_layer(layer, tokens, 3);
+      run_tuned(with_scales(layer));
+    }
   };
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (int bits : {4, 8}) run_widths({Mode::affine, bits, 64}, dtype, dtype);
     for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) run_widths({mode}, dtype, dtype);
   }
   for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
+  // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {
-    run_tuned(product_case(Op::grouped_qmm, QuantSpec{Mode::affine, bits, 64}, DType::bf16, true,
-                           300, 264, 320, test::Ids::mixed, 1));
+    run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);
   }
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (bool rows_of_k : {false, true}) {

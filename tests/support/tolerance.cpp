@@ -16,8 +16,8 @@ constexpr double kLeastNormal = std::numeric_limits<float>::min();
 // Products that a factored path adds before it scales them, at most.
 constexpr int64_t kPart = 16;
 
-// Products that fp8_blocks adds up by themselves, in so many steps; numbers that meet in a step, and
-// what each loses there, relative to the largest.
+// Products that fp8_blocks adds up by themselves, in so many steps; numbers that meet in a step,
+// and what each loses there, relative to the largest.
 constexpr int64_t kBlock = 128;
 constexpr double kBlockSteps = 4, kInStep = 33, kCut = 0x1p-13;
 
@@ -44,8 +44,8 @@ const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
 Path path_of(std::string_view kernel, Precision precision) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm80" ||
-      kernel == "segmented_sm90" ||
-      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx")) {
+      kernel == "segmented_sm90" || kernel.starts_with("mv_avx") ||
+      kernel.starts_with("mm_f32_avx")) {
     return Path::decoded;
   }
   if (kernel == "segmented_sm90_limbs") {
@@ -57,7 +57,8 @@ Path path_of(std::string_view kernel, Precision precision) {
   }
   if (kernel == "qqmm_fp8_sm90") return Path::fp8_blocks;
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
-  if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
+  if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
+      kernel == "qmm_sm80")
     return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");

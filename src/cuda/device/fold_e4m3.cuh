@@ -24,8 +24,8 @@ MB_FN FoldTable fold_table(int power) {
   const float factor = formats::bits_to_float(static_cast<unsigned int>(127 + power) << 23);
   FoldTable table{0x80808080u, 0x80808080u};
   for (unsigned int i = 0; i < 8; ++i) {
-    const unsigned int code =
-        formats::e4m3_encode(formats::mul(formats::e2m1_decode(i), factor)) << i % 4 * 8;
+    const unsigned int code = formats::e4m3_encode(formats::mul(formats::e2m1_decode(i), factor))
+                              << i % 4 * 8;
     (i < 4 ? table.low : table.high) |= code;
   }
   return table;

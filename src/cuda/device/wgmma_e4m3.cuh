@@ -13,26 +13,27 @@ namespace moeblas::cuda::device {
 template <int kCols>
 struct WgmmaE4m3;
 
-#define MB_TEN(a)                                                                             \
-  "%" #a "0, %" #a "1, %" #a "2, %" #a "3, %" #a "4, %" #a "5, %" #a "6, %" #a "7, %" #a "8, " \
+#define MB_TEN(a)                                                                        \
+  "%" #a "0, %" #a "1, %" #a "2, %" #a "3, %" #a "4, %" #a "5, %" #a "6, %" #a "7, %" #a \
+  "8, "                                                                                  \
   "%" #a "9"
-#define MB_N80                                                                               \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " MB_TEN(1) ", " MB_TEN(2) ", " MB_TEN(3) ", "    \
-  MB_TEN(4) ", " MB_TEN(5) ", " MB_TEN(6) ", " MB_TEN(7)
+#define MB_N80                                                                                    \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " MB_TEN(1) ", " MB_TEN(2) ", " MB_TEN(3) ", " MB_TEN( \
+      4) ", " MB_TEN(5) ", " MB_TEN(6) ", " MB_TEN(7)
 #define MB_S4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
 #define MB_S16(i) MB_S4(i), MB_S4(i + 4), MB_S4(i + 8), MB_S4(i + 12)
 #define MB_S80 MB_S16(0), MB_S16(16), MB_S16(32), MB_S16(48), MB_S16(64)
-#define MB_WGMMA_E4M3(cols, sums_of, a0, a1, a2, a3, b, add)                                       \
-  template <>                                                                                      \
-  struct WgmmaE4m3<cols> {                                                                         \
-    template <bool kAdd>                                                                           \
-    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                       \
-                                                    const uint32_t (&a)[4], uint64_t columns) {    \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k32.f32.e4m3.e4m3 {" MB_N##sums_of   \
-                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #add ", 1, 1;"        \
-                   : MB_S##sums_of                                                                 \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kAdd));         \
-    }                                                                                              \
+#define MB_WGMMA_E4M3(cols, sums_of, a0, a1, a2, a3, b, add)                                     \
+  template <>                                                                                    \
+  struct WgmmaE4m3<cols> {                                                                       \
+    template <bool kAdd>                                                                         \
+    static __device__ __forceinline__ void multiply(float (&sums)[cols / 2],                     \
+                                                    const uint32_t (&a)[4], uint64_t columns) {  \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #cols "k32.f32.e4m3.e4m3 {" MB_N##sums_of \
+                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", %" #add ", 1, 1;"      \
+                   : MB_S##sums_of                                                               \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "n"(kAdd));       \
+    }                                                                                            \
   }
 
 MB_WGMMA_E4M3(160, 80, 80, 81, 82, 83, 84, 85);
