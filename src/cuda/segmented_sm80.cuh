@@ -111,8 +111,10 @@ struct Tile80 {
     row = within / p.col_tiles * kSegmentedSm80Tile;
     col = within % p.col_tiles * kSegmentedSm80Tile;
     const simt::PairPlace place = simt::place_of(p.pairs, segment);
-    const auto range =
-        SegmentRange::load(p.segments, p.pairs.w_index_type, place.w, p.pairs.end_step);
+    const auto integer = [&](int64_t at) {
+      return simt::load_integer(p.segments, p.pairs.w_index_type, at);
+    };
+    const SegmentRange range{integer(place.w), integer(place.w + p.pairs.end_step)};
     begin = SegmentRange::clamped(range.begin, p.k);
     end = begin + range.length(p.k);
     out = place.out;

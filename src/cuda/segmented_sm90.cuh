@@ -34,21 +34,16 @@ struct SegmentTile {
   uint32_t segment, row, col, begin, head, end;
 };
 
-// Of segment i.
-__device__ __forceinline__ SegmentRange load_range(const SegmentedSm90Params& p, uint32_t segment) {
-  return SegmentRange::load(p.segments, p.segments_type, segment * p.segment_step, p.end_step);
-}
-
 // Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in
 // turn, and those of one turn then take about as long. By all threads.
 template <class Tile>
 __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
   using Shape = SegmentedShape<Tile>;
   const uint32_t count = p.segment_count;
-  const uint32_t first = load_range(p, 0).length(p.k);
+  const uint32_t first = SegmentRange::load(p, 0).length(p.k);
   bool unequal = false;
   for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const uint32_t length = load_range(p, i).length(p.k);
+    const uint32_t length = SegmentRange::load(p, i).length(p.k);
     unequal |= length != first;
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(base + i * 4), "r"(length) : "memory");
   }
@@ -119,7 +114,7 @@ class SegmentTiles {
     if (unit_ >= p_.units) return;
     turn_ = unit_ / (p_.row_tiles * p_.col_tiles);
     segment_ = p_.ordered != 0 ? device::load_shared_u16(order_ + turn_ * 2) : turn_;
-    range_ = load_range(p_, segment_);
+    range_ = SegmentRange::load(p_, segment_);
   }
 
   const SegmentedSm90Params& p_;

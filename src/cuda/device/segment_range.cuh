@@ -11,11 +11,12 @@ namespace moeblas::cuda {
 struct SegmentRange {
   int64_t begin, end;
 
-  // Of the segment whose start is element `at`.
-  __device__ static SegmentRange load(const uint8_t* segments, int32_t type, int64_t at,
-                                      int64_t end_step) {
-    return {simt::load_integer(segments, type, at),
-            simt::load_integer(segments, type, at + end_step)};
+  // Of segment i of those that lie one stride apart, as the launch's parameters say.
+  template <class Params>
+  __device__ static SegmentRange load(const Params& p, uint32_t segment) {
+    const int64_t at = segment * p.segment_step;
+    return {simt::load_integer(p.segments, p.segments_type, at),
+            simt::load_integer(p.segments, p.segments_type, at + p.end_step)};
   }
   __device__ static uint32_t clamped(int64_t k, uint32_t most) {
     return k < 0 ? 0 : k > most ? most : static_cast<uint32_t>(k);
