@@ -202,7 +202,7 @@ TEST_F(CudaTable, FoldedScalesWhereTheyAreAskedForAndFaster) {
     EXPECT_EQ(why_no_fold(blocks_nowhere(16384, kMxfp4, kBf16, packed, kNative)),
               "precision is not fast, and fp8 products keep some 14 bits of a sum");
     EXPECT_EQ(why_no_fold(blocks_nowhere(16, kMxfp4, kBf16, packed, kFast)),
-              "16 rows, from 512 on it is faster than native");
+              "16 rows, from 2048 on it is faster than native");
     for (const QuantSpec& spec : {kMxfp8, kNvfp4}) {
       EXPECT_NE(why_no_fold(blocks_nowhere(16384, spec, kBf16, packed, kFast)), "");
     }
@@ -210,7 +210,7 @@ TEST_F(CudaTable, FoldedScalesWhereTheyAreAskedForAndFaster) {
     for (int capability : {80, 89, 100, 120}) {
       EXPECT_NE(why_no_fold(blocks_nowhere(16384, kMxfp4, kBf16, packed, kFast), capability), "");
     }
-    for (int64_t rows : {1, 16, 511, 512, 16384}) {
+    for (int64_t rows : {1, 16, 2047, 2048, 16384}) {
       EXPECT_EQ(winner(blocks_nowhere(rows, kMxfp4, kBf16, packed, kFast, true)), "qqmm_fp8_sm90");
     }
   }
