@@ -134,8 +134,7 @@ RULES = [
     Rule(
         r"^segmented_sm80<.*FmaMultiplier",
         has=(WIDE, r"FFMA"),
-        local=160,
-        why="IEEE multiply-adds; a miss: what calls the way of single elements is kept aside",
+        why="IEEE multiply-adds",
     ),
     Rule(
         r"^segmented_sm90<WgmmaConsumer<",
