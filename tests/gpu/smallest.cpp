@@ -184,6 +184,13 @@ void run_smallest(Report& report, const std::string& only) {
     if (seed < 72) run_all(generated_job(Op::from_fp8, seed), conversions);
     if (seed < 144) run_all(dual_job(seed), conversions);
   }
+  // A kernel of its own where others take two blocks a lane.
+  for (int bits : {2, 3, 4, 8}) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      run_all(job_of(quantize_case({Mode::affine, bits, 16}, dtype, 3, 160), test::Side::left),
+              conversions);
+    }
+  }
   for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);
   // With tiles of several sizes.
   std::vector<std::string> sized;
