@@ -168,7 +168,7 @@ enum {
                          activations products of many rows may round affine weights to bfloat16 and
                          take numbers below 2^-126 for 0 */
   MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
-  MOEBLAS_FAST = 2    /* opt-in: fewer bits of activations or sums where a kernel offers them */
+  MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them */
 };
 
 /* What a call would do, instead of doing it: the arguments are checked, a kernel is selected, and
