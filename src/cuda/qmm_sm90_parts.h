@@ -30,6 +30,9 @@ QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t*
 // From row to row of `p`'s k when they are staged, in elements.
 int64_t staged_k(const dispatch::MatmulProblem& p);
 
+// The product of rows that are staged, after which a call is done.
+void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);
+
 // A product of rows that are grouped.
 struct QmmProduct {
   const char* format;  // what kernels are named for, behind their kind; null: no layer's

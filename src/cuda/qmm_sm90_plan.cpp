@@ -506,13 +506,17 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   rows.runs = per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
   rows.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
   rows.staged = base + at.staged;
+  multiply_rows(p, rows, queue);
+}
+
+// ---- Parts
+
+void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
   const Kernel& kernel = kernel_of(p);
   QmmSm90Params q = params_of(p, rows);
   q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
   queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
 }
-
-// ---- Parts
 
 Reason QmmGrouping::why_not(const MatmulProblem& p, int64_t per_token) {
   if (p.w.values.count() > kPlaceMatrices) {
