@@ -287,6 +287,8 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
   TensorMapShape s;
   s.data = w.data;
+  // Twice as much was slower for matrices that few rows meet.
+  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   if (p.w.spec) {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
     s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, 16);
@@ -320,8 +322,29 @@ ScaleRows scale_rows(const Matrices& m) {
   return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
 }
 
+// Boxes of a chunk of the scales (or biases) of so many rows of w.
+TensorMapShape scales_shape(const Matrices& m, const MatmulProblem& p, uint32_t chunk,
+                            uint32_t rows) {
+  const ScaleRows at = scale_rows(m);
+  const bool one = at.matrix_stride == 0;
+  TensorMapShape s;
+  s.data = m.data;
+  s.add(static_cast<uint64_t>(p.k / p.w.spec->group_size) * size_of(m.dtype), 1, chunk);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(at.row_stride), rows);
+  s.add(one ? 1 : static_cast<uint64_t>(m.count()),
+        one ? 16 : static_cast<uint64_t>(at.matrix_stride), 1);
+  return s;
+}
+// Whether chunks can come as boxes: of whole 16 bytes, from the matrix that the codes are of.
+bool has_scale_boxes(const Matrices& m, const MatmulProblem& p, uint32_t chunk) {
+  const bool same = (*matrix_stride(m) == 0) == (*matrix_stride(p.w.values) == 0);
+  const TensorMapShape shape = scales_shape(m, p, chunk, 1);
+  return chunk % 16 == 0 && same && shape.stride[1] >= shape.size[0] &&
+         !why_no_tensor_map(shape, "");
+}
+
 // Of packed weights.
-void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
+void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
   q.scales = scale_rows(p.w.scales);
   if (biases) q.biases = scale_rows(p.w.biases);
@@ -337,6 +360,11 @@ void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
       std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
   q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
   q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
+  if (has_scale_boxes(p.w.scales, p, chunk) && (!biases || has_scale_boxes(p.w.biases, p, chunk))) {
+    q.scales_in_boxes = 1;
+    q.scale_boxes = tensor_map(scales_shape(p.w.scales, p, chunk, rows), p.op);
+    if (biases) q.bias_boxes = tensor_map(scales_shape(p.w.biases, p, chunk, rows), p.op);
+  }
 }
 
 // All but the map of codes.
@@ -358,7 +386,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
-  if (p.w.spec) set_scales(p, q);
+  if (p.w.spec) set_scales(p, kernel_of(p).rows, q);
   return q;
 }
 

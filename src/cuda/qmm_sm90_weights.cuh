@@ -12,7 +12,9 @@
 // definition has. (Any: in float32, and the rounding to 16 bits after that.)
 //
 //   format            per 8 codes   why
-//   affine 4-bit      16            128 + q is exact in bfloat16, and so is taking 128 away again
+//   affine 4-bit      13            128 + q is exact in bfloat16, and so is taking 128 away again;
+//                                   q * 2^-129 is a nibble as it stands; under scales below 2^126,
+//                                   which finite weights' range over 15 does not reach
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
 //   mxfp8             34            the same, and NaN
@@ -135,6 +137,21 @@ struct Nibbles {
     }
   }
 };
+// In bfloat16 without most of the shifts: a nibble masked in bits 7..4 is the subnormal q * 2^-129,
+// which comes out as q / 4, for the odd of `pairs`.
+struct NibblesInPlace {
+  static __device__ __forceinline__ void integers_or_quarters(const uint32_t (&codes)[2],
+                                                              uint32_t (&pairs)[8]) {
+    const uint32_t magic = pair16::held<Bfloat16Pairs::kMagic>();
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+      const uint32_t word = i % 4 == 0 ? codes[i / 4] : codes[i / 4] >> 8;
+      pairs[i] = Bfloat16Pairs::add(pair16::and_or<0x000f000fu>(word, magic),
+                                    Bfloat16Pairs::kMagic | 0x80008000u);
+      pairs[i + 1] = Bfloat16Pairs::multiply(word & 0x00f000f0u, 0x7f007f00u);  // 2^127
+    }
+  }
+};
 template <class Math>
 struct OneByte;
 template <>
@@ -207,9 +224,11 @@ struct Affine : Decoded {
   static constexpr bool kBiases = true, kTensorScale = false;
   static constexpr bool kMayOverflow = std::is_same_v<Math, Float16Pairs>;
 
+  // Of codes in even and in odd places.
   struct Scale {
-    uint32_t scale, bias;
+    uint32_t even, odd, bias;
   };
+  static constexpr bool kQuarters = kBits == 4 && std::is_same_v<Math, Bfloat16Pairs>;
   // The larger of `before` and what the weights under these scales can be.
   static __device__ __forceinline__ uint32_t largest(const uint32_t (&scale)[2],
                                                      const uint32_t (&bias)[2], uint32_t before) {
@@ -226,14 +245,21 @@ struct Affine : Decoded {
                                                 const uint32_t (&bias)[2], Scale (&rows)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
+      const uint32_t s = pair16::low_twice(scale[r]);
+      rows[r] = {s, kQuarters ? Math::multiply(s, 0x40804080u) : s, pair16::low_twice(bias[r])};
     }
   }
   static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
                                                 uint32_t (&pairs)[8]) {
-    Codes::integers(codes, pairs);
+    if constexpr (kQuarters) {
+      NibblesInPlace::integers_or_quarters(codes, pairs);
+    } else {
+      Codes::integers(codes, pairs);
+    }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply_add(pairs[i], s.scale, s.bias);
+    for (int i = 0; i < 8; ++i) {
+      pairs[i] = Math::multiply_add(pairs[i], i % 2 == 0 ? s.even : s.odd, s.bias);
+    }
   }
 };
 

@@ -54,15 +54,18 @@ struct Consumer {
     const bool has_rows = of_operand < tile.rows;
     const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
+    const uint32_t box = row_group >> p.box_shift,
+                   in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = lane & 7;
-    const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
+    item.swizzle = line & 7;
+    const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
         by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
-                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
+                : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -164,20 +167,21 @@ struct Consumer {
       return all;
     });
     const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
-#pragma unroll
-    for (uint32_t j = 0; j < 2 * tiles; ++j) {
-      const uint32_t first_token = j * tokens_each;
-      if (first_token >= tile.tokens) break;
+    // One copy of what follows: kernels of this size wait for their own text.
+#pragma unroll 1
+    for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
       float* sums = next_sums(kQmvSumsColumns);
       float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] =
-              y[i / 4][j / 2][i % 4];
+          float v = y[i / 4][0][i % 4];
+          if (tiles == 2 && j >= 2) v = y[i / 4][tiles - 1][i % 4];
+          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
         }
       }
       share_sums();
+      const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
                     min(tokens_each, tile.tokens - first_token), part, row_group, lane);
     }
@@ -218,27 +222,41 @@ struct Consumer {
   }
 };
 
-__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
-  for (uint32_t i = 0; i < p.stages; ++i) {
-    barrier_init(shared_address(&shared.full[i]), 1);
+// As many as there can be: a number that is known costs fewer instructions.
+__device__ __forceinline__ void init_barriers(QmvShared& shared) {
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) barrier_init(shared_address(&shared.full[i]), 1);
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) {
     barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
   }
-  for (uint32_t i = 0; i < p.scale_slots; ++i) {
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostSlots; ++i) {
     barrier_init(shared_address(&shared.used[i]), 32 * kQmvConsumers);
   }
-  barrier_init(shared_address(&shared.done), kQmvConsumers + 1);
   barrier_init_visible();
 }
 
-__device__ __forceinline__ void prefetch(const QmvMaps& maps, bool biases) {
-  prefetch_tensor_map(&maps.codes);
-  prefetch_tensor_map(&maps.scales);
-  if (biases) prefetch_tensor_map(&maps.biases);
+// What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
+// it is: the previous launch may have yet to write it. One matrix; by several threads. Not too much
+// of it: copies come after it.
+template <int kBits>
+__device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
+                                               uint32_t threads) {
+  const uint32_t row = (blockIdx.x * p.share + min(blockIdx.x, p.remainder)) * p.box_rows;
+  const uint32_t stages = min(p.stages, p.k_steps) * p.slabs;
+  // Whole lines of the row alone: what lies behind it may be nobody's.
+  const uint32_t lines =
+      min(min(stages, kQmvMostPrefetch / p.box_rows), p.k * kBits / (8 * kQmvSlab));
+  const QmvTensor& codes = p.w[0].codes;
+  const unsigned char* from = codes.data + row * codes.row_stride;
+  for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
+    for (uint32_t i = thread; i < lines; i += threads) prefetch_line(from + i * kQmvSlab);
+  }
 }
 
 template <class T>
-__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
-                                    const QmvMaps& second) {
+__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -253,53 +271,60 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
+  // Where consumers and producer meet: the share is known, and the barriers are.
   constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
-  // Whoever has arrived somewhere stays until all have gone on: synccheck takes it for missing
-  // otherwise.
-  const auto leave = [&] {
-    const uint32_t done = shared_address(&shared.done);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(done);
-    barrier_wait(done, 0);
-  };
+  if (thread == 0) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
+  }
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
-    if (warp > kQmvConsumers) return;
-    if (lane == 0) {
-      if (p.paired) let_next_launch_begin();
-      prefetch(first, T::kAffine);
-      if (p.paired) prefetch(second, T::kAffine);
-      init_barriers(p, shared);
+    if (warp == kQmvConsumers) {
+      if (lane == 0) init_barriers(shared);
+      __syncwarp();
+      if (!p.combined) {
+        wait_for_previous_launch();
+        let_next_launch_begin();
+      }
+      if (p.one_matrix) {
+        schedule_one(p, shared.schedule, lane);
+      } else if (few) {
+        schedule_few(p, shared.schedule, lane);
+      }
+      if (few) {
+        named_barrier_arrive(kReady, kReaders);
+      } else {
+        named_barrier(kReady, kReaders);
+      }
+      produce<T>(p, shared, memory, maps, lane);
+    } else if (p.one_matrix) {
+      prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
     }
-    __syncwarp();
-    if (p.one_matrix) {
-      schedule_one(p, shared.schedule, lane);
-    } else if (few) {
-      schedule_few(p, shared.schedule, lane);
+  } else {
+    take_registers<kQmvConsumerRegisters>();
+    if (!p.combined) wait_for_previous_launch();
+    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
+    if (!few) {
+      schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
+                    [] { named_barrier(kReady, kReaders); });
     }
-    if (few) {
-      named_barrier_arrive(kReady, kReaders);
-    } else {
-      named_barrier(kReady, kReaders);
+    consumer.prepare();
+    few ? named_barrier(kReady, kReaders) : named_barrier(1, 32 * kQmvConsumers);
+    if (p.combined) {
+      wait_for_previous_launch();
+      let_next_launch_begin();
     }
-    produce<T>(p, shared, memory, first, second, lane);
-    return leave();
+    consumer.run();
+    if (p.combined) {
+      if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
+    } else if (!p.paired) {
+      store_zeros(p, shared.schedule, thread);
+    } else if (blockIdx.x == 0) {
+      for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
+    }
   }
-  take_registers<kQmvConsumerRegisters>();
-  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
-  consumer.prepare();
-  named_barrier(kReady, kReaders);
-  if (p.combined) wait_for_previous_launch();
-  consumer.run();
-  if (p.combined) {
-    if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
-  } else if (!p.paired) {
-    store_zeros(p, shared.schedule, thread);
-  } else if (blockIdx.x == 0) {
-    for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
-  }
-  leave();
+  // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.
+  named_barrier(0, kQmvThreads);
 }
 
 }  // namespace moeblas::cuda::device
@@ -308,13 +333,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
 template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
-             const __grid_constant__ CUtensorMap codes, const __grid_constant__ CUtensorMap scales,
-             const __grid_constant__ CUtensorMap biases,
-             const __grid_constant__ CUtensorMap more_codes,
-             const __grid_constant__ CUtensorMap more_scales,
-             const __grid_constant__ CUtensorMap more_biases) {
+             const __grid_constant__ moeblas::cuda::device::QmvMaps maps) {
 #if __CUDA_ARCH__ >= 900
-  moeblas::cuda::device::qmv<T>(p, {codes, scales, biases}, {more_codes, more_scales, more_biases});
+  moeblas::cuda::device::qmv<T>(p, maps);
 #endif
 }
 #endif

@@ -17,6 +17,11 @@ using Size = long long;
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 2;
+constexpr uint32_t kLargeBoxRows = 64;
+// On the average. Few of the matrices then have more than eight rows.
+constexpr int64_t kFewRowsPerMatrix = 5;
+// Of x, that are not given up for a third stage.
+constexpr uint32_t kFewestColumns = 4;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
 constexpr int64_t kMostRowsPerMatrix = 64;
 // How often w may be read: as often as it takes to have met all rows in columns.
@@ -25,6 +30,10 @@ constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
+
+// By which a number of rows is divided: QmvPairs::inner_inverse.
+static_assert(uint64_t{kQmvMostRows} * kQmvMostRows <= 1 << 20, "exact");
+uint32_t inverse(uint32_t divisor) { return ceil_div(1 << 20, std::max(divisor, 1u)); }
 
 // The one stride that leads through a batch, in elements; none if it takes several.
 std::optional<int64_t> single_stride(const Matrices& m) {
@@ -193,6 +202,8 @@ Reason place_pairs(const MatmulProblem& p, QmvParams& q) {
     pairs.inner = static_cast<uint32_t>(p.batch[d]);
     break;
   }
+  pairs.inner_inverse = inverse(pairs.inner);
+  q.m_inverse = inverse(static_cast<uint32_t>(p.m));
   q.w_index = static_cast<const unsigned char*>(p.w_position.index);
   return {};
 }
@@ -251,8 +262,26 @@ TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t 
   // Strides that nothing is reached by may be anything.
   shape.add(static_cast<uint64_t>(m.rows),
             m.rows == 1 ? kUnit : static_cast<uint64_t>(t.row_stride), rows);
+  shape.add(1, kUnit, 1);
   const auto count = static_cast<uint64_t>(t.matrix_stride == 0 ? 1 : m.count());
   shape.add(count, count == 1 ? kUnit : static_cast<uint64_t>(t.matrix_stride), 1);
+  return shape;
+}
+
+// Whether rows are slabs without a rest, wherever they begin.
+bool has_whole_slabs(const Matrices& m, uint32_t row) {
+  const QmvTensor t = tensor(m);
+  return m.rows > 1 && row % kQmvSlab == 0 && t.row_stride % kQmvSlab == 0 &&
+         t.matrix_stride % kQmvSlab == 0;
+}
+
+// The same in slabs, `slabs` of them in a box.
+TensorMapShape map_in_slabs(const Matrices& m, uint32_t row, uint32_t slabs, uint32_t rows) {
+  TensorMapShape shape = map_of(m, row, kQmvSlab, rows);
+  shape.size[0] = kQmvSlab;
+  shape.size[2] = row / kQmvSlab;
+  shape.stride[2] = kQmvSlab;
+  shape.box[2] = slabs;
   return shape;
 }
 
@@ -308,11 +337,12 @@ Reason place_scales(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q)
 
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
-              uint32_t multiple) {
+              uint32_t multiple, bool few) {
   const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
-  // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
-  const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
+  // Wide stages read longer runs of memory; but a tile of short rows is over too soon, where there
+  // are many columns in particular.
+  const uint32_t most = bytes_of_row <= (few ? 1024 : 2048) ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
   if (q.paired != 0) q.row_groups = std::max(q.row_groups, 2u);
   if (matrices == 1 && q.paired == 0) {
@@ -320,8 +350,10 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
     q.tile_blocks = 1;
   } else {
-    q.box_rows = kQmvItemRows;
-    q.tile_blocks = q.row_groups >> q.paired;
+    // Larger boxes are fewer copies; smaller ones, shares that differ less.
+    const bool large = q.row_groups == 4 && q.paired == 0 && share >= 8 * kLargeBoxRows;
+    q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
+    q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
   q.blocks = ceil_div(q.n, q.box_rows);
   const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
@@ -330,17 +362,22 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
 }
 
 // Stages and what they hold of a row.
-void cut_stages(const MatmulProblem& p, QmvParams& q) {
+void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
   const uint32_t of_operand = q.box_rows * q.tile_blocks, tile = of_operand << q.paired;
+  const uint32_t boxes = q.tile_blocks << q.paired;
   q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
   q.units = q.k_steps * values / kQmvUnit;
-  q.slab_bytes = rounded_up(tile * kQmvSlab, 1024);
-  q.stage_bytes = q.slabs * q.slab_bytes;
+  q.whole_slabs = has_whole_slabs(p.w.values, code_bytes(p)) &&
+                  (layer.up == nullptr || has_whole_slabs(layer.up->values, code_bytes(p)));
+  q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
+  q.box_bytes = rounded_up(q.slabs * q.slab_rows * kQmvSlab, 1024);
+  q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   const uint32_t scales = is_affine(p) ? 2 : 1;
   if (q.scale_slots > 0) {
@@ -359,6 +396,14 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
     q.stage_bytes += rounded_up(scales * q.scale_bytes, 1024);
   }
+  const uint32_t of_row = q.slabs * kQmvSlab + (q.scale_slots == 0 ? scales * q.scale_pitch : 0);
+  q.block_bytes = (q.box_rows << q.paired) * of_row;
+}
+
+// Whether eight columns of x at a time are enough for most matrices: sixteen take room that stages
+// could have, and twice the products.
+bool has_few_rows_each(const MatmulProblem& p) {
+  return p.grouping == Grouping::gather && p.total_rows() <= kFewRowsPerMatrix * p.w.values.count();
 }
 
 // How many rows of x stand in shared memory beside how many stages.
@@ -367,7 +412,9 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
-  const uint32_t most = few ? family.few_tokens : kQmvMostColumns / q.column_step;
+  const bool few_each = has_few_rows_each(p);
+  const uint32_t columns = few_each ? kQmvMostColumns / 2 : kQmvMostColumns;
+  const uint32_t most = few ? family.few_tokens : columns / q.column_step;
   const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
   // Sums of two places in turn; before there are any, schedule_many counts there.
   const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
@@ -378,7 +425,8 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
                            factor_units * q.columns * 8;
-    if (taken + kLeastStages * q.stage_bytes > kSharedBytes) continue;
+    const bool spared = few_each && q.tokens > kFewestColumns;
+    if (taken + (spared ? 3 : kLeastStages) * q.stage_bytes > kSharedBytes) continue;
     q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
     plan.shared_bytes = taken + q.stages * q.stage_bytes;
     break;
@@ -435,17 +483,20 @@ Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) 
 }
 
 Reason map_operand(const MatmulProblem& p, const dispatch::Operand& w, const QmvParams& q,
-                   QmvPlan::Maps& maps) {
-  maps.codes = map_of(w.values, code_bytes(p), kQmvSlab, q.box_rows);
-  maps.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  if (const Reason r = why_no_tensor_map(maps.codes, "rows of codes")) return r;
-  maps.scales = maps.biases = maps.codes;  // unused where scales come by tiles
+                   TensorMapShape* maps) {
+  TensorMapShape& codes = maps[0];
+  const uint32_t row = code_bytes(p);
+  codes = q.whole_slabs != 0 ? map_in_slabs(w.values, row, q.slabs, q.box_rows)
+                             : map_of(w.values, row, kQmvSlab, q.box_rows);
+  codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  codes.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  if (const Reason r = why_no_tensor_map(codes, "rows of codes")) return r;
+  maps[1] = maps[2] = codes;  // unused where scales come by tiles
   if (q.scale_slots > 0) return {};
+  // The L2 cache fetches more of these at a time: neighbours are the next stages'.
   const Matrices& biases = is_affine(p) ? w.biases : w.scales;
-  maps.scales = map_of(w.scales, row_bytes(w.scales), q.scale_pitch, q.box_rows);
-  maps.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
-  // Neighbours are the next stages'.
-  maps.scales.fetch = maps.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  maps[1] = map_of(w.scales, row_bytes(w.scales), q.scale_pitch, q.box_rows);
+  maps[2] = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
   return {};
 }
 
@@ -479,21 +530,20 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
 
   if (const Reason r = place_scales(p, layer, q)) return r;
   const auto met = static_cast<uint32_t>(matrices_met(p));
-  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
-  cut_stages(p, q);
   const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
+  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few);
+  cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
   if (const Reason r = share_memory(p, *family, few, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
-  if (const Reason r = map_operand(p, p.w, q, plan.maps[0])) return r;
-  plan.maps[1] = plan.maps[0];
-  if (layer.up != nullptr) {
-    if (const Reason r = map_operand(p, *layer.up, q, plan.maps[1])) return r;
-  }
+  if (const Reason r = map_operand(p, p.w, q, plan.maps)) return r;
+  const dispatch::Operand& second = layer.up != nullptr ? *layer.up : p.w;
+  if (const Reason r = map_operand(p, second, q, plan.maps + kQmvMaps)) return r;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
+  q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));
   return {};
 }
 

@@ -11,12 +11,9 @@ namespace moeblas::cuda {
 
 // All that a launch is made of.
 struct QmvPlan {
-  struct Maps {
-    TensorMapShape codes, scales, biases;
-  };
   const char* kernel = nullptr;
   QmvParams params{};
-  Maps maps[2];  // of the operands; without a second one, the first's again
+  TensorMapShape maps[2 * kQmvMaps];  // codes, scales and biases of each operand
   uint32_t grid = 0;
   uint32_t shared_bytes = 0;
   uint32_t passes = 0;  // over a matrix, if all that can be met are met alike

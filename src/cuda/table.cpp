@@ -98,9 +98,8 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
-// Its kernels of 8-bit affine weights wait until scripts/gpu_check.sh has run them.
 constexpr Row<FfnProblem> kFfnQmmSm90{
-  Name{"ffn_qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::block_float(), DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
   ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
   Summary{"moe_ffn by two products of qmm_sm90: rows gathered once, activations in the first one's stores"}};
 

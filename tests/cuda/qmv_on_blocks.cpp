@@ -18,9 +18,9 @@ using Kernel = void (*)(const QmvPlan&);
 
 template <class Traits>
 void run_kernel(const QmvPlan& plan) {
-  const QmvPlan::Maps &first = plan.maps[0], &second = plan.maps[1];
-  cuda::device::qmv<Traits>(plan.params, {first.codes, first.scales, first.biases},
-                            {second.codes, second.scales, second.biases});
+  cuda::device::QmvMaps maps;
+  std::copy(std::begin(plan.maps), std::end(plan.maps), maps.map);
+  cuda::device::qmv<Traits>(plan.params, maps);
 }
 
 template <int bits>

@@ -209,7 +209,7 @@ std::string winner(const dispatch::FfnProblem& p, int capability = 90) {
 
 TEST_F(CudaTable, WholeLayers) {
   for (const Layer& l : kLayers) {
-    for (const QuantSpec& spec : {kAffine4, kMxfp4, kMxfp8, kNvfp4}) {
+    for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
       if (l.hidden % spec.group_size != 0 || l.intermediate % spec.group_size != 0) continue;
       for (GluLayout layout : {GluLayout::gate_up, GluLayout::up_gate, GluLayout::interleaved}) {
         for (int64_t tokens : {1, 8, 16, 64, 512, 2048, 8192}) {
@@ -235,8 +235,6 @@ TEST_F(CudaTable, LayersThatTheCompositionTakes) {
   };
   EXPECT_EQ(of(kAffine4, DType::f16, 90), "ffn_cuda");
   EXPECT_EQ(of({Mode::affine, 6, 64}, kBf16, 90), "ffn_cuda");
-  // Until scripts/gpu_check.sh has run ffn_qmm_sm90's kernels of this format.
-  EXPECT_EQ(of(kAffine8, kBf16, 90), "ffn_cuda");
   EXPECT_EQ(of({Mode::affine, 4, 16}, kBf16, 90), "ffn_cuda");
   EXPECT_EQ(of(kAffine4, DType::f32, 90), "ffn_simt");
   for (int capability : {80, 89, 100, 120}) EXPECT_EQ(of(kMxfp4, kBf16, capability), "ffn_cuda");
@@ -245,7 +243,7 @@ TEST_F(CudaTable, LayersThatTheCompositionTakes) {
 TEST_F(CudaTable, DeterministicLayersHaveOneKernelForAnyNumberOfTokens) {
   Options options;
   options.deterministic = true;
-  for (const QuantSpec& spec : {kAffine4, kMxfp4, kMxfp8, kNvfp4}) {
+  for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
     for (int64_t tokens : {1, 2, 16, 64, 65, 600, 5000}) {
       EXPECT_EQ(winner(layer_nowhere(kLayers[1], spec, GluLayout::gate_up, kBf16, tokens, options)),
                 "ffn_qmm_sm90")
