@@ -243,7 +243,7 @@ __device__ __forceinline__ void init_barriers(QmvShared& shared) {
 template <int kBits>
 __device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
                                                uint32_t threads) {
-  const uint32_t row = (blockIdx.x * p.share + min(blockIdx.x, p.remainder)) * p.box_rows;
+  const uint32_t row = first_row(p);
   const uint32_t stages = min(p.stages, p.k_steps) * p.slabs;
   // Whole lines of the row alone: what lies behind it may be nobody's.
   const uint32_t lines =
@@ -271,8 +271,10 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
                                              static_cast<uint32_t>(sizeof(Factor)));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  // Where consumers and producer meet: the share is known, and the barriers are.
-  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
+  // The producer arrives where it has made the barriers (and the schedule of a few rows), the
+  // consumers where they know its share: whoever needs that waits there. Both tools that look at
+  // barriers know no others of whose threads some wait in one place and some in another.
+  constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
   if (thread == 0) {
 #pragma unroll 1
     for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
@@ -287,15 +289,18 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         let_next_launch_begin();
       }
       if (p.one_matrix) {
+        if (lane == 0 && p.ahead > 0) {
+          bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
+        }
         schedule_one(p, shared.schedule, lane);
-      } else if (few) {
-        schedule_few(p, shared.schedule, lane);
-      }
-      if (few) {
         named_barrier_arrive(kReady, kReaders);
       } else {
-        named_barrier(kReady, kReaders);
+        if (few) schedule_few(p, shared.schedule, lane);
+        named_barrier_arrive(kReady, kReaders);
+        if (!few) named_barrier(kShare, kReaders);
+        if (lane == 0) bring_first<T>(p, shared, memory, maps);
       }
+      __syncwarp();
       produce<T>(p, shared, memory, maps, lane);
     } else if (p.one_matrix) {
       prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
@@ -306,10 +311,10 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
     if (!few) {
       schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
-                    [] { named_barrier(kReady, kReaders); });
+                    [] { named_barrier_arrive(kShare, kReaders); });
     }
     consumer.prepare();
-    few ? named_barrier(kReady, kReaders) : named_barrier(1, 32 * kQmvConsumers);
+    named_barrier(kReady, kReaders);
     if (p.combined) {
       wait_for_previous_launch();
       let_next_launch_begin();

@@ -90,6 +90,7 @@ struct QmvParams {
   uint32_t remainder;  // and how many have one more
   uint32_t rows;       // of all pairs
   uint32_t n;
+  uint32_t ahead;  // of the first tile, stages that come before all else
   // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
   // work: all of K.
   uint32_t box_rows;

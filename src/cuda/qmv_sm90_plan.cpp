@@ -541,6 +541,8 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = map_operand(p, p.w, q, plan.maps)) return r;
   const dispatch::Operand& second = layer.up != nullptr ? *layer.up : p.w;
   if (const Reason r = map_operand(p, second, q, plan.maps + kQmvMaps)) return r;
+  // In few instructions: a box's slabs by one copy, and scales beside them.
+  q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
   q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));

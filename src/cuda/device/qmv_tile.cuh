@@ -110,19 +110,69 @@ __device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& m
   }
 }
 
-// One warp. Few instructions: until the first copy has left, nothing else goes on.
+// The stages that the ring holds first, of `blocks` blocks from `row` on, by one thread. All that
+// produce would do, in few instructions: until these copies have left nothing else goes on, and
+// text that runs for the first time comes by lines of eight instructions, 150 cycles each.
+template <class T>
+__device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
+                                            const QmvMemory& memory, const QmvMaps& maps,
+                                            uint32_t matrix, uint32_t row, uint32_t blocks) {
+  const uint64_t policy = evict_first_policy();
+  const uint32_t bytes = blocks * p.block_bytes, boxes = blocks << p.paired;
+  uint32_t full = shared_address(shared.full), stage = memory.ring;
+#pragma unroll 1
+  for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
+    barrier_expect(full, bytes);
+    const auto slab = static_cast<int32_t>(step * p.slabs);
+    const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
+    uint32_t codes = stage, scales = stage + p.scales_at;
+#pragma unroll 1
+    for (uint32_t box = 0; box < boxes; ++box) {
+      const CUtensorMap* map = &maps.map[(box & p.paired) * kQmvMaps];
+      const auto first = static_cast<int32_t>(row + (box >> p.paired) * p.box_rows);
+      const auto of = static_cast<int32_t>(matrix);
+      copy_box(codes, map, 0, first, slab, of, full, policy);
+      copy_box(scales, map + 1, at, first, 0, of, full, policy);
+      if constexpr (T::kAffine) {
+        copy_box(scales + p.scale_bytes, map + 2, at, first, 0, of, full, policy);
+      }
+      codes += p.box_bytes;
+      scales += p.box_rows * p.scale_pitch;
+    }
+  }
+}
+
+// The same, of the share's first tile.
+template <class T>
+__device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
+                                            const QmvMemory& memory, const QmvMaps& maps) {
+  const Schedule& s = shared.schedule;
+  if (p.ahead == 0 || s.begin >= s.end) return;
+  const uint32_t d = s.begin_matrix, before = d * p.blocks;
+  bring_first<T>(p, shared, memory, maps, static_cast<uint32_t>(s.matrix[d]) * p.matrix_step,
+                 (s.begin - before) * p.box_rows,
+                 min(p.tile_blocks, min(s.end, before + p.blocks) - s.begin));
+}
+
+// One warp. The first `ahead` stages are under way.
 template <class T>
 __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
                                         const QmvMemory& memory, const QmvMaps& maps,
                                         uint32_t lane) {
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
+  uint32_t ahead = p.ahead;
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule, [](uint32_t, uint32_t) {},
       [&](const QmvTile& tile) {
 #pragma unroll 1
         for (uint32_t step = 0; step < p.k_steps; ++step) {
+          if (ahead > 0) {
+            --ahead;
+            if (++slot == p.stages) slot = 0, parity ^= 1;
+            continue;
+          }
           const uint32_t full = shared_address(&shared.full[slot]);
           const bool brings_scales = p.scale_slots > 0 && step == 0;
           uint32_t bytes = tile.blocks * p.block_bytes;

@@ -49,10 +49,18 @@ __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint
   return key;
 }
 
+// One matrix: where this thread block's share begins.
+__device__ __forceinline__ uint32_t first_block(const QmvParams& p) {
+  return blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+}
+__device__ __forceinline__ uint32_t first_row(const QmvParams& p) {
+  return first_block(p) * p.box_rows;
+}
+
 // One matrix: a warp, and nothing to look up.
 __device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, uint32_t lane) {
   if (lane == 0) {
-    s.begin = blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+    s.begin = first_block(p);
     s.end = s.begin + p.share + (blockIdx.x < p.remainder);
     s.begin_matrix = 0;
     s.matrix[0] = 0;
@@ -137,11 +145,11 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
 }
 
 // The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
-// They meet_all() others, too, when the share is known; the order of rows comes after that, and
-// they have yet to meet when this returns.
-template <class MeetAll>
+// Each says known() when it has written what it knows of the share; the order of rows comes after
+// that, and they have yet to meet when this returns.
+template <class Known>
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
-                                              uint32_t thread, MeetAll&& meet_all) {
+                                              uint32_t thread, Known&& known) {
   constexpr uint32_t kWarps = kQmvConsumers;
   static_assert(32 * kWarps == kQmvMostRows,
                 "a thread for each row, and for each matrix that has one");
@@ -192,7 +200,8 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
     s.first[d] = static_cast<uint16_t>(before & 1023u);
     place_share(p, s, d, before >> 10, cost, total >> 10);
   }
-  meet_all();
+  known();
+  meet();
   // The rows of this share's matrices, a warp each.
   if (s.begin < s.end) {
     for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
