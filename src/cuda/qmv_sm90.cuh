@@ -38,21 +38,22 @@ struct Consumer {
   QmvShared& shared;
   const QmvMemory& memory;
   uint32_t lane;
-  uint32_t row_group, part;  // which this warp's are
+  uint32_t row_group;  // this warp's; `part` is worth no register
   uint32_t slot = 0, parity = 0, sums_turn = 0, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
-  __device__ __forceinline__ uint32_t warp() const { return row_group * p.parts + part; }
+  __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
+  __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
 
-  // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
-  // depends on everything that it read.
+  // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
+  // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
     const uint32_t row = row_group * kQmvItemRows;  // in a stage
     const uint32_t operand = row_group & p.paired;
     const uint32_t of_operand = (row_group >> p.paired) * kQmvItemRows;
     const bool has_rows = of_operand < tile.rows;
-    const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
+    const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
     const uint32_t box = row_group >> p.box_shift,
                    in_box = row - (box << p.box_shift) * kQmvItemRows;
@@ -77,7 +78,9 @@ struct Consumer {
         // A copy begins at a multiple of 16 bytes.
         item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
         item.biases = item.scales + p.scale_bytes;
-        used = f(item, by_tile ? first_unit + unit : unit, first_unit + unit);
+        const bool staged = T::kTiles > 0 && p.x_bytes > 0;
+        used = f(item, by_tile ? first_unit + unit : unit, staged ? unit : first_unit + unit,
+                 staged ? stage : 0);
       }
       none = nothing_of(used);
       __syncwarp();
@@ -110,7 +113,7 @@ struct Consumer {
     const uint32_t token = min(g % T::kTokens, tile.tokens - 1);
     const uint32_t pair = min(2 * t % T::kTokens, (tile.tokens - 1) / 2 * 2);
     float y[2][4] = {};
-    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t) {
       item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
       item.factors =
           memory.x.factors + (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
@@ -135,8 +138,8 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part, row_group,
-                  lane);
+    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part_of_k(),
+                  row_group, lane);
   }
 
   template <int tiles>
@@ -152,12 +155,12 @@ struct Consumer {
       factors_at[j] = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
     }
     float y[2][T::kSums][4] = {};
-    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t stage) {
       uint32_t x_now[T::kSums], factors_now[T::kSums];
 #pragma unroll
       for (int j = 0; j < tiles; ++j) {
-        x_now[j] = x_at[j] + of_x * 64;
-        factors_now[j] = factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
+        x_now[j] = stage + x_at[j] + of_x * 64;
+        factors_now[j] = stage + factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
                                              static_cast<uint32_t>(sizeof(Factor));
       }
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
@@ -183,19 +186,19 @@ struct Consumer {
       share_sums();
       const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part, row_group, lane);
+                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group, lane);
     }
   }
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
-    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp(), lane,
-                                                                 row_at);
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, 0, p.units, tokens,
+                                                                 warp(), lane, row_at);
   }
 
   // Rows of x that are known without a schedule.
   __device__ __forceinline__ void prepare() {
-    if (!p.one_x && !p.one_matrix) return;
+    if (p.x_bytes > 0 || (!p.one_x && !p.one_matrix)) return;
     fill(p.one_x ? 1 : min(p.tokens, p.rows),
          [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
   }
@@ -204,7 +207,8 @@ struct Consumer {
     for_each_tile(
         p, shared.schedule,
         [&](uint32_t first, uint32_t tokens) {
-          if (p.one_x || (p.one_matrix && first == 0)) return;  // there from the beginning
+          // There from the beginning, or to come with the stages.
+          if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
           named_barrier(1, 32 * kQmvConsumers);
           fill(tokens,
                [&](uint32_t i) { return shared.schedule.x[shared.schedule.order[first + i]]; });
@@ -264,27 +268,39 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
   memory.scales = memory.ring + p.stages * p.stage_bytes;
-  memory.x.columns = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
-  memory.x.factors = memory.x.columns + columns_of(p, p.tokens) * p.column_bytes;
-  memory.sums = reinterpret_cast<float*>(base + (memory.x.factors - memory.ring) +
-                                         p.units / (T::kFactorUnit / 32) * p.columns *
-                                             static_cast<uint32_t>(sizeof(Factor)));
+  uint32_t end = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  memory.x = columns_at(p, p.x_bytes > 0 ? p.x_at : end);
+  if (p.x_bytes == 0) {
+    end = memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns *
+                                 static_cast<uint32_t>(sizeof(Factor));
+  }
+  memory.sums = reinterpret_cast<float*>(base + (end - memory.ring));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  // The producer arrives where it has made the barriers (and the schedule of a few rows), the
-  // consumers where they know its share: whoever needs that waits there. Both tools that look at
-  // barriers know no others of whose threads some wait in one place and some in another.
+  // Where consumers and producer meet, each number in one place of the text: what looks at barriers
+  // for mistakes knows no others.
   constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
   if (thread == 0) {
 #pragma unroll 1
     for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
   }
+  if (!few && warp <= kQmvConsumers) {
+    if (!p.combined) wait_for_previous_launch();
+    if (warp < kQmvConsumers) {
+      schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
+    } else {
+      if (lane == 0) init_barriers(shared);
+      __syncwarp();
+    }
+    named_barrier(kShare, kReaders);
+  }
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp == kQmvConsumers) {
-      if (lane == 0) init_barriers(shared);
+      if (few && lane == 0) init_barriers(shared);
       __syncwarp();
-      if (!p.combined) {
+      // The launch that makes columns of x has waited for all before it.
+      if (!p.combined && p.x_bytes == 0) {
         wait_for_previous_launch();
         let_next_launch_begin();
       }
@@ -292,12 +308,16 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         if (lane == 0 && p.ahead > 0) {
           bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
         }
+        if (p.x_bytes > 0) {
+          wait_for_previous_launch();
+          let_next_launch_begin();
+          if (lane == 0) bring_first_x(p, shared, memory);
+        }
         schedule_one(p, shared.schedule, lane);
         named_barrier_arrive(kReady, kReaders);
       } else {
         if (few) schedule_few(p, shared.schedule, lane);
         named_barrier_arrive(kReady, kReaders);
-        if (!few) named_barrier(kShare, kReaders);
         if (lane == 0) bring_first<T>(p, shared, memory, maps);
       }
       __syncwarp();
@@ -307,12 +327,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     }
   } else {
     take_registers<kQmvConsumerRegisters>();
-    if (!p.combined) wait_for_previous_launch();
-    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
-    if (!few) {
-      schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread,
-                    [] { named_barrier_arrive(kShare, kReaders); });
-    }
+    if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
+    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts};
+    if (!few) order_rows(p, shared.schedule, warp, lane);
     consumer.prepare();
     named_barrier(kReady, kReaders);
     if (p.combined) {
@@ -332,6 +349,25 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   named_barrier(0, kQmvThreads);
 }
 
+// A stage's part of x by each thread block, of kQmvConsumers warps.
+template <class T>
+__device__ __forceinline__ void stage_columns(const QmvParams& p) {
+  wait_for_previous_launch();
+  let_next_launch_begin();
+  const uint32_t thread = threadIdx.x, base = (shared_address(dynamic_shared()) + 127) / 128 * 128;
+  const uint32_t pass = blockIdx.x / p.k_steps, step = blockIdx.x - pass * p.k_steps;
+  const uint32_t first = pass * p.tokens;
+  fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(
+      p, columns_at(p, base), step * p.step_units, p.step_units, min(p.tokens, p.rows - first),
+      thread / 32, thread % 32,
+      [&](uint32_t i) { return static_cast<int32_t>(first + i) * p.x_row_stride; });
+  named_barrier(1, 32 * kQmvConsumers);
+  auto* to = reinterpret_cast<uint4*>(p.staged_x + uint64_t{blockIdx.x} * p.x_bytes);
+  for (uint32_t i = thread; i < p.x_bytes / 16; i += 32 * kQmvConsumers) {
+    to[i] = load_shared_4(base + i * 16);
+  }
+}
+
 }  // namespace moeblas::cuda::device
 
 #if defined(__CUDACC__)
@@ -341,6 +377,13 @@ __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
              const __grid_constant__ moeblas::cuda::device::QmvMaps maps) {
 #if __CUDA_ARCH__ >= 900
   moeblas::cuda::device::qmv<T>(p, maps);
+#endif
+}
+template <class T>
+__global__ void __launch_bounds__(32 * moeblas::cuda::kQmvConsumers)
+    qmv_sm90_columns(const __grid_constant__ moeblas::cuda::QmvParams p) {
+#if __CUDA_ARCH__ >= 900
+  moeblas::cuda::device::stage_columns<T>(p);
 #endif
 }
 #endif

@@ -90,7 +90,8 @@ struct QmvParams {
   uint32_t remainder;  // and how many have one more
   uint32_t rows;       // of all pairs
   uint32_t n;
-  uint32_t ahead;  // of the first tile, stages that come before all else
+  uint32_t ahead;    // of the first tile, stages that come before all else
+  uint32_t x_bytes;  // of x that come with a stage; 0: all of x stands beside the stages
   // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
   // work: all of K.
   uint32_t box_rows;
@@ -130,7 +131,10 @@ struct QmvParams {
   uint32_t column_step;  // and columns from row to row
   uint32_t column_bytes;
   uint32_t columns;  // between the factors of two units: all columns, made even
-  uint32_t units;    // of 32 values in a column, padded to whole stages
+  uint32_t units;    // of 32 values in a column, padded to whole stages,
+  uint32_t step_units;  // and in a stage
+  uint32_t x_at;        // in a stage
+  unsigned char* staged_x;  // [pass][stage] columns and factors of x, as they will stand in a stage
   uint32_t k;
 
   uint32_t m;             // rows of each pair

@@ -21,7 +21,12 @@ uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p) {
   return plan(p, made) ? 0 : made.passes;
 }
 
-void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan) {
+size_t qmv_sm90_workspace(const dispatch::MatmulProblem& p) {
+  QmvPlan made;
+  return plan(p, made) ? 0 : made.workspace;
+}
+
+void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void* workspace) {
   struct {
     CUtensorMap map[2 * kQmvMaps];
   } maps;
@@ -31,14 +36,20 @@ void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan) {
     const uint32_t of = plan.params.paired != 0 ? i : i % kQmvMaps;
     maps.map[i] = of < i ? maps.map[of] : tensor_map(plan.maps[of], p.op);
   }
-  Queue(p.op, p.device.id, p.options.stream)
-      .run_early(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, plan.params, maps);
+  QmvParams params = plan.params;
+  params.staged_x = static_cast<unsigned char*>(workspace);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  if (plan.columns_kernel != nullptr) {
+    queue.run_early(plan.columns_kernel, plan.column_sections, 32 * kQmvConsumers,
+                    params.x_bytes + 128, params);
+  }
+  queue.run_early(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, params, maps);
 }
 
-void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace) {
+void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace) {
   QmvPlan made;
   if (plan(p, made)) return;  // selection has asked before
-  launch_qmv_sm90(p, made);
+  launch_qmv_sm90(p, made, workspace.data);
 }
 
 }  // namespace moeblas::cuda

@@ -96,7 +96,7 @@ constexpr Formats kQmvFormats =
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-  qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
+  qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},

@@ -20,13 +20,18 @@ struct QmvShared {
 struct QmvMemory {
   uint32_t ring;
   uint32_t scales;  // slots
-  XColumns x;
+  XColumns x;       // in a stage, if x comes with them
   float* sums;  // [two in turn][warp][column][32 rows]
 };
 
 // Columns up to the last one of so many rows of x.
 __device__ __forceinline__ uint32_t columns_of(const QmvParams& p, uint32_t tokens) {
   return (tokens - 1) * p.column_step + p.limbs;
+}
+
+// Where columns of x begin at `at`.
+__device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) {
+  return {at, at + columns_of(p, p.tokens) * p.column_bytes};
 }
 
 // Rows from `row` on of matrix `matrix` (of each operand's), times the pass's columns.
@@ -122,7 +127,7 @@ __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& share
   uint32_t full = shared_address(shared.full), stage = memory.ring;
 #pragma unroll 1
   for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
-    barrier_expect(full, bytes);
+    barrier_expect(full, bytes + p.x_bytes);
     const auto slab = static_cast<int32_t>(step * p.slabs);
     const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
     uint32_t codes = stage, scales = stage + p.scales_at;
@@ -154,6 +159,23 @@ __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& share
                  min(p.tile_blocks, min(s.end, before + p.blocks) - s.begin));
 }
 
+// A stage's part of x, by one thread.
+__device__ __forceinline__ void bring_x(const QmvParams& p, const unsigned char* from,
+                                        uint32_t stage, uint32_t full, uint64_t policy) {
+  copy_run(stage + p.x_at, from, p.x_bytes, full, policy);
+}
+
+// The first pass's x for what bring_first has brought.
+__device__ __forceinline__ void bring_first_x(const QmvParams& p, QmvShared& shared,
+                                              const QmvMemory& memory) {
+  const uint64_t policy = evict_first_policy();
+  uint32_t full = shared_address(shared.full), stage = memory.ring;
+#pragma unroll 1
+  for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
+    bring_x(p, p.staged_x + uint64_t{step} * p.x_bytes, stage, full, policy);
+  }
+}
+
 // One warp. The first `ahead` stages are under way.
 template <class T>
 __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
@@ -162,9 +184,13 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
   uint32_t ahead = p.ahead;
+  const unsigned char* x = p.staged_x;
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
-      p, shared.schedule, [](uint32_t, uint32_t) {},
+      p, shared.schedule,
+      [&](uint32_t first, uint32_t) {
+        if (p.x_bytes > 0) x = p.staged_x + uint64_t{first / p.tokens} * p.k_steps * p.x_bytes;
+      },
       [&](const QmvTile& tile) {
 #pragma unroll 1
         for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -175,7 +201,7 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
           }
           const uint32_t full = shared_address(&shared.full[slot]);
           const bool brings_scales = p.scale_slots > 0 && step == 0;
-          uint32_t bytes = tile.blocks * p.block_bytes;
+          uint32_t bytes = tile.blocks * p.block_bytes + p.x_bytes;
           barrier_wait(shared_address(&shared.empty[slot]), parity);
           if (brings_scales) {
             barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
@@ -183,7 +209,9 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
           }
           if (lane == 0) {
             barrier_expect(full, bytes);
-            bring_stage<T>(p, maps, tile, step, memory.ring + slot * p.stage_bytes, full, policy);
+            const uint32_t stage = memory.ring + slot * p.stage_bytes;
+            bring_stage<T>(p, maps, tile, step, stage, full, policy);
+            if (p.x_bytes > 0) bring_x(p, x + uint64_t{step} * p.x_bytes, stage, full, policy);
           }
           if (brings_scales) {
             __syncwarp();

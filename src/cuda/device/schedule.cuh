@@ -144,12 +144,10 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
   __syncwarp();
 }
 
-// The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
-// Each says known() when it has written what it knows of the share; the order of rows comes after
-// that, and they have yet to meet when this returns.
-template <class Known>
+// All but the order of rows, which order_rows makes. The kQmvConsumers warps, as many threads as
+// kQmvMostRows; `counts` has room for kQmvMostMatrices.
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
-                                              uint32_t thread, Known&& known) {
+                                              uint32_t thread) {
   constexpr uint32_t kWarps = kQmvConsumers;
   static_assert(32 * kWarps == kQmvMostRows,
                 "a thread for each row, and for each matrix that has one");
@@ -200,20 +198,22 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
     s.first[d] = static_cast<uint16_t>(before & 1023u);
     place_share(p, s, d, before >> 10, cost, total >> 10);
   }
-  known();
   meet();
-  // The rows of this share's matrices, a warp each.
-  if (s.begin < s.end) {
-    for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
-      const int32_t matrix = s.matrix[i];
-      uint32_t to = s.first[i];
-      for (uint32_t start = 0; start < p.rows; start += 32) {
-        const uint32_t r = start + lane;
-        const bool here = r < p.rows && s.key[r] == matrix;
-        const uint32_t votes = __ballot_sync(~0u, here);
-        if (here) s.order[to + __popc(votes & below)] = static_cast<uint16_t>(r);
-        to += __popc(votes);
-      }
+}
+
+// The rows of this share's matrices, a warp each. The warps have yet to meet when this returns.
+__device__ __forceinline__ void order_rows(const QmvParams& p, Schedule& s, uint32_t warp,
+                                           uint32_t lane) {
+  if (s.begin >= s.end) return;
+  for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kQmvConsumers) {
+    const int32_t matrix = s.matrix[i];
+    uint32_t to = s.first[i];
+    for (uint32_t start = 0; start < p.rows; start += 32) {
+      const uint32_t r = start + lane;
+      const bool here = r < p.rows && s.key[r] == matrix;
+      const uint32_t votes = __ballot_sync(~0u, here);
+      if (here) s.order[to + __popc(votes & ((1u << lane) - 1))] = static_cast<uint16_t>(r);
+      to += __popc(votes);
     }
   }
 }
