@@ -117,7 +117,6 @@ RULES = [
         why="weights decoded into registers",
     ),
     Rule(r"^(place|stage)_rows<", has=(WIDE,), why="rows of x moved 16 bytes at a time"),
-    Rule(r"^qmv_sm90_columns<", has=(WIDE,), why="x moved 16 bytes at a time"),
     Rule(r"^combine_", has=(WIDE,), why="rows read 16 bytes at a time"),
     Rule(
         r"^segmented_sm90<WgmmaConsumer<",
