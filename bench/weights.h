@@ -16,7 +16,9 @@ class Weights {
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   int64_t matrix_bytes() const;  // of one matrix with its scales and biases,
-  int64_t stored_bytes() const { return matrix_bytes() * row_pitch_; }  // and what lies between rows
+  int64_t stored_bytes() const {
+    return matrix_bytes() * row_pitch_;
+  }  // and what lies between rows
 
   // Memory for so many stacks; no matrix is written yet.
   void prepare(int64_t stacks);

@@ -160,8 +160,9 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < tiles; ++j) {
         x_now[j] = stage + x_at[j] + of_x * 64;
-        factors_now[j] = stage + factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
-                                             static_cast<uint32_t>(sizeof(Factor));
+        factors_now[j] =
+            stage + factors_at[j] +
+            of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       }
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
       uint32_t all = 0;
@@ -271,8 +272,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   uint32_t end = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
   memory.x = columns_at(p, p.x_bytes > 0 ? p.x_at : end);
   if (p.x_bytes == 0) {
-    end = memory.x.factors + p.units / (T::kFactorUnit / 32) * p.columns *
-                                 static_cast<uint32_t>(sizeof(Factor));
+    end = memory.x.factors +
+          p.units / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
   }
   memory.sums = reinterpret_cast<float*>(base + (end - memory.ring));
   // A few rows are looked up by the producer, which needs to know first.

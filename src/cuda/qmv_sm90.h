@@ -130,10 +130,10 @@ struct QmvParams {
   uint32_t limbs;        // columns that hold a row of x,
   uint32_t column_step;  // and columns from row to row
   uint32_t column_bytes;
-  uint32_t columns;  // between the factors of two units: all columns, made even
-  uint32_t units;    // of 32 values in a column, padded to whole stages,
-  uint32_t step_units;  // and in a stage
-  uint32_t x_at;        // in a stage
+  uint32_t columns;         // between the factors of two units: all columns, made even
+  uint32_t units;           // of 32 values in a column, padded to whole stages,
+  uint32_t step_units;      // and in a stage
+  uint32_t x_at;            // in a stage
   unsigned char* staged_x;  // [pass][stage] columns and factors of x, as they will stand in a stage
   uint32_t k;
 

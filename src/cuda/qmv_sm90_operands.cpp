@@ -40,7 +40,9 @@ constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 // By which a number of rows is divided: QmvPairs::inner_inverse.
 static_assert(uint64_t{kQmvMostRows} * kQmvMostRows <= 1 << 20, "exact");
-uint32_t inverse(uint32_t divisor) { return ((1 << 20) + std::max(divisor, 1u) - 1) / std::max(divisor, 1u); }
+uint32_t inverse(uint32_t divisor) {
+  return ((1 << 20) + std::max(divisor, 1u) - 1) / std::max(divisor, 1u);
+}
 
 // Two strides that lead through a batch of up to two dimensions, outer first; none if it has more.
 std::optional<std::array<int64_t, 2>> two_strides(const Shape& batch, const Shape& stride) {

@@ -18,7 +18,8 @@ bool is_affine(const dispatch::MatmulProblem& p);
 dispatch::Reason place_pairs(const dispatch::MatmulProblem& p, QmvParams& q);
 void place_rows(const dispatch::MatmulProblem& p, QmvParams& q);
 // How scales come: by boxes with every stage, or a tile's rows as runs (scale_slots > 0).
-dispatch::Reason place_scales(const dispatch::MatmulProblem& p, const QmvLayer& layer, QmvParams& q);
+dispatch::Reason place_scales(const dispatch::MatmulProblem& p, const QmvLayer& layer,
+                              QmvParams& q);
 // Whether rows of codes are slabs without a rest, wherever they begin.
 bool has_whole_slabs(const dispatch::MatmulProblem& p, const QmvLayer& layer);
 QmvWeights weights(const dispatch::Operand& w, const dispatch::Matrices& added);

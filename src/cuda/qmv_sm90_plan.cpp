@@ -55,9 +55,24 @@ const Family kFamilies[] = {
     MB_FAMILIES(4, 64, 2),
     MB_FAMILIES(8, 32, 4),
     MB_FAMILIES(8, 64, 4),
-    {{Mode::mxfp4, 4, 32}, DType::u8, "qmv_sm90_mxfp4_few", "qmv_sm90_mxfp4", "qmv_sm90_fp4_columns", 2},
-    {{Mode::mxfp8, 8, 32}, DType::u8, "qmv_sm90_mxfp8_few", "qmv_sm90_mxfp8", "qmv_sm90_mxfp8_columns", 4},
-    {{Mode::nvfp4, 4, 16}, DType::u8, "qmv_sm90_nvfp4_few", "qmv_sm90_nvfp4", "qmv_sm90_fp4_columns", 1},
+    {{Mode::mxfp4, 4, 32},
+     DType::u8,
+     "qmv_sm90_mxfp4_few",
+     "qmv_sm90_mxfp4",
+     "qmv_sm90_fp4_columns",
+     2},
+    {{Mode::mxfp8, 8, 32},
+     DType::u8,
+     "qmv_sm90_mxfp8_few",
+     "qmv_sm90_mxfp8",
+     "qmv_sm90_mxfp8_columns",
+     4},
+    {{Mode::nvfp4, 4, 16},
+     DType::u8,
+     "qmv_sm90_nvfp4_few",
+     "qmv_sm90_nvfp4",
+     "qmv_sm90_fp4_columns",
+     1},
 };
 #undef MB_FAMILIES
 #undef MB_FAMILY
@@ -137,10 +152,14 @@ Reason why_not_w(const dispatch::Operand& w) {
   return {};
 }
 
+// Off until racecheck is silent on it: what follows for rows that do not fit was 45 to 57 us for 4
+// to 16 rows of 16384^2 instead of 89 to 130 (docs/performance-log.md).
+constexpr bool kSectionsOfX = false;
+
 // Whether one matrix's rows of x come in sections of K with the stages of w, made columns by a
 // launch of their own, since they would take too much room beside stages. By sizes alone.
 bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
-  if (!has_one_matrix(p)) return false;
+  if (!kSectionsOfX || !has_one_matrix(p)) return false;
   const bool few = q.limbs == 1 && q.rows <= few_tokens;
   const uint32_t rows = std::min(q.rows, kQmvMostColumns / q.column_step);
   return uint64_t{(rows - 1) * q.column_step + q.limbs} * q.k * 2 >
@@ -228,9 +247,9 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   q.columns = rounded_up(q.tokens * q.column_step, 2);
   const uint32_t factor_units = q.group < 64 ? q.step_units : q.step_units / 2;
   q.x_at = q.stage_bytes;
-  q.x_bytes = rounded_up(((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
-                             factor_units * q.columns * 8,
-                         128);
+  q.x_bytes = rounded_up(
+      ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes + factor_units * q.columns * 8,
+      128);
   q.stage_bytes += rounded_up(q.x_bytes, 1024);
   const uint32_t sums = 2 * kQmvConsumers * kQmvSumsPitch * kQmvSumsColumns * 4;
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
@@ -337,14 +356,13 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = place_scales(p, layer, q)) return r;
   const auto met = static_cast<uint32_t>(matrices_met(p));
   const bool staged = stages_x(p, q, family->few_tokens);
-  const bool few =
-      !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
+  const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
   cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
   if (staged) plan.columns_kernel = family->columns;
-  if (const Reason r = staged ? share_memory_in_stages(p, plan)
-                              : share_memory(p, *family, few, plan)) {
+  if (const Reason r =
+          staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
     return r;
   }
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {

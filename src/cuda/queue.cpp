@@ -24,7 +24,7 @@ struct Kernel {
   const void* function = nullptr;
   std::atomic<uint64_t> launches{0};
   std::atomic<uint64_t> with_most_shared{0};  // devices, as bits, where it may have all there is
-  std::atomic<bool> fits{false};  // its arguments are as many and as large as a launch's
+  std::atomic<bool> fits{false};        // its arguments are as many and as large as a launch's
   std::atomic<uint32_t> own_shared{0};  // bytes that it declares, once `fits`
 };
 

