@@ -56,7 +56,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * 16;
+    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * (kPieceWords * 4);
     columns_ = device::uniform(device::wgmma_columns_at(base));
     row_ = row;
     scales_ = base + Memory::kScales + row * p.scale_pitch +
@@ -88,11 +88,12 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
   static constexpr uint32_t kScales = Weights::kScales;
+  static constexpr uint32_t kPieceWords = Weights::Bytes::kPiece / 16;  // a lane's
   using Math = typename Weights::Math;
 
   // A piece of rows g and g + 8, as it came.
   struct Raw {
-    uint4 codes[2];
+    uint32_t codes[2][kPieceWords];
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
@@ -134,8 +135,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
-    raw.codes[0] = device::load_shared_4(codes);
-    raw.codes[1] = device::load_shared_4(codes + 8 * Weights::Bytes::kPiece);
+    device::load_shared_words(codes, raw.codes[0]);
+    device::load_shared_words(codes + 8 * Weights::Bytes::kPiece, raw.codes[1]);
     const uint32_t scales = chunk % kScaleSlots * Memory::kScaleSlotBytes +
                             b % kChunkBlocks * next_scales_ + i % kPieces * second_scales_;
 #pragma unroll
@@ -160,7 +161,12 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     __syncwarp();
     if (lane_ != 0) return;
     const uint32_t slot = (code_slot_ + i) % kCodeSlots;
-    const uint32_t read = raw.codes[0].w | raw.codes[1].w;
+    uint32_t read = 0;
+#pragma unroll
+    for (uint32_t i = device::kSharedLoad<kPieceWords> - 1; i < kPieceWords;
+         i += device::kSharedLoad<kPieceWords>) {
+      read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
+    }
     device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + (read & zero));
   }
   // By every lane: these may have come by each lane's own copies.
@@ -188,14 +194,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4& c = raw.codes[r];
+      const uint32_t(&c)[kPieceWords] = raw.codes[r];
       uint32_t pairs[8];
-      if constexpr (kPieces == 2) {
-        Weights::decode({c.x, c.y, c.z, c.w}, scales[r], pairs);
-      } else if (h == 0) {
-        Weights::decode({c.x, c.y}, scales[r], pairs);
+      if constexpr (Weights::kAcrossBytes) {
+        Weights::decode(c, h, scales[r], pairs);
+      } else if constexpr (kPieces == 2) {
+        Weights::decode(c, scales[r], pairs);
       } else {
-        Weights::decode({c.z, c.w}, scales[r], pairs);
+        Weights::decode({c[2 * h], c[2 * h + 1]}, scales[r], pairs);
       }
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {

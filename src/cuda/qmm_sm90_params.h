@@ -56,6 +56,15 @@ struct DenseTiles<Tiles128> : Tiles128 {
   static constexpr int kConsumerRegisters = 232;
 };
 
+// Codes of 2, 3, 5 and 6 bits come by whole blocks of K.
+template <uint32_t kBits>
+struct FieldTiles {
+  template <class Tiles>
+  struct Of : Tiles {
+    static constexpr uint32_t kCodeSlots = kBits == 6 && Tiles::kRowGroups == 3 ? 2 : 3;
+  };
+};
+
 template <class Tiles>
 struct BlockShape {
   static constexpr uint32_t kRows = 64 * Tiles::kRowGroups;  // of w
@@ -79,6 +88,10 @@ template <uint32_t kBits>  // 16 bits each, groups of 32
 using AffineBytes = WeightBytes<kBits, 2 * (32 + 4), 4>;
 template <uint32_t kBits>  // 32 bits each, groups of 16
 using AnyAffineBytes = WeightBytes<kBits, 2 * (64 + 4), 2>;
+template <uint32_t kBits>  // as AffineBytes, a lane's 32 codes in a piece
+struct FieldBytes : AffineBytes<8> {
+  static constexpr uint32_t kPiece = kBlockK * kBits / 8, kPieces = 1;
+};
 using Mxfp4Bytes = WeightBytes<4, 16 + 4, 4>;
 using Mxfp8Bytes = WeightBytes<8, 16 + 4, 4>;
 using Nvfp4Bytes = WeightBytes<4, 32 + 4, 4>;

@@ -28,6 +28,7 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
+bool lies_across_bytes(const MatmulProblem& p) { return p.w.spec->bits % 4 != 0; }
 // Dense weights lie in rows of K, or across: in rows of N.
 int64_t k_stride(const MatmulProblem& p) {
   return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
@@ -90,6 +91,8 @@ struct Kernels {
    MB_ORDER(order)}
 #define MB_KERNELS(name, Bytes, order) MB_KERNELS_OF(name, Bytes, order, std::type_identity_t)
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, "natural", DenseTiles)
+#define MB_FIELD_KERNELS(bits) \
+  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, "neighbours", FieldTiles<bits>::Of)
 // One width for what is rare.
 template <class Bytes>
 constexpr Kernels any_kernels(const char* name, const char* place_rows, const char* stage_rows) {
@@ -104,6 +107,10 @@ constexpr Kernels kAnyAffine8 =
     any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16", MB_ORDER("bytes"));
 constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>, "nibbles");
 constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>, "bytes");
+constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
+constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
+constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
+constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
 constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes, "nibbles");
 constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes, "bytes");
 constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes, "nibbles");
@@ -112,6 +119,7 @@ constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
 constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
 constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
+#undef MB_FIELD_KERNELS
 #undef MB_DENSE_KERNELS
 #undef MB_KERNELS
 #undef MB_KERNELS_OF
@@ -127,6 +135,10 @@ const Kernels& kernels_of(const MatmulProblem& p) {
   if (spec.mode == Mode::mxfp4) return kMxfp4;
   if (spec.mode == Mode::mxfp8) return kMxfp8;
   if (spec.mode == Mode::nvfp4) return half ? kNvfp4F16 : kNvfp4;
+  if (spec.bits == 2) return kAffine2;
+  if (spec.bits == 3) return kAffine3;
+  if (spec.bits == 5) return kAffine5;
+  if (spec.bits == 6) return kAffine6;
   if (half) return spec.bits == 8 ? kAffine8F16 : kAffine4F16;
   const bool plain = p.w.scales.dtype == p.x.values.dtype && spec.group_size >= 32;
   if (spec.bits == 8) return plain ? kAffine8 : kAnyAffine8;
@@ -291,7 +303,8 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   if (p.w.spec) {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-    s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, 16);
+    s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4,
+          lies_across_bytes(p) ? 4 * p.w.spec->bits : 16);
     s.add(n, static_cast<uint64_t>(w.row_stride), rows);
   } else {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
@@ -399,6 +412,16 @@ Reason why_not_packed(const MatmulProblem& p) {
   const bool affine = p.w.spec->mode == Mode::affine;
   if (affine && p.options.precision == Precision::exact) {
     return Reason::of("precision is exact, and affine weights are rounded to 16 bits here");
+  }
+  if (lies_across_bytes(p)) {
+    if (p.x.values.dtype != DType::bf16 || p.w.scales.dtype != DType::bf16) {
+      return Reason::of("codes have %d bits, and x and scales are not both bfloat16",
+                        p.w.spec->bits);
+    }
+    if (p.w.spec->group_size < 32) {
+      return Reason::of("codes have %d bits, and groups %d values, 32 at the least", p.w.spec->bits,
+                        p.w.spec->group_size);
+    }
   }
   if (p.x.values.dtype == DType::f16) {
     if (p.w.spec->mode == Mode::mxfp4 || p.w.spec->mode == Mode::mxfp8) {

@@ -1,11 +1,11 @@
 // How qmm_sm90 reads weights: a lane's share of the packed rows, which it decodes into the words of
 // a wgmma's A as they lie in the checkpoint.
 //
-// A row's codes come in pieces of 64 bytes: 128 k of four bits, 64 k of eight. Lane 4g + t takes
-// the 16 bytes from 16t on of two rows. Which 16 values one wgmma multiplies is free as long as x
-// agrees, so the order of k is chosen for the decoding: value `natural_k(p)` of a block of 128
-// stands at position p of the staged rows of x. Position 16j + 8h + 2t + e is element e of word h
-// of lane t in product j.
+// A row's codes come in pieces of 64 bytes: 128 k of four bits, 64 k of eight; of other widths in
+// pieces of 128 k. Lane 4g + t takes quarter t of two rows' pieces. Which 16 values one wgmma
+// multiplies is free as long as x agrees, so the order of k is chosen for the decoding: value
+// `natural_k(p)` of a block of 128 stands at position p of the staged rows of x. Position 16j + 8h
+// + 2t + e is element e of word h of lane t in product j.
 //
 // Decoding is exact for all codes under all scales: codes become 16-bit floats without a rounding,
 // then one instruction per pair applies scale (and bias) with the one rounding that the format's
@@ -16,6 +16,7 @@
 //                                   q * 2^-129 is a nibble as it stands; under scales below 2^126,
 //                                   which finite weights' range over 15 does not reach
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
+//   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
 //   mxfp8             34            the same, and NaN
 #pragma once
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/device/code_pairs.cuh"
 #include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -205,6 +207,7 @@ struct Dense : Rounded {
 // All others: decoded into registers.
 struct Decoded : Rounded {
   static constexpr bool kDense = false, kAcross = false;
+  static constexpr bool kAcrossBytes = false;  // codes lie across bytes
 };
 
 // kWords words of codes are a lane's 64 k of a row; of a piece of them there are kScales
@@ -291,6 +294,39 @@ struct AnyAffine : Decoded {
       const float high = __uint_as_float(pairs[i] & 0xffff0000u);
       pairs[i] = Math::rounded(__fmaf_rn(low, s.scale, s.bias), __fmaf_rn(high, s.scale, s.bias));
     }
+  }
+};
+
+// Affine of a width whose codes lie across bytes, with scales and biases in bfloat16: a lane's 32
+// codes are kBits words.
+template <uint32_t kBits>
+struct AffineFields : Decoded {
+  using Math = Bfloat16Pairs;
+  using Bytes = FieldBytes<kBits>;
+  using Order = NeighbourOrder;
+  using Stored = Scales16;
+  static constexpr uint32_t kScales = 1;
+  static constexpr bool kAcrossBytes = true;
+  static constexpr bool kBiases = true, kTensorScale = false, kMayOverflow = false;
+
+  struct Scale {
+    uint32_t scale, bias;
+  };
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
+    }
+  }
+  // Half `h` of the lane's codes.
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kBits], uint32_t h,
+                                                const Scale& s, uint32_t (&pairs)[8]) {
+    using Octets = device::OctetPairs<formats::Affine<kBits>>;
+    Octets::decode(codes, 2 * h, pairs);
+    Octets::decode(codes, 2 * h + 1, pairs + 4);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply_add(pairs[i], s.scale, s.bias);
   }
 };
 

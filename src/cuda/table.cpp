@@ -54,11 +54,30 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
                           .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
                           .most = 90};
 
+// Of a layer's products at one row an expert, 128 in all, it was as fast as qmv_simt.
+constexpr int64_t kRowsOfFields = 64;
+
+Reason qmm_sm90_fields_of_many(const MatmulProblem& p) {
+  if (p.total_rows() < kRowsOfFields && !why_not(Portable::kQmv, p, kHopper.least)) {
+    return Reason::of("%lld rows, fewer than %lld are qmv_simt's",
+                      static_cast<long long>(p.total_rows()),
+                      static_cast<long long>(kRowsOfFields));
+  }
+  return qmm_sm90_reject(p);
+}
+
+constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mode::affine, 3) |
+                                  Formats::of(Mode::affine, 5) | Formats::of(Mode::affine, 6);
+
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kQmmSm90Fields{
+  Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_fields_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"qmm_sm90 with codes that lie across bytes, whose lanes take neighbours"}};
 constexpr Row<MatmulProblem> kMmSm90{
   Name{"mm_sm90"}, kHopper, Formats::dense(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -171,11 +190,17 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kMmSm90,        kQqmmCuda,
-    Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, Portable::kQmm,
+    kQmvSm90,
+    kQmmSm90,
+    kMmSm90,
+    kQqmmCuda,
+    kQmmSm90Fields,
+    Portable::kQmv,
+    Portable::kGatherQmvFast,
+    kQmmSm80,
+    kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

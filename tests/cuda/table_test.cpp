@@ -89,8 +89,19 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, DType::f16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, kNvfp4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, 6, 64}, kBf16, kBf16)),
-            "qmm_sm80");
+  for (int bits : {2, 3, 5, 6}) {
+    const QuantSpec spec{Mode::affine, bits, 64};
+    EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
+    EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
+    // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
+    EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, DType::f32)), "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, bits, 16}, kBf16, kBf16)),
+              "qmm_sm80");
+    EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096 + 64, spec, kBf16, kBf16)),
+              bits % 2 == 0 ? "qmm_sm90_fields" : "qmm_sm80");
+  }
 }
 
 TEST_F(CudaTable, DenseWeights) {
