@@ -12,8 +12,7 @@
 //
 // Codes become float16 by a few operations on words (decode.cuh), x is float16 in shared memory for
 // all of K, or a stage's section of it (x_columns.cuh); products are exact, sums float32. A group's
-// sum is scaled in float32, the bias enters by the group sum of x. The eight columns of a product
-// are
+// sum is scaled in float32, the bias enters by the group sum of x. The columns of a product are
 //
 //   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
 //                one unit and zeros in the others, so that one set of sums serves a whole item
