@@ -56,14 +56,18 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
                           .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
                           .most = 90};
 
-// Of a layer's products at one row an expert, 128 in all, it was as fast as qmv_simt.
-constexpr int64_t kRowsOfFields = 64;
+// Few rows of affine weights that qmv_sm90 does not read were qmv_simt's: in groups of 16 one row
+// of 16384^2 took it 80 us and qmm_sm90 141; of 6 bits, a layer's products at one row an expert,
+// 128 in all, took both as long.
+constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
 
-Reason qmm_sm90_fields_of_many(const MatmulProblem& p) {
-  if (p.total_rows() < kRowsOfFields && !why_not(Portable::kQmv, p, kHopper.least)) {
-    return Reason::of("%lld rows, fewer than %lld are qmv_simt's",
-                      static_cast<long long>(p.total_rows()),
-                      static_cast<long long>(kRowsOfFields));
+Reason qmm_sm90_of_many(const MatmulProblem& p) {
+  const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
+  const QuantSpec& spec = *p.w.spec;
+  if (p.total_rows() < least && spec.mode == Mode::affine &&
+      (spec.bits % 4 != 0 || qmv_sm90_reject(p)) && !why_not(Portable::kQmv, p, kHopper.least)) {
+    return Reason::of("%lld rows, fewer than %lld of such weights are qmv_simt's",
+                      static_cast<long long>(p.total_rows()), static_cast<long long>(least));
   }
   return qmm_sm90_reject(p);
 }
@@ -74,11 +78,11 @@ constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mod
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
-  qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
+  qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
-  qmm_sm90_fields_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
+  qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"qmm_sm90 with codes that lie across bytes, whose lanes take neighbours"}};
 constexpr Row<MatmulProblem> kMmSm90{
   Name{"mm_sm90"}, kHopper, Formats::dense(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},

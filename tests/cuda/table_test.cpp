@@ -95,6 +95,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, DType::f32)), "qmm_sm80");
@@ -102,6 +103,19 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
               "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096 + 64, spec, kBf16, kBf16)),
               bits % 2 == 0 ? "qmm_sm90_fields" : "qmm_sm80");
+  }
+}
+
+// Which qmv_sm90 does not read.
+TEST_F(CudaTable, FewRowsOfGroupsOf16) {
+  for (int bits : {4, 8}) {
+    const QuantSpec spec{Mode::affine, bits, 16};
+    for (int64_t rows : {1, 7}) {
+      EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+    }
+    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 16)), "qmm_sm90");
   }
 }
 
