@@ -163,7 +163,6 @@ RULES = [
         local=80,
         why="weights and x by 16-byte copies; a miss: 128 registers a thread are few, and numbers are spilled",
     ),
-    Rule(r"^qmv_sm80", has=(WIDE,), why="weights by 16-byte loads"),
     Rule(
         r"^(quantize|quantize_dual|dequantize|to_fp8|from_fp8)",
         local=40,
