@@ -13,20 +13,6 @@ using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
 
-std::optional<int64_t> matrix_stride(const Matrices& m) {
-  int64_t result = 0, count = 1;
-  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
-    if (m.batch[d] == 1) continue;
-    if (count == 1) {
-      result = m.batch_stride[d];
-    } else if (m.batch_stride[d] != result * count) {
-      return std::nullopt;
-    }
-    count *= m.batch[d];
-  }
-  return result;
-}
-
 int64_t alignment(const Matrices& m) {
   int64_t bits = m.rows > 1 ? m.row_stride : 0;
   for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];

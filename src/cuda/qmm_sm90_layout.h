@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "cuda/qmm_sm90_params.h"
 #include "dispatch/problem.h"
@@ -15,9 +14,6 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t staged_k(const dispatch::MatmulProblem& p) {
   return ceil_div(p.k, kBlockK) * kBlockK;
 }
-
-// The stride from matrix to matrix by their flat positions, if there is one.
-std::optional<int64_t> matrix_stride(const dispatch::Matrices& m);
 
 // The largest power of two up to 16 that divides the address of every row, in bytes.
 int64_t alignment(const dispatch::Matrices& m);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -11,6 +10,7 @@
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/queue.h"
+#include "cuda/strides.h"
 #include "cuda/tensor_map.h"
 
 namespace moeblas::cuda {

@@ -3,26 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include "cuda/strides.h"
+
 namespace moeblas::cuda {
 
 using dispatch::Grouping;
 using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
-
-std::optional<int64_t> single_stride(const Matrices& m) {
-  int64_t stride = 0, count = 1;
-  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
-    if (m.batch[d] == 1) continue;
-    if (count == 1) {
-      stride = m.batch_stride[d];
-    } else if (m.batch_stride[d] != stride * count) {
-      return std::nullopt;
-    }
-    count *= m.batch[d];
-  }
-  return stride;
-}
 
 uint32_t row_bytes(const Matrices& m) {
   return static_cast<uint32_t>(static_cast<size_t>(m.cols) * size_of(m.dtype));
@@ -78,7 +66,7 @@ bool runs_of_four(const MatmulProblem& p) {
 
 QmvTensor tensor(const Matrices& m) {
   const auto bytes = static_cast<int64_t>(size_of(m.dtype));
-  return {static_cast<const unsigned char*>(m.data), *single_stride(m) * bytes,
+  return {static_cast<const unsigned char*>(m.data), *matrix_stride(m) * bytes,
           m.row_stride * bytes};
 }
 
@@ -131,7 +119,7 @@ Reason place_pairs(const MatmulProblem& p, QmvParams& q) {
   const auto w = two_strides(p.batch, p.w_position.stride);
   const auto x = two_strides(p.batch, p.x_position.stride);
   const auto out = two_strides(p.batch, p.out.batch_stride);
-  const auto x_step = single_stride(p.x.values);
+  const auto x_step = matrix_stride(p.x.values);
   if (!w || !x || !out || !x_step) return Reason::of("the batch takes more than two strides");
   for (const Matrices* m : {&p.x.values, &p.out}) {
     if (extent(*m) >= int64_t{1} << 31) return Reason::of("x or the output spans 2^31 elements");

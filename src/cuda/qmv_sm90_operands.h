@@ -1,14 +1,10 @@
 // Where the operands of qmv_sm90 lie: strides, rows and tensor maps, as its parameters state them.
 #pragma once
 
-#include <optional>
-
 #include "cuda/qmv_sm90_plan.h"
 
 namespace moeblas::cuda {
 
-// The one stride that leads through a batch, in elements; none if it takes several.
-std::optional<int64_t> single_stride(const dispatch::Matrices& m);
 // Of scales or biases, and of codes, whose columns are values.
 uint32_t row_bytes(const dispatch::Matrices& m);
 uint32_t code_bytes(const dispatch::MatmulProblem& p);

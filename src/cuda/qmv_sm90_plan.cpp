@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "cuda/qmv_sm90_operands.h"
+#include "cuda/strides.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -133,10 +134,10 @@ Reason why_not_sizes(const MatmulProblem& p) {
 }
 
 Reason why_not_w(const dispatch::Operand& w) {
-  const auto values = single_stride(w.values);
+  const auto values = matrix_stride(w.values);
   for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
     if (m->data == nullptr) continue;
-    const auto stride = single_stride(*m);
+    const auto stride = matrix_stride(*m);
     if (!stride) return Reason::of("the batch of w takes more than one stride");
     if (*stride < 0 || (m->rows > 1 && m->row_stride < 0)) {
       return Reason::of("w has negative strides");
@@ -302,7 +303,7 @@ Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) 
   if (layer.up != nullptr) q.w[1] = weights(*layer.up, layer.up_bias);
   // One number says for all of these whether there are as many matrices as experts.
   const bool one = q.matrix_step == 0;
-  if ((layer.up != nullptr && (*single_stride(layer.up->values) == 0) != one) ||
+  if ((layer.up != nullptr && (*matrix_stride(layer.up->values) == 0) != one) ||
       (one && q.pairs.matrices > 1 && (layer.up != nullptr || q.w[0].added != nullptr))) {
     return Reason::of("one matrix of w stands for all experts");
   }
@@ -349,7 +350,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = place_pairs(p, q)) return r;
   place_rows(p, q);
   q.one_matrix = has_one_matrix(p);
-  q.matrix_step = *single_stride(p.w.values) != 0;
+  q.matrix_step = *matrix_stride(p.w.values) != 0;
   q.scale_type = static_cast<int32_t>(p.w.scales.dtype);
   if (const Reason r = place_layer(p, layer, q)) return r;
 

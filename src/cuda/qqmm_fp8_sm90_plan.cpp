@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
 #include "cuda/queue.h"
+#include "cuda/strides.h"
 #include "cuda/tensor_map.h"
 #include "dispatch/qqmm_parts.h"
 
@@ -35,22 +35,6 @@ int64_t padded(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 int64_t blocks(const MatmulProblem& p) { return ceil_div(p.k, kFoldK); }
 int64_t padded_n(const MatmulProblem& p) { return padded(p.n, Tile::kStripe); }
 bool packed(const MatmulProblem& p) { return p.x.form == Form::packed; }
-
-// From row to row of all matrices, in elements, if it is one number.
-std::optional<int64_t> row_stride(const Matrices& m) {
-  int64_t count = m.rows;
-  int64_t stride = m.rows > 1 ? m.row_stride : 0;
-  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
-    if (m.batch[d] == 1) continue;
-    if (count == 1) {
-      stride = m.batch_stride[d];
-    } else if (m.batch_stride[d] != stride * count) {
-      return std::nullopt;
-    }
-    count *= m.batch[d];
-  }
-  return stride;
-}
 
 // Where things lie in the workspace.
 struct Room {
