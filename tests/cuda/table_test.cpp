@@ -66,7 +66,8 @@ TEST_F(CudaTable, DenseRows) {
   }
   EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(48, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
 }
 
 TEST_F(CudaTable, ManyRowsPerMatrix) {
@@ -332,7 +333,7 @@ TEST_F(CudaTable, Reasons) {
   dispatch::select(cuda::backend().matmul, dense_nowhere(48, 4096, 4096, kAffine4, kBf16, kBf16),
                    90, nullptr, &text);
   EXPECT_EQ(text,
-            "qmv_sm90: it would read w 4 times, qmm_sm90 reads it once\n"
+            "qmv_sm90: it would read w 3 times, qmm_sm90 reads it once\n"
             "qmm_sm90: takes it\n");
 }
 
