@@ -9,6 +9,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
 #include "cuda/quantize_cuda_plan.h"
@@ -89,6 +90,17 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+// Beyond so many passes over w a kernel of many rows takes less time (docs/performance-log.md).
+constexpr uint32_t kMostPassesSm80 = 4;
+
+Reason qmv_sm80_of_few(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_sm80_reject(p)) return r;
+  const uint32_t passes = qmv_sm80_passes(p);
+  if (passes <= kMostPassesSm80) return {};
+  return Reason::of("it would read w %u times, more than %u", passes, kMostPassesSm80);
+}
+
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -97,6 +109,10 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmvSm80{
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
+  Summary{"few rows per matrix, any format and group; codes decoded from a warp's own stages to float16, mma.sync"}};
 constexpr Row<FfnProblem> kFfnSm90{
   Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
   ffn_sm90_reject, ffn_sm90_workspace, launch<ffn_sm90>,
@@ -128,8 +144,12 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // rows wait behind them until their present text has passed scripts/gpu_check.sh: mm_sm90, where a
 // check found rows of K that were taken for rows of N, and segmented_sm90_limbs.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90, kQmmSm90,       kQqmmCuda,      Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80, kSegmentedSm90, Portable::kQmm, kMmSm90,        kSegmentedSm90Limbs,
+    kQmvSm90,       kQmmSm90,
+    kQqmmCuda,      kQmvSm80,
+    Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80,       kSegmentedSm90,
+    Portable::kQmm, kMmSm90,
+    kSegmentedSm90Limbs,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

@@ -151,6 +151,11 @@ __device__ __forceinline__ void load_shared_4_if(bool wanted, uint4& x, uint32_t
       : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
       : "r"(from), "r"(static_cast<uint32_t>(wanted)));
 }
+__device__ __forceinline__ uint32_t load_shared_u32(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
+  return v;
+}
 __device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
   uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
@@ -165,6 +170,9 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
   return v;
+}
+__device__ __forceinline__ void store_shared_u32(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 __device__ __forceinline__ void store_shared_2(uint32_t to, uint2 v) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
