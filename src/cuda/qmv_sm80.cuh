@@ -3,12 +3,12 @@
 // where no kernel of one architecture takes it; one device body for all of them, the work list
 // (simt/pairs.metal) tells them apart.
 //
-// A block of 16 warps (8 where shared memory is small) takes a share of all panels of rows of all
+// A block of 8 warps (4 where shared memory is small) takes a share of all panels of rows of all
 // tiles of the list. A panel has row_groups times 16 rows; the chunks of K of each 16 are shared
 // by `parts` warps, which bring them from memory by asynchronous copies, each into stages of its
 // own, through panels and matrices without a break:
 //
-//   stage    16 rows x 256 values (512 of 2 or 3 bits): codes as they lie, scales, biases
+//   stage    16 rows x 512 values (256 of 8 bits): codes as they lie, scales, biases
 //   step     16 rows x 32 values, a unit: mma.m16n8k16 with w as the 16-row operand; lane t of a row
 //            has eight neighbours, which become float16 by a few operations on words (decode.cuh)
 //   x        float16 columns in shared memory for all of K (x_columns.cuh), or section by section
@@ -16,14 +16,14 @@
 // Products are exact, sums float32. A group's sum is scaled in float32, the bias enters by the group
 // sum of x. The eight columns of a product are
 //
-//   one or two columns of x   times 8 or 4 units: a column holds x in one unit and zeros in the
-//                             others, so that one set of sums serves them all
-//   more                      8 columns of x, once or twice; sums of a unit, then its scale
+//   one column of x, or four   times 8 or 2 units: a column holds x in one unit and zeros in the
+//                              others, so that one set of sums serves them all
+//   more                       8 columns of x, once or twice; sums of a unit, then its scale
 //
 // and where groups are of 16, half a unit takes the place of a unit. Parts of K meet in shared
 // memory in the order of the warps. Sums that are not finite are made again from decoded weights.
 //
-// The time goes into reading w, once for up to 16 columns of x (float32 x takes two each); below
+// The time goes into reading w, once for up to 16 columns of x (float32 x takes four each); below
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
@@ -81,14 +81,32 @@ __device__ __forceinline__ void multiply80(float (&sums)[4], const Octet& upper,
                {first, second});
 }
 
+// How a chunk's groups lie: log2 of the units in one, and of those that share a factor of x; where
+// groups are of 16, a unit is two. Of affine scales, their type.
+struct Groups80 {
+  uint32_t shift, factor_shift, halves;
+  bool wide, half;
+
+  static __device__ __forceinline__ Groups80 of(const ProductParams& p, uint32_t group) {
+    return {group > kQmv80Unit ? static_cast<uint32_t>(__ffs(group) - 6) : 0, group > kQmv80Unit,
+            group == 16, p.w.scale.type == simt::kF32, p.w.scale.type == simt::kF16};
+  }
+  // In one register, where registers are dear.
+  __device__ __forceinline__ uint32_t packed() const {
+    return shift | factor_shift << 2 | halves << 3 | uint32_t{wide} << 4 | uint32_t{half} << 5;
+  }
+  static __device__ __forceinline__ Groups80 unpacked(uint32_t word) {
+    return {word & 3, word >> 2 & 1, word >> 3 & 1, (word & 16) != 0, (word & 32) != 0};
+  }
+};
+
 // The scale (or bias) of a group, from shared memory.
 template <class T>
-__device__ __forceinline__ float load_scale80(uint32_t at, uint32_t group, int type) {
+__device__ __forceinline__ float load_scale80(uint32_t at, uint32_t group, const Groups80& groups) {
   if constexpr (T::kAffine) {
-    if (type == simt::kF32) return load_shared_float(at + group * 4);
-    const uint32_t bits = load_shared_u16(at + group * 2);
-    return type == simt::kBf16 ? __uint_as_float(bits << 16)
-                               : __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+    const uint32_t bits = load_shared_2_or_4(groups.wide, at + (group << (groups.wide ? 2 : 1)));
+    return groups.half ? __half2float(__ushort_as_half(static_cast<uint16_t>(bits)))
+                       : __uint_as_float(bits << (groups.wide ? 0 : 16));
   } else if constexpr (T::kNvfp4) {
     const uint32_t two = e4m3_pair(load_shared_u8(at + group));
     return __half2float(__ushort_as_half(static_cast<uint16_t>(two)));
@@ -105,88 +123,100 @@ __device__ __forceinline__ Factor load_factor(uint32_t at) {
 // Where a lane finds x: its eight values of its column in unit 0 of the chunk, and the factors of
 // its first sum's column there.
 struct XAt80 {
-  uint32_t x, factors, factor_pitch;  // the pitch: between units (halves of units)
+  uint32_t x, factors, factor_pitch;  // the pitch: from factor to factor
 };
 
-// Groups of a chunk: log2 of units in one, or halves of units.
-struct Groups80 {
-  uint32_t shift, halves;
-  int type;
-};
+// A lane's sums: of tile j of columns, rows g + 8r, its column 2t + i (of one column of x: its unit
+// 2t + i).
+__device__ __forceinline__ constexpr int sum_of(int j, int r, int i) { return 4 * j + 2 * r + i; }
 
-// One chunk for one or two columns. y[r][i]: rows g and g + 8, of the lane's units in column i.
+// One chunk for one column or up to four.
 template <class T, int columns>
 __device__ __forceinline__ void add_few80(const Stage80& s, const XAt80& at, const Groups80& groups,
-                                          uint32_t active, uint4 (&x)[8 / columns],
-                                          float (&y)[2][2], uint32_t lane) {
+                                          uint32_t active, uint4 (&x)[8 / columns], float (&y)[8],
+                                          uint32_t lane) {
   constexpr uint32_t kSlots = 8 / columns;
-  const uint32_t t = lane % 4;
+  const uint32_t t = lane % 4, units = kSlots >> groups.halves;
 #pragma unroll 1
-  for (uint32_t first = 0; first < T::kUnits; first += kSlots) {
+  for (uint32_t first = 0; first < T::kUnits; first += units) {
     // Two sets, as products of one wait for each other.
     float d[2][4] = {};
-    const auto add = [&](uint32_t unit) {
-#pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-#pragma unroll
-        for (uint32_t i = 0; i < 2; ++i) {
-          const uint32_t slot = unit * (groups.halves + 1) + (columns == 1 ? 2 * t + i : t);
-          const uint32_t group = slot >> groups.shift;
-          const Factor f =
-              load_factor(at.factors + slot * at.factor_pitch + (columns == 1 ? 0 : i * 8));
-          const float scale = load_scale80<T>(s.scales[r], group, groups.type);
-          y[r][i] += scale * f.scale * (d[0][2 * r + i] + d[1][2 * r + i]);
-          if constexpr (T::kAffine) {
-            y[r][i] += load_scale80<T>(s.biases[r], group, groups.type) * f.sum;
-          }
-        }
-      }
-    };
 #pragma unroll
     for (uint32_t u = 0; u < kSlots; ++u) {
+      if (u == kSlots / 2 && groups.halves != 0) break;
       const uint32_t unit = first + u;
-      load_shared_4_if((active >> u & 1) != 0, x[u], at.x + unit * 64);
+      load_shared_4_if((active & 1u << u) != 0, x[u], at.x + unit * 64);
       const Octet upper = load_octet80<T>(s, 0, unit), lower = load_octet80<T>(s, 8, unit);
       multiply80(d[0], upper, lower, 0, x[u].x, x[u].y);
       multiply80(d[1], upper, lower, 2, x[u].z, x[u].w);
-      if (u == kSlots / 2 - 1 && groups.halves != 0) {
-        add(first);
+    }
+    const uint32_t slot = (first << groups.halves) + (columns == 1 ? 2 * t : t / 2);
+    const uint32_t group = slot >> groups.shift;
+    const uint32_t factors = at.factors + (slot >> groups.factor_shift) * at.factor_pitch;
+    const Factor low = load_factor(factors);
+    // Neighbouring slots share a group if it is large, and then a factor too, whose sum counts once.
+    const bool other = columns == 1 && groups.shift == 0;
+    Factor high = low;
+    if (columns > 1) high = load_factor(factors + 8);
+    if (other) high = load_factor(factors + at.factor_pitch);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) d[0][i] = d[1][i] = 0.0f;
+    for (int r = 0; r < 2; ++r) {
+      const float scale = load_scale80<T>(s.scales[r], group, groups);
+      float& sum = y[sum_of(0, r, 0)];
+      float& next = y[sum_of(0, r, 1)];
+      sum += scale * low.scale * (d[0][2 * r] + d[1][2 * r]);
+      next += (other ? load_scale80<T>(s.scales[r], group + 1, groups) : scale) * high.scale *
+              (d[0][2 * r + 1] + d[1][2 * r + 1]);
+      if constexpr (T::kAffine) {
+        const float bias = load_scale80<T>(s.biases[r], group, groups);
+        const bool first_of_factor = groups.factor_shift == 0 || slot % 2 == 0;
+        if (columns == 1 ? true : first_of_factor) sum += bias * low.sum;
+        if (columns == 1 ? groups.factor_shift == 0 : first_of_factor) {
+          next += (other ? load_scale80<T>(s.biases[r], group + 1, groups) : bias) * high.sum;
+        }
       }
     }
-    add(groups.halves != 0 ? first + kSlots / 2 : first);
   }
 }
 
-// One chunk for up to 8 * tiles columns. y[r][j]: of tile j, columns 2t and 2t + 1.
+// One chunk for up to 8 * tiles columns.
 template <class T, int tiles, bool halves>
 __device__ __forceinline__ void add_many80(const Stage80& s, const XAt80 (&at)[tiles],
-                                           const Groups80& groups, float (&y)[2][tiles][2],
-                                           uint32_t lane) {
+                                           const Groups80& groups, float (&y)[8], uint32_t lane) {
   constexpr uint32_t kTimes = halves ? 2 : 1;
-#pragma unroll 2
-  for (uint32_t unit = 0; unit < T::kUnits; ++unit) {
-    const Octet upper = load_octet80<T>(s, 0, unit), lower = load_octet80<T>(s, 8, unit);
-    uint4 x[tiles];
+  const uint32_t chained = 1u << groups.factor_shift;
+#pragma unroll 1
+  for (uint32_t first = 0; first < T::kUnits; first += chained) {
+    float d[kTimes][tiles][4] = {};
 #pragma unroll
-    for (int j = 0; j < tiles; ++j) x[j] = load_shared_4(at[j].x + unit * 64);
+    for (uint32_t u = 0; u < (halves ? 1 : 2); ++u) {
+      if (u == chained) break;
+      const uint32_t unit = first + u;
+      const Octet upper = load_octet80<T>(s, 0, unit), lower = load_octet80<T>(s, 8, unit);
+#pragma unroll
+      for (int j = 0; j < tiles; ++j) {
+        const uint4 x = load_shared_4(at[j].x + unit * 64);
+#pragma unroll
+        for (uint32_t half = 0; half < kTimes; ++half) {
+          const uint32_t keep = !halves || lane % 4 / 2 == half ? ~0u : 0;
+          multiply80(d[half][j], upper, lower, 0, x.x & keep, x.y & keep);
+          multiply80(d[half][j], upper, lower, 2, x.z & keep, x.w & keep);
+        }
+      }
+    }
 #pragma unroll
     for (uint32_t half = 0; half < kTimes; ++half) {
-      const uint32_t slot = unit * kTimes + half, group = slot >> groups.shift;
-      const uint32_t keep = !halves || lane % 4 / 2 == half ? ~0u : 0;
+      const uint32_t slot = first * kTimes + half, group = slot >> groups.shift;
       float scale[2], bias[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        scale[r] = load_scale80<T>(s.scales[r], group, groups.type);
-        bias[r] = T::kAffine ? load_scale80<T>(s.biases[r], group, groups.type) : 0.0f;
+        scale[r] = load_scale80<T>(s.scales[r], group, groups);
+        bias[r] = T::kAffine ? load_scale80<T>(s.biases[r], group, groups) : 0.0f;
       }
 #pragma unroll
       for (int j = 0; j < tiles; ++j) {
-        float d[4] = {};
-        multiply80(d, upper, lower, 0, x[j].x & keep, x[j].y & keep);
-        multiply80(d, upper, lower, 2, x[j].z & keep, x[j].w & keep);
-        const uint4 v = load_shared_4(at[j].factors + slot * at[j].factor_pitch);
+        const uint4 v = load_shared_4(at[j].factors +
+                                      (slot >> groups.factor_shift) * at[j].factor_pitch);
         const float by[2] = {__uint_as_float(v.x), __uint_as_float(v.z)};
         const float sum[2] = {__uint_as_float(v.y), __uint_as_float(v.w)};
 #pragma unroll
@@ -194,8 +224,9 @@ __device__ __forceinline__ void add_many80(const Stage80& s, const XAt80 (&at)[t
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             // In this order: a scale and the size of x may be far out, in opposite directions.
-            y[r][j][i] += scale[r] * by[i] * d[2 * r + i];
-            if constexpr (T::kAffine) y[r][j][i] += bias[r] * sum[i];
+            float& total = y[sum_of(j, r, i)];
+            total += scale[r] * by[i] * d[half][j][2 * r + i];
+            if constexpr (T::kAffine) total += bias[r] * sum[i];
           }
         }
       }
@@ -230,14 +261,13 @@ class Block80 {
         part_(warp_ % p_.parts) {
     const ProductParams& q = p_.product;
     const uint32_t group = simt::group_size<typename T::Format>(q.w.group);
-    groups_ = {group > kQmv80Unit ? static_cast<uint32_t>(__ffs(group) - 6) : 0, group == 16,
-               q.w.scale.type};
+    groups_ = Groups80::of(q, group).packed();
     const uint32_t units = min(p_.section, p_.chunks) * T::kUnits;
     x_.columns = shared_address(dynamic_shared());
     x_.factors = x_.columns + p_.columns * p_.column_bytes;
     factor_pitch_ = p_.columns * static_cast<uint32_t>(sizeof(Factor));
-    const uint32_t sums = x_.factors + (units << groups_.halves) * factor_pitch_;
-    sums_ = reinterpret_cast<float*>(dynamic_shared() + (sums - x_.columns));
+    const uint32_t sums = x_.factors + factors_of(units) * factor_pitch_;
+    sums_ = sums - x_.columns;
     ring_ = sums + warps() * p_.columns * kQmv80SumsPitch * 4;
   }
 
@@ -257,15 +287,24 @@ class Block80 {
         continue;
       }
       const uint32_t exist = (tile_.rows - 1) * p_.column_step + p_.limbs;
-      if (exist == 1) {
-        few<1>(ring);
-      } else if (exist == 2) {
-        few<2>(ring);
-      } else if (exist <= 8) {
-        many<1>(ring, exist);
-      } else {
-        many<2>(ring, exist);
+      float y[8] = {};
+      for (uint32_t begin = 0; begin < p_.chunks; begin += p_.section) {
+        stage_x(begin);
+        ring.fill_up();
+        const uint32_t end = min(begin + p_.section, p_.chunks);
+        if (exist == 1) {
+          few<1>(ring, begin, end, exist, y);
+        } else if (exist <= 4) {
+          few<4>(ring, begin, end, exist, y);
+        } else if (exist <= 8) {
+          many<1>(ring, begin, end, exist, y);
+        } else {
+          many<2>(ring, begin, end, exist, y);
+        }
       }
+      meet();
+      put(exist, y);
+      meet();
       finish();
     }
   }
@@ -294,6 +333,17 @@ class Block80 {
     all_meet();
   }
 
+  __device__ __forceinline__ uint32_t factors_of(uint32_t units) const {
+    const Groups80 groups = Groups80::unpacked(groups_);
+    return (units << groups.halves) >> groups.factor_shift;
+  }
+
+  template <int unit>
+  __device__ __forceinline__ void fill(const XSection80& section) const {
+    fill_columns<typename T::Decode, unit, T::kAffine>(
+        section, x_, tile_.rows, warp_, lane_, [&](uint32_t i) { return tile_.x[i]; }, warps());
+  }
+
   // x from a chunk on, by all warps.
   __device__ __forceinline__ void stage_x(uint32_t chunk) {
     const ProductParams& q = p_.product;
@@ -313,21 +363,24 @@ class Block80 {
         p_.column_bytes,
         p_.limbs,
         p_.column_step};
-    const auto row_at = [&](uint32_t i) { return tile_.x[i]; };
-    constexpr bool kMayHaveHalves = T::kAffine || T::kNvfp4;
-    if (kMayHaveHalves && groups_.halves != 0) {
-      fill_columns<typename T::Decode, 16, T::kAffine>(section, x_, tile_.rows, warp_, lane_,
-                                                       row_at, warps());
-    } else if (!T::kNvfp4) {
-      fill_columns<typename T::Decode, 32, T::kAffine>(section, x_, tile_.rows, warp_, lane_,
-                                                       row_at, warps());
+    if constexpr (T::kNvfp4) {
+      fill<16>(section);
+    } else if constexpr (!T::kAffine) {
+      fill<32>(section);
+    } else if (Groups80::unpacked(groups_).halves != 0) {
+      fill<16>(section);
+    } else if (Groups80::unpacked(groups_).factor_shift == 0) {
+      fill<32>(section);
+    } else {
+      fill<64>(section);
     }
     all_meet();
   }
 
-  // All chunks of this warp's: f(stage, units of x before it).
+  // This warp's chunks of a section: f(stage, groups, units of x before it).
   template <class F>
-  __device__ __forceinline__ void for_each_chunk(Ring80<T>& ring, F&& f) {
+  __device__ __forceinline__ void for_each_chunk(Ring80<T>& ring, uint32_t begin, uint32_t end,
+                                                 F&& f) const {
     Stage80 s;
     const uint32_t g = lane_ / 4, t = lane_ % 4;
     const uint32_t octet = t * T::kBits;
@@ -342,21 +395,17 @@ class Block80 {
         skews |= (reinterpret_cast<uintptr_t>(at) & 3) << 2 * i;
       }
     }
-    for (uint32_t begin = 0; begin < p_.chunks; begin += p_.section) {
-      stage_x(begin);
-      const uint32_t end = min(begin + p_.section, p_.chunks);
 #pragma unroll 1
-      for (uint32_t chunk = begin + part_; chunk < end; chunk += p_.parts) {
-        const uint32_t stage = ring.next();
-        s.codes = stage + codes;
-        const uint32_t scales = scales_of_stage(stage, T::kPitch) + g * p_.scale_pitch;
+    for (uint32_t chunk = begin + part_; chunk < end; chunk += p_.parts) {
+      const uint32_t stage = ring.next();
+      s.codes = stage + codes;
+      const uint32_t scales = scales_of_stage(stage, T::kPitch) + g * p_.scale_pitch;
 #pragma unroll
-        for (uint32_t r = 0; r < 2; ++r) {
-          s.scales[r] = scales + 8 * r * p_.scale_pitch + (skews >> 2 * r & 3);
-          s.biases[r] = scales + (16 + 8 * r) * p_.scale_pitch + (skews >> (4 + 2 * r) & 3);
-        }
-        f(s, (chunk - begin) * T::kUnits);
+      for (uint32_t r = 0; r < 2; ++r) {
+        s.scales[r] = scales + 8 * r * p_.scale_pitch + (skews >> 2 * r & 3);
+        s.biases[r] = scales + (16 + 8 * r) * p_.scale_pitch + (skews >> (4 + 2 * r) & 3);
       }
+      f(s, Groups80::unpacked(forgotten(groups_)), (chunk - begin) * T::kUnits);
     }
   }
 
@@ -367,12 +416,16 @@ class Block80 {
   }
   __device__ __forceinline__ XAt80 moved(XAt80 at, uint32_t units) const {
     at.x += units * 64;
-    at.factors += (units << groups_.halves) * at.factor_pitch;
+    at.factors += factors_of(units) * at.factor_pitch;
     return at;
+  }
+  // [warp][column][16 rows]
+  __device__ __forceinline__ float* sums() const {
+    return reinterpret_cast<float*>(dynamic_shared() + sums_);
   }
   // Row g + 8r of a column.
   __device__ __forceinline__ float& sum_at(uint32_t column, uint32_t r) const {
-    return sums_[(warp_ * p_.columns + column) * kQmv80SumsPitch + 8 * r + lane_ / 4];
+    return sums()[(warp_ * p_.columns + column) * kQmv80SumsPitch + 8 * r + lane_ / 4];
   }
   // The warps of one row group wait for each other.
   __device__ __forceinline__ void meet() const {
@@ -384,64 +437,67 @@ class Block80 {
   }
 
   template <int columns>
-  __device__ __forceinline__ void few(Ring80<T>& ring) {
+  __device__ __forceinline__ void few(Ring80<T>& ring, uint32_t begin, uint32_t end, uint32_t exist,
+                                      float (&y)[8]) const {
     constexpr uint32_t kSlots = 8 / columns;
     const uint32_t slot = lane_ / 4 / columns, t = lane_ % 4;
     // The units, of kSlots, in which this lane's column holds x.
     uint32_t active = 1u << slot;
-    if (groups_.halves != 0) {
-      active = t / 2 == slot % 2 ? (1u << slot / 2) * (1u | 1u << kSlots / 2) : 0;
+    if (Groups80::unpacked(groups_).halves != 0) {
+      active = t / 2 == slot % 2 ? 1u << slot / 2 : 0;
     }
-    const XAt80 at = x_at(lane_ / 4 % columns, 0);
+    const XAt80 at = x_at(min(lane_ / 4 % columns, exist - 1),
+                          columns == 1 || exist <= 2 ? 0 : 2 * t % 4);
     uint4 x[kSlots] = {};
-    float y[2][2] = {};
-    for_each_chunk(ring, [&](const Stage80& s, uint32_t units) {
-      add_few80<T, columns>(s, moved(at, units), groups_, active, x, y, lane_);
+    for_each_chunk(ring, begin, end, [&](const Stage80& s, const Groups80& groups, uint32_t units) {
+      add_few80<T, columns>(s, moved(at, units), groups, active, x, y, lane_);
     });
-    // Columns of other units: the lanes that hold them add up.
-    meet();
-#pragma unroll
-    for (uint32_t r = 0; r < 2; ++r) {
-      if constexpr (columns == 1) y[r][0] += y[r][1];
-#pragma unroll
-      for (uint32_t i = 0; i < columns; ++i) {
-        y[r][i] += __shfl_xor_sync(~0u, y[r][i], 1);
-        y[r][i] += __shfl_xor_sync(~0u, y[r][i], 2);
-        if (t == 0) sum_at(i, r) = y[r][i];
-      }
-    }
   }
 
   template <int tiles>
-  __device__ __forceinline__ void many(Ring80<T>& ring, uint32_t exist) {
+  __device__ __forceinline__ void many(Ring80<T>& ring, uint32_t begin, uint32_t end,
+                                       uint32_t exist, float (&y)[8]) const {
     XAt80 at[tiles];
     const uint32_t g = lane_ / 4, t = lane_ % 4;
 #pragma unroll
     for (uint32_t j = 0; j < tiles; ++j) {
       at[j] = x_at(min(8 * j + g, exist - 1), min(8 * j + 2 * t, (exist - 1) & ~1u));
     }
-    float y[2][tiles][2] = {};
-    for_each_chunk(ring, [&](const Stage80& s, uint32_t units) {
+    for_each_chunk(ring, begin, end, [&](const Stage80& s, const Groups80& groups, uint32_t units) {
       XAt80 now[tiles];
 #pragma unroll
       for (uint32_t j = 0; j < tiles; ++j) now[j] = moved(at[j], units);
       if constexpr (T::kNvfp4) {
-        add_many80<T, tiles, true>(s, now, groups_, y, lane_);
-      } else if (!T::kAffine || groups_.halves == 0) {
-        add_many80<T, tiles, false>(s, now, groups_, y, lane_);
+        add_many80<T, tiles, true>(s, now, groups, y, lane_);
+      } else if (!T::kAffine || groups.halves == 0) {
+        add_many80<T, tiles, false>(s, now, groups, y, lane_);
       } else if constexpr (T::kAffine) {
-        add_many80<T, tiles, true>(s, now, groups_, y, lane_);
+        add_many80<T, tiles, true>(s, now, groups, y, lane_);
       }
     });
-    meet();
+  }
+
+  // This warp's sums to shared memory. Of few columns they are of several units: the lanes that hold
+  // them add up.
+  __device__ __forceinline__ void put(uint32_t exist, float (&y)[8]) const {
+    const uint32_t t = lane_ % 4;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
+      if (exist == 1) {
+        float sum = y[sum_of(0, r, 0)] + y[sum_of(0, r, 1)];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (t == 0) sum_at(0, r) = sum;
+        continue;
+      }
 #pragma unroll
-      for (uint32_t j = 0; j < tiles; ++j) {
+      for (uint32_t j = 0; j < 2; ++j) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
+          float sum = y[sum_of(j, r, i)];
+          if (exist <= 4 && j == 0) sum += __shfl_xor_sync(~0u, sum, 2);
           const uint32_t column = 8 * j + 2 * t + i;
-          if (column < exist) sum_at(column, r) = y[r][j][i];
+          if (column < exist) sum_at(column, r) = sum;
         }
       }
     }
@@ -465,11 +521,10 @@ class Block80 {
   __device__ __forceinline__ void finish() const {
     using F = typename T::Format;
     const ProductParams& q = p_.product;
-    meet();
     const float factor = simt::tensor_scale_at(q.w.scale, b_.w_tensor_scale, tile_.w);
     store([&](uint32_t token, uint32_t row) {
       const float* from =
-          sums_ + (row_group_ * p_.parts * p_.columns + token * p_.column_step) * kQmv80SumsPitch +
+          sums() + (row_group_ * p_.parts * p_.columns + token * p_.column_step) * kQmv80SumsPitch +
           row;
       float total = 0.0f;
 #pragma unroll 1
@@ -495,10 +550,9 @@ class Block80 {
   const ProductBuffers& b_;
   Tile80& tile_;  // shared
   uint32_t lane_, warp_, row_group_, part_;
-  Groups80 groups_;
+  uint32_t groups_;  // packed
   XColumns x_;
-  uint32_t factor_pitch_, ring_;
-  float* sums_;  // [warp][column][16 rows]
+  uint32_t factor_pitch_, sums_, ring_;
   uint32_t staged_ = ~0u;  // the chunk from which x stands in shared memory
   uint32_t first_row_ = 0;
 };

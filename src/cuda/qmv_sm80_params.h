@@ -6,7 +6,7 @@
 namespace moeblas::cuda {
 
 enum {
-  kQmv80MostWarps = 16,
+  kQmv80MostWarps = 8,
   kQmv80Rows = 16,         // of w: a warp's
   kQmv80Unit = 32,         // values of a row that meet in one step
   kQmv80MostColumns = 16,  // of x at a time
@@ -14,8 +14,8 @@ enum {
   kQmv80SumsPitch = 20,  // floats between columns of 16 sums, so that lanes meet no banks twice
 };
 
-// Values of a row in a stage: two or four hundred bytes of codes.
-constexpr uint32_t qmv80_chunk(int bits) { return bits <= 3 ? 512 : 256; }
+// Values of a row in a stage.
+constexpr uint32_t qmv80_chunk(int bits) { return bits <= 6 ? 512 : 256; }
 constexpr uint32_t qmv80_code_bytes(int bits) {
   return qmv80_chunk(bits) / 8 * static_cast<uint32_t>(bits);
 }

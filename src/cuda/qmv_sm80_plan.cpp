@@ -26,7 +26,7 @@ constexpr int64_t kLongest = int64_t{1} << 30;  // K and N, counted in 32 bits
 constexpr int64_t kMostItems = int64_t{1} << 31;
 constexpr uint32_t kOwnBytes = 1024;  // more than what the kernel declares itself
 constexpr uint32_t kFactorBytes = 8;
-constexpr uint32_t kLeastStages = 2, kGoodStages = 3, kBestStages = 6;
+constexpr uint32_t kLeastStages = 2, kGoodStages = 3, kBestStages = 5;
 // What the end of a panel costs, in chunks.
 constexpr double kPanelCost = 0.7;
 
@@ -137,7 +137,8 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
 
   Qmv80Params& q = plan.params;
   const bool floats = p.x.values.dtype == DType::f32;
-  q.limbs = q.column_step = floats ? 2 : 1;
+  q.limbs = floats ? 3 : 1;
+  q.column_step = floats ? 4 : 1;
   const int alignment = p.x.values.col_stride == 1 ? simt::row_alignment(p.x.values) : 1;
   q.x_runs = alignment >= (floats ? 16 : 8);
   q.chunks = static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) /

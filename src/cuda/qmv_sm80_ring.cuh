@@ -2,6 +2,8 @@
 // scales, chunk by chunk through all of the block's work, by copies that the warp itself waits for.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/device/copy_async.cuh"
 #include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
@@ -75,7 +77,15 @@ class Ring80 {
         end_(share.end),
         chunk_(part) {
     if (part_ >= p_.chunks) item_ = end_;
-    for (uint32_t i = 0; i + 1 < p_.stages; ++i) bring();
+    bring();
+  }
+
+  // All stages but one under way. The first is from the beginning; the others would stand in the way
+  // of what is needed before any of them.
+  __device__ __forceinline__ void fill_up() {
+    if (full_) return;
+    full_ = true;
+    for (uint32_t i = 2; i < p_.stages; ++i) bring();
   }
 
   // The next stage, once it is there for the whole warp. It stays until the next call.
@@ -113,8 +123,15 @@ class Ring80 {
     while (item_ < end_ && chunk_ == part_ && !begin_item()) ++item_;
     if (item_ < end_) {
       const uint32_t stage = at_ + slot_ * p_.stage_bytes;
-      bring_codes(stage);
-      bring_scales(scales_of_stage(stage, T::kPitch));
+      const bool whole = last_row_ == kQmv80Rows - 1 && chunk_ + 1 < p_.chunks;
+      if (whole && p_.code_piece == 16) {
+        bring_whole_codes(stage);
+      } else {
+        bring_codes(stage);
+      }
+      bring_scales(scales_of_stage(stage, T::kPitch), whole);
+      codes_ += p_.parts * T::kCodeBytes;
+      scales_ += p_.parts * p_.scale_bytes;
       chunk_ += p_.parts;
       if (chunk_ >= p_.chunks) {
         chunk_ = part_;
@@ -136,15 +153,15 @@ class Ring80 {
     const uint32_t first =
         min(((item_ - tile * p_.panels) * p_.row_groups + row_group_) * kQmv80Rows, n - 1);
     last_row_ = min(n - 1 - first, uint32_t{kQmv80Rows - 1});
-    codes_ = b_.w + matrix.values + first * p_.product.w.n_stride;
+    codes_ = b_.w + matrix.values + first * p_.product.w.n_stride + chunk_ * T::kCodeBytes;
     const uint8_t* row = scale_row(p_.product, b_, matrix, T::kAffine && lane_ % 2 != 0,
                                    first + min(lane_ / 2, last_row_));
     skew_ = p_.scale_pitch > p_.scale_bytes ? reinterpret_cast<uintptr_t>(row) & 3 : 0;
-    scales_ = row - skew_;
+    scales_ = row - skew_ + chunk_ * p_.scale_bytes;
     return true;
   }
   __device__ __forceinline__ const uint8_t* codes_of(uint32_t i) const {
-    return codes_ + min(i, last_row_) * p_.product.w.n_stride + uint64_t{chunk_} * T::kCodeBytes;
+    return codes_ + min(i, last_row_) * p_.product.w.n_stride;
   }
   // Bytes that a row still has from this chunk on.
   __device__ __forceinline__ uint32_t codes_left() const {
@@ -154,62 +171,98 @@ class Ring80 {
   static __device__ __forceinline__ uint32_t part_of(uint32_t left, uint32_t at, uint32_t piece) {
     return left > at ? min(left - at, piece) : 0;
   }
+  // The first `have` of kBytes, then zeros. What is copied is read as a whole, so that the last of a
+  // row come word by word, and the last of these byte by byte.
+  template <uint32_t kBytes>
+  static __device__ __forceinline__ void copy_first(uint32_t to, const uint8_t* from,
+                                                    uint32_t have) {
+    if (have == kBytes || have == 0) return copy_async<kBytes>(to, from, have != 0);
+    for (uint32_t at = 0; at < kBytes; at += 4) {
+      const uint32_t bytes = part_of(have, at, 4);
+      if (bytes == 4 || bytes == 0) {
+        copy_async<4>(to + at, from + at, bytes != 0);
+      } else {
+        store_shared_u32(to + at, read_bytes(from + at, bytes));
+      }
+    }
+  }
+  static __device__ __forceinline__ uint32_t read_bytes(const uint8_t* from, uint32_t bytes) {
+    uint32_t word = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < bytes; ++i) word |= uint32_t{from[i]} << 8 * i;
+    return word;
+  }
 
+  // Sixteen rows and a chunk that exist. Neighbouring lanes bring neighbouring pieces, as many as
+  // divide a row.
+  static constexpr uint32_t kPieces = T::kCodeBytes / 16;
+  static constexpr uint32_t kWide = kPieces % 8 == 0 ? 8 : kPieces % 4 == 0 ? 4 : 2;
+  static constexpr uint32_t kRowsAtOnce = 32 / kWide;
+  __device__ __forceinline__ void bring_whole_codes(uint32_t stage) const {
+    const uint32_t lane = forgotten(lane_);
+    const uint32_t row = lane / kWide, at = lane % kWide * 16;
+    const uint8_t* from = codes_ + row * p_.product.w.n_stride + at;
+    const int64_t step = kRowsAtOnce * p_.product.w.n_stride;
+    stage += row * T::kPitch + at;
+#pragma unroll
+    for (uint32_t i = 0; i < kQmv80Rows / kRowsAtOnce; ++i, from += step) {
+#pragma unroll
+      for (uint32_t c = 0; c < kPieces; c += kWide) {
+        copy_async<16>(stage + i * kRowsAtOnce * T::kPitch + c * 16, from + c * 16, true);
+      }
+    }
+  }
   __device__ __forceinline__ void bring_codes(uint32_t stage) const {
+    const uint32_t lane = forgotten(lane_);
     const uint32_t left = codes_left();
     if (p_.code_piece == 16) {
-      // Neighbouring lanes bring neighbouring pieces, as many as divide a row.
-      constexpr uint32_t kPieces = T::kCodeBytes / 16;
-      constexpr uint32_t kWide = kPieces % 8 == 0 ? 8 : kPieces % 4 == 0 ? 4 : 2;
-#pragma unroll
-      for (uint32_t i = 0; i < kWide / 2; ++i) {
-        const uint32_t row = i * (32 / kWide) + lane_ / kWide;
+      for (uint32_t i = 0; i < kQmv80Rows / kRowsAtOnce; ++i) {
+        const uint32_t row = i * kRowsAtOnce + lane / kWide;
         const uint8_t* from = codes_of(row);
-#pragma unroll
         for (uint32_t c = 0; c < kPieces; c += kWide) {
-          const uint32_t at = (c + lane_ % kWide) * 16;
-          copy_async_part<16>(stage + row * T::kPitch + at, from + at, part_of(left, at, 16));
+          const uint32_t at = (c + lane % kWide) * 16;
+          copy_first<16>(stage + row * T::kPitch + at, from + at, part_of(left, at, 16));
         }
       }
     } else if (p_.code_piece >= 4) {
-      for (uint32_t i = lane_; i < kQmv80Rows * T::kCodeBytes / 4; i += 32) {
+      for (uint32_t i = lane; i < kQmv80Rows * T::kCodeBytes / 4; i += 32) {
         const uint32_t row = i / (T::kCodeBytes / 4), at = i % (T::kCodeBytes / 4) * 4;
-        copy_async_part<4>(stage + row * T::kPitch + at, codes_of(row) + at, part_of(left, at, 4));
+        copy_first<4>(stage + row * T::kPitch + at, codes_of(row) + at, part_of(left, at, 4));
       }
     } else {
-      for (uint32_t i = lane_; i < kQmv80Rows * T::kCodeBytes / 4; i += 32) {
+      for (uint32_t i = lane; i < kQmv80Rows * T::kCodeBytes / 4; i += 32) {
         const uint32_t row = i / (T::kCodeBytes / 4), at = i % (T::kCodeBytes / 4) * 4;
-        const uint8_t* from = codes_of(row) + at;
-        uint32_t word = 0;
-        for (uint32_t byte = 0; byte < part_of(left, at, 4); ++byte) {
-          word |= uint32_t{from[byte]} << 8 * byte;
-        }
-        store_shared_u32(stage + row * T::kPitch + at, word);
+        store_shared_u32(stage + row * T::kPitch + at,
+                         read_bytes(codes_of(row) + at, part_of(left, at, 4)));
       }
     }
   }
 
   // Even lanes bring scales, odd ones biases, a row each.
-  __device__ __forceinline__ void bring_scales(uint32_t to) const {
-    if (!T::kAffine && lane_ % 2 != 0) return;
-    const int64_t groups = p_.product.k / p_.product.w.group;
-    const int64_t row_bytes = groups * scale_size(p_.product) - int64_t{chunk_} * p_.scale_bytes;
-    const auto left =
-        static_cast<uint32_t>(min(row_bytes, int64_t{p_.scale_bytes})) + skew_;
-    const uint8_t* from = scales_ + uint64_t{chunk_} * p_.scale_bytes;
-    to += (lane_ / 2 + lane_ % 2 * kQmv80Rows) * p_.scale_pitch;
+  __device__ __forceinline__ void bring_scales(uint32_t to, bool whole) const {
+    const uint32_t lane = forgotten(lane_);
+    if (!T::kAffine && lane % 2 != 0) return;
+    // To the end of the row, where that comes first.
+    uint32_t left = p_.scale_pitch;
+    if (!whole) {
+      const int64_t groups = p_.product.k / p_.product.w.group;
+      left = static_cast<uint32_t>(
+          min(groups * scale_size(p_.product) - int64_t{chunk_} * p_.scale_bytes + skew_,
+              int64_t{left}));
+    }
+    to += (lane / 2 + lane % 2 * kQmv80Rows) * p_.scale_pitch;
+    const auto bring_all = [&](auto piece) {
+      constexpr uint32_t kBytes = decltype(piece)::value;
+      for (uint32_t at = 0; at < p_.scale_pitch; at += kBytes) {
+        copy_first<kBytes>(to + at, scales_ + at, part_of(left, at, kBytes));
+      }
+    };
     if (p_.scale_piece == 16) {
-      for (uint32_t at = 0; at < p_.scale_pitch; at += 16) {
-        copy_async_part<16>(to + at, from + at, part_of(left, at, 16));
-      }
+      bring_all(std::integral_constant<uint32_t, 16>{});
     } else if (p_.scale_piece == 8) {
-      for (uint32_t at = 0; at < p_.scale_pitch; at += 8) {
-        copy_async_part<8>(to + at, from + at, part_of(left, at, 8));
-      }
+      bring_all(std::integral_constant<uint32_t, 8>{});
     } else {
-      for (uint32_t at = 0; at < p_.scale_pitch; at += 4) {
-        copy_async_part<4>(to + at, from + at, part_of(left, at, 4));
-      }
+      bring_all(std::integral_constant<uint32_t, 4>{});
     }
   }
 
@@ -219,7 +272,9 @@ class Ring80 {
   // What is brought next, and to which slot; which one is used next.
   uint32_t item_, end_, chunk_;
   uint32_t slot_ = 0, taken_ = 0;
-  // Of the item: its rows after the first, where that one's codes begin, and this lane's scales.
+  bool full_ = false;
+  // Of the item: its rows after the first; where that one's codes and this lane's scales of the chunk
+  // are.
   uint32_t last_row_ = 0, skew_ = 0;
   const uint8_t *codes_ = nullptr, *scales_ = nullptr;
 };

@@ -6,24 +6,19 @@
 
 namespace moeblas::cuda::device {
 
-// kBytes, of which the first `read` are as they lie in memory, the others zeros that are read from
-// nowhere.
-template <int kBytes>
-__device__ __forceinline__ void copy_async_part(uint32_t to, const void* from, uint32_t read) {
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what the instruction copies");
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(read)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
-                 "r"(read)
-                 : "memory");
-  }
-}
 // kBytes as they are read, or zeros without reading.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool read) {
-  copy_async_part<kBytes>(to, from, read ? kBytes : 0);
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what the instruction copies");
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(read ? 16 : 0)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(read ? kBytes : 0)
+                 : "memory");
+  }
 }
 // This thread's copies since the last group are one; waits until at most kLeft groups are under
 // way.

@@ -161,6 +161,20 @@ __device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
   return v;
 }
+// Four bytes if `wide`, else two.
+__device__ __forceinline__ uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  uint32_t v;
+  asm volatile(
+      "{\n"
+      ".reg .pred wide;\n"
+      "setp.ne.u32 wide, %2, 0;\n"
+      "@wide ld.shared.u32 %0, [%1];\n"
+      "@!wide ld.shared.u16 %0, [%1];\n"
+      "}"
+      : "=r"(v)
+      : "r"(from), "r"(static_cast<uint32_t>(wide)));
+  return v;
+}
 __device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
   uint32_t v;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(from));
@@ -223,6 +237,14 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
                : "=r"(none)
                : "r"(values));
   return none;
+}
+
+// The same value, of which the compiler knows nothing: what follows from it is not kept in registers
+// from a time when it was known already.
+__device__ __forceinline__ uint32_t forgotten(uint32_t value) {
+  uint32_t same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
+  return same;
 }
 
 // ---- launches that follow each other early

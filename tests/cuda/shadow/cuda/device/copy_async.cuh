@@ -12,8 +12,8 @@
 namespace moeblas::cuda::device {
 
 struct LateCopy {
-  uint32_t to, bytes, read;
-  const unsigned char* from;
+  uint32_t to, bytes;
+  const unsigned char* from;  // null: zeros
 };
 struct LateCopies {
   std::vector<LateCopy> open;
@@ -25,17 +25,12 @@ inline LateCopies& late_copies() {
 }
 
 template <int kBytes>
-void copy_async_part(uint32_t to, const void* from, uint32_t read) {
-  if (read > kBytes) test::block_fails("a copy reads more than it writes");
-  if (read > 0 && reinterpret_cast<uintptr_t>(from) % kBytes != 0) {
+void copy_async(uint32_t to, const void* from, bool read) {
+  if (read && reinterpret_cast<uintptr_t>(from) % kBytes != 0) {
     test::block_fails("a copy from an address that is not aligned");
   }
   test::spoil_shared(to, kBytes);
-  late_copies().open.push_back({to, kBytes, read, static_cast<const unsigned char*>(from)});
-}
-template <int kBytes>
-void copy_async(uint32_t to, const void* from, bool read) {
-  copy_async_part<kBytes>(to, from, read ? kBytes : 0);
+  late_copies().open.push_back({to, kBytes, static_cast<const unsigned char*>(read ? from : nullptr)});
 }
 inline void copies_end_group() {
   LateCopies& mine = late_copies();
@@ -48,8 +43,8 @@ void copies_wait() {
   for (; groups.size() > kLeft; groups.pop_front()) {
     for (const LateCopy& copy : groups.front()) {
       unsigned char* to = test::at_shared(copy.to, copy.bytes);
-      std::memset(to, 0, copy.bytes);
-      if (copy.read > 0) std::memcpy(to, copy.from, copy.read);
+      if (copy.from == nullptr) std::memset(to, 0, copy.bytes);
+      if (copy.from != nullptr) std::memcpy(to, copy.from, copy.bytes);
     }
   }
 }

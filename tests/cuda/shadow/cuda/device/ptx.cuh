@@ -158,6 +158,9 @@ inline void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
 }
 inline uint32_t load_shared_u32(uint32_t from) { return load_shared<uint32_t>(from); }
 inline uint32_t load_shared_u16(uint32_t from) { return load_shared<uint16_t>(from); }
+inline uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  return wide ? load_shared_u32(from) : load_shared_u16(from);
+}
 inline uint32_t load_shared_u8(uint32_t from) { return load_shared<uint8_t>(from); }
 inline float load_shared_float(uint32_t from) { return load_shared<float>(from); }
 inline void store_shared_u32(uint32_t to, uint32_t v) {
@@ -206,6 +209,7 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
 
 inline void let_next_launch_begin() {}
 inline void wait_for_previous_launch() {}
+inline uint32_t forgotten(uint32_t value) { return value; }
 inline uint32_t nothing_of(uint32_t) { return 0; }
 template <int registers>
 void leave_registers() {}
