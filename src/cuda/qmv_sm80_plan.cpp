@@ -26,7 +26,7 @@ constexpr int64_t kLongest = int64_t{1} << 30;  // K and N, counted in 32 bits
 constexpr int64_t kMostItems = int64_t{1} << 31;
 constexpr uint32_t kOwnBytes = 1024;  // more than what the kernel declares itself
 constexpr uint32_t kFactorBytes = 8;
-constexpr uint32_t kLeastStages = 2, kGoodStages = 3, kBestStages = 5;
+constexpr uint32_t kLeastStages = 2, kMostStages = 5;
 // What the end of a panel costs, in chunks.
 constexpr double kPanelCost = 0.7;
 
@@ -64,16 +64,16 @@ void place_copies(const MatmulProblem& p, Qmv80Params& q) {
 }
 
 // Fills in what depends on how many warps stand above and beside each other; whether shared memory
-// holds x of `rows` rows, section by section, beside so many stages.
-bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t rows,
-                  uint32_t least_stages, bool whole, Qmv80Plan& plan) {
+// holds x of `rows` rows, whole or section by section, beside the stages.
+bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t rows, bool whole,
+                  Qmv80Plan& plan) {
   Qmv80Params& q = plan.params;
   const uint32_t warps = q.row_groups * q.parts;
   const uint32_t units = qmv80_chunk(p.w.spec->bits) / kQmv80Unit;
   q.columns = (rows * q.column_step + 1) / 2 * 2;
   const uint32_t factors = q.columns * kFactorBytes << (p.w.spec->group_size == 16 ? 1 : 0);
   const uint32_t fixed = kOwnBytes + q.columns * 64 + warps * q.columns * kQmv80SumsPitch * 4 +
-                         warps * least_stages * q.stage_bytes;
+                         warps * kLeastStages * q.stage_bytes;
   if (fixed >= machine.shared_bytes) return false;
   const uint32_t of_chunk = units * (q.columns * 64 + factors);
   const uint32_t held = (machine.shared_bytes - fixed) / of_chunk;
@@ -84,16 +84,16 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   }
   // Columns that fall on other banks.
   q.column_bytes = q.section * units * 64 + 64;
-  const uint32_t taken = fixed - warps * least_stages * q.stage_bytes + q.section * of_chunk;
-  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes), kBestStages);
+  const uint32_t taken = fixed - warps * kLeastStages * q.stage_bytes + q.section * of_chunk;
+  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes), kMostStages);
   plan.shared_bytes = taken - kOwnBytes + warps * q.stages * q.stage_bytes;
   plan.threads = 32 * warps;
   return true;
 }
 
 // The cut of panels and parts that takes the least time, for `rows` rows of x at a time.
-bool cut(const MatmulProblem& p, const Machine80& machine, uint32_t rows, uint32_t least_stages,
-         bool whole, Qmv80Plan& plan) {
+bool cut(const MatmulProblem& p, const Machine80& machine, uint32_t rows, bool whole,
+         Qmv80Plan& plan) {
   const auto n = static_cast<uint32_t>(p.n);
   const auto met = static_cast<double>(matrices_met(p));
   double best = 0;
@@ -105,7 +105,7 @@ bool cut(const MatmulProblem& p, const Machine80& machine, uint32_t rows, uint32
       q.parts = parts;
       q.row_groups = warps / parts;
       q.panels = ceil_div(n, q.row_groups * kQmv80Rows);
-      if (!share_memory(p, machine, rows, least_stages, whole, made)) continue;
+      if (!share_memory(p, machine, rows, whole, made)) continue;
       const double rounds = std::ceil(met * q.panels / machine.processors);
       const double time = rounds * (ceil_div(q.chunks, parts) + kPanelCost);
       if (found && time >= best) continue;
@@ -148,14 +148,13 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
       std::clamp<int64_t>(most_rows(p), 1, kQmv80MostColumns / q.column_step));
   // As many rows of x as fit for all of K; of very long ones, one after the other in sections.
   plan.tile_rows = 0;
-  for (uint32_t tokens = rows; tokens > 0 && plan.tile_rows == 0; tokens = tokens / 2) {
-    if (cut(p, machine, tokens, tokens == 1 ? kLeastStages : kGoodStages, true, plan)) {
-      plan.tile_rows = tokens;
-    }
+  for (uint32_t passes = 1; passes <= rows && plan.tile_rows == 0; ++passes) {
+    const uint32_t tokens = ceil_div(rows, passes);
+    if (cut(p, machine, tokens, true, plan)) plan.tile_rows = tokens;
   }
   if (plan.tile_rows == 0) {
     plan.tile_rows = 1;
-    if (!cut(p, machine, 1, kLeastStages, false, plan)) {
+    if (!cut(p, machine, 1, false, plan)) {
       return Reason::of("a block has %u bytes of shared memory", machine.shared_bytes);
     }
   }

@@ -90,15 +90,17 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
-// Beyond so many passes over w a kernel of many rows takes less time (docs/performance-log.md).
-constexpr uint32_t kMostPassesSm80 = 4;
+// How often qmv_sm80 may read w: in qmm_sm80's place, which takes about as long as five passes, and
+// in that of qmm_simt, which takes 25 (docs/performance-log.md).
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
 
 Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   if (const Reason r = qmv_sm80_reject(p)) return r;
   const uint32_t passes = qmv_sm80_passes(p);
-  if (passes <= kMostPassesSm80) return {};
-  return Reason::of("it would read w %u times, more than %u", passes, kMostPassesSm80);
+  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  if (passes <= most) return {};
+  return Reason::of("it would read w %u times, more than %u", passes, most);
 }
 
 constexpr Formats kQmvFormats =
