@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the CUDA backend on a machine with a GPU: builds, runs every kernel at its smallest shape
-# under compute-sanitizer's four tools, then every operation over its generated cases against the CPU
-# backend and float64, called and captured.
+# under compute-sanitizer's four tools, row by row, then every operation over its generated cases
+# against the CPU backend and float64, called and captured.
 #   scripts/gpu_check.sh [--json FILE] [--cases N] [--binary FILE] [--commit ID] [--no-sanitizer]
 #     --json     where to write what was found (default build/gpu/gpu_check.json)
 #     --cases    seeds per operation (default 432, each format with each dtype and orientation)
@@ -34,21 +34,40 @@ fi
 
 facts=() failed=0
 if ((sanitizer)); then
-  tools=(memcheck racecheck initcheck synccheck)
+  logs=build/gpu/sanitizer
+  rm -rf "$logs" && mkdir -p "$logs"
+  tools=(racecheck memcheck initcheck synccheck)  # the slowest first
+  mapfile -t rows < <("$binary" --rows)
+  # A process for each tool and row, as many at a time as there are cores; the log tells how it ended.
+  watch() {
+    local log=$1/$3-$4.txt
+    compute-sanitizer --tool "$3" --print-limit 20 --error-exitcode 9 "$2" --smallest --row "$4" \
+      >"$log" 2>&1 || true
+  }
+  export -f watch
+  for tool in "${tools[@]}"; do printf "$tool %s\n" "${rows[@]}"; done |
+    xargs -P "$(nproc)" -L 1 bash -c 'watch "$@"' watch "$logs" "$binary"
   for tool in "${tools[@]}"; do
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "$binary" --smallest \
-      >"build/gpu/$tool.txt" 2>&1 &
-  done
-  for tool in "${tools[@]}"; do
-    wait -n || failed=1
-  done
-  for tool in "${tools[@]}"; do
-    log=build/gpu/$tool.txt
-    summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^=* *//' || echo 'no summary')
-    launches=$(grep 'kernels launched' "$log" || echo 'nothing launched')
-    echo "$tool: $summary; $launches"
-    facts+=(--fact "$tool=$summary; $launches")
-    grep -qE 'SUMMARY: 0 (errors|hazards)' "$log" || { failed=1; grep -vE '^ +never' "$log" | sed -n 1,60p; }
+    clean=0 launches=0
+    for row in "${rows[@]}"; do
+      log=$logs/$tool-$row.txt
+      launched=$(sed -n 's/^kernels launched: .*, \([0-9]*\) launches$/\1/p' "$log")
+      launches=$((launches + ${launched:-0}))
+      if [[ -n $launched ]] && grep -qE 'ERROR SUMMARY: 0 errors|\(0 errors, 0 warnings\)' "$log" &&
+        grep -qx 'failures: 0' "$log"; then
+        clean=$((clean + 1))
+      else
+        failed=1
+        echo "$tool, $row:"
+        grep -vE '^ +never' "$log" | sed -n 1,40p
+      fi
+    done
+    # What no row's process launched.
+    never=$(cat "$logs/$tool"-*.txt | sed -n 's/^  never: //p' | sort | uniq -c |
+      awk -v rows="${#rows[@]}" '$1 == rows { printf " %s", $2 }')
+    fact="clean in $clean of ${#rows[@]} rows, $launches launches; kernels never launched:${never:- none}"
+    echo "$tool: $fact"
+    facts+=(--fact "$tool=$fact")
   done
 fi
 "$binary" --cases "$cases" --commit "$commit" --json "$json" "${facts[@]}" || failed=1

@@ -8,6 +8,10 @@ if [[ "${1:-}" == --check ]]; then check=true; shift; fi
 root=$(cd "$(dirname "$0")/.." && pwd)
 tool=${1:-$root/build/release/cli/moeblas}
 
+if ! "$tool" kernels --markdown | grep '| cuda |' >/dev/null; then
+  echo "update_readme.sh: $tool was built without CUDA, whose rows the table has too" >&2
+  exit 2
+fi
 fresh=$(mktemp)
 trap 'rm -f "$fresh"' EXIT
 awk -v tool="$tool kernels --markdown" '

@@ -33,12 +33,12 @@ class BlockEncoder {
   bool all_zero_;
 };
 
-// values <- dequantize(quantize(values)), group by group.
+// values <- dequantize(quantize(values)), group by group; dequantized with a multiplier of its own.
 template <class Format>
-void round_trip(float* values, int64_t count, float tensor_scale) {
+void round_trip(float* values, int64_t count, float tensor_scale, float decoded_with) {
   for (int64_t i = 0; i < count; i += Format::kGroup) {
     const BlockEncoder<Format> encoder(values + i, Format::kGroup, tensor_scale);
-    const float scale = formats::mul(Format::decode_scale(encoder.scale()), tensor_scale);
+    const float scale = formats::mul(Format::decode_scale(encoder.scale()), decoded_with);
     for (int64_t j = i; j < i + Format::kGroup; ++j) {
       values[j] = formats::mul(Format::decode_code(encoder.code(values[j])), scale);
     }

@@ -69,7 +69,8 @@ void decode_on_the_fly(const MatmulProblem& p, int64_t w, int64_t n, int64_t cou
                        int64_t k_end, float* panel, int64_t pitch) {
   decode_dense(p, w, n, count, k_begin, k_end, panel, pitch);
   const float tensor_scale = load_tensor_scale(p.w.tensor_scale, w);
-  for (int64_t j = 0; j < count; ++j) round_trip<Format>(panel + j * pitch, p.k, tensor_scale);
+  for (int64_t j = 0; j < count; ++j)
+    round_trip<Format>(panel + j * pitch, p.k, tensor_scale, tensor_scale);
 }
 
 DecodePanel decoder_of(const MatmulProblem& p) {
@@ -161,7 +162,7 @@ class Product {
     threads::for_each_item(p_.total_rows(), threads::num_threads(), [&](int64_t item, int) {
       const Pair& pair = pairs_[static_cast<size_t>(item / p_.m)];
       if (pair.w != kNoMatrix)
-        quantized_x_row(p_, pair, item % p_.m, prepared_x(item / p_.m, item % p_.m));
+        quantized_x_row(p_, pair, item % p_.m, 0, p_.k, true, prepared_x(item / p_.m, item % p_.m));
     });
   }
 

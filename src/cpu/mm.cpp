@@ -130,8 +130,7 @@ class Product {
         pair = pairs_[static_cast<size_t>(matrix)];
         if (pair.w == kNoMatrix) return;
       }
-      if (p_.x.form != Form::dense)
-        return quantized_x_row(p_, pair, row, reinterpret_cast<float*>(to));
+      if (p_.x.form != Form::dense) return copy_quantized_row(pair, row, to);
       const dispatch::Matrices& x = p_.x.values;
       const int64_t first = x.offset(pair.x) + row * x.row_stride;
       if (kind_ == Panel::bf16) {
@@ -144,6 +143,19 @@ class Product {
         load_floats(x.data, x.dtype, first, x.col_stride, p_.k, reinterpret_cast<float*>(to));
       }
     });
+  }
+
+  // Codes times scales are exact in bfloat16; a tensor_scale waits for the sums there.
+  void copy_quantized_row(const Pair& pair, int64_t row, uint8_t* to) const {
+    if (kind_ == Panel::f32)
+      return quantized_x_row(p_, pair, row, 0, p_.k, true, reinterpret_cast<float*>(to));
+    constexpr int64_t kPart = 1024;
+    float part[kPart];
+    for (int64_t first = 0; first < p_.k; first += kPart) {
+      const int64_t count = std::min(kPart, p_.k - first);
+      quantized_x_row(p_, pair, row, first, count, false, part);
+      store_floats(to, DType::bf16, first, count, part);
+    }
   }
 
   void find_rows() const {

@@ -36,13 +36,14 @@ WeightPanels::Scratch::Scratch(const Layout& layout, char* own)
       words(reinterpret_cast<uint32_t*>(own + layout.words)),
       scales(reinterpret_cast<float*>(own + layout.scales)),
       biases(reinterpret_cast<float*>(own + layout.biases)),
-      quantized(reinterpret_cast<float*>(own + layout.quantized)) {}
+      quantized(reinterpret_cast<uint8_t*>(own + layout.quantized)) {}
 
 WeightPanels::WeightPanels(const MatmulProblem& p, const MmKernels& kernels, Panel kind)
     : p_(p), kernels_(kernels), kind_(kind) {
   if (p.w.form == Form::on_the_fly) {
     along_k_ = true;
-    fill_ = kernels.dense_along_k[index(kind)][element_index(DType::f32)];
+    fill_ = kernels.dense_along_k[index(kind)]
+                                 [element_index(kind == Panel::bf16 ? DType::bf16 : DType::f32)];
   } else if (p.w.form == Form::packed) {
     along_k_ = p.transpose;
     fill_ = (along_k_ ? kernels.packed_along_k
@@ -71,20 +72,23 @@ PanelWeights WeightPanels::panel(const Pair& pair, int64_t n) const {
     w.packed = packed_row(p_.w, pair.w, 0, pair.w);
     w.values = w.packed.codes;
     w.n_step = w.k_step = m.row_stride * size;
-    // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not
-    // have, a tiny one all of them: what is not used waits for the sum.
-    const float scale = w.packed.tensor_scale;
-    if (kind_ == Panel::bf16 && std::isfinite(scale) && scale != 0) {
-      const int exponent = std::max(std::ilogb(scale), -100);
-      w.packed.tensor_scale = std::ldexp(1.0f, exponent);
-      w.factor = std::ldexp(scale, -exponent);
-    }
   } else {
+    w.packed.tensor_scale = load_tensor_scale(p_.w.tensor_scale, pair.w);
     w.n_step = n_step(p_) * size;
     w.k_step = k_step(p_) * size;
     w.values =
         static_cast<const uint8_t*>(m.data) + m.offset(pair.w) * size + pair.k_begin * w.k_step;
   }
+  // A tensor_scale that is no power of two would cost bfloat16 weights bits that they do not have,
+  // a tiny one all of them: what is not used waits for the sum.
+  const float scale = w.packed.tensor_scale;
+  if (kind_ == Panel::bf16 && p_.w.form != Form::dense && std::isfinite(scale) && scale != 0) {
+    const int exponent = std::max(std::ilogb(scale), -100);
+    w.packed.tensor_scale = std::ldexp(1.0f, exponent);
+    w.factor = std::ldexp(scale, -exponent);
+  }
+  if (kind_ == Panel::bf16 && p_.x.form != Form::dense)
+    w.factor *= load_tensor_scale(p_.x.tensor_scale, pair.w);
   return w;
 }
 
@@ -123,7 +127,7 @@ void WeightPanels::fill(const PanelWeights& w, int64_t k, int64_t here,
   if (p_.w.form == Form::on_the_fly) {
     quantize(w, k, here, scratch.quantized);
     for (int64_t j = 0; j < kernels_.cols; ++j)
-      rows[j] = reinterpret_cast<uint8_t*>(scratch.quantized + std::min(j, w.count - 1) * here);
+      rows[j] = scratch.quantized + std::min(j, w.count - 1) * here * panel_value_size();
   } else if (along_k_) {
     for (int64_t j = 0; j < kernels_.cols; ++j)
       rows[j] = w.values + (w.n + std::min(j, w.count - 1)) * w.n_step + k * bits_ / 8;
@@ -149,16 +153,18 @@ void WeightPanels::fill(const PanelWeights& w, int64_t k, int64_t here,
   fill_(b);
 }
 
-// Values [k, k + count) of K of every output, as if quantized and dequantized.
-void WeightPanels::quantize(const PanelWeights& w, int64_t k, int64_t count, float* to) const {
+// Values [k, k + count) of K of every output, as if quantized and dequantized, in what panels hold.
+void WeightPanels::quantize(const PanelWeights& w, int64_t k, int64_t count, uint8_t* to) const {
   const dispatch::Matrices& m = p_.w.values;
   const int64_t first = m.offset(w.matrix) + k * k_step(p_);
   const float tensor_scale = load_tensor_scale(p_.w.tensor_scale, w.matrix);
   formats::visit_format(p_.w.spec->mode, p_.w.spec->bits, [&]<class Format>() {
     if constexpr (!formats::kIsAffine<Format>) {
-      for (int64_t j = 0; j < w.count; ++j, to += count) {
-        load_floats(m.data, m.dtype, first + (w.n + j) * n_step(p_), k_step(p_), count, to);
-        round_trip<Format>(to, count, tensor_scale);
+      float values[panel_depth(Panel::bf16)];
+      for (int64_t j = 0; j < w.count; ++j, to += count * panel_value_size()) {
+        load_floats(m.data, m.dtype, first + (w.n + j) * n_step(p_), k_step(p_), count, values);
+        round_trip<Format>(values, count, tensor_scale, w.packed.tensor_scale);
+        store_floats(to, kind_ == Panel::bf16 ? DType::bf16 : DType::f32, 0, count, values);
       }
     }
   });

@@ -37,7 +37,8 @@ class WeightPanels {
   struct Scratch {
     void* panel;
     uint32_t* words;
-    float *scales, *biases, *quantized;
+    float *scales, *biases;
+    uint8_t* quantized;
     Scratch(const Layout& layout, char* own);
   };
 
@@ -66,12 +67,13 @@ class WeightPanels {
   };
 
  private:
-  void quantize(const PanelWeights& w, int64_t k, int64_t count, float* to) const;
+  void quantize(const PanelWeights& w, int64_t k, int64_t count, uint8_t* to) const;
   void scales_along_k(const PanelWeights& w, int64_t first, int64_t count,
                       const Scratch& scratch) const;
   void scales_along_n(const PanelWeights& w, int64_t k, int64_t count,
                       const Scratch& scratch) const;
   float block_scale(const PackedRow& row, int64_t group) const;
+  int64_t panel_value_size() const { return kind_ == Panel::bf16 ? 2 : 4; }
 
   const dispatch::MatmulProblem& p_;
   const MmKernels& kernels_;

@@ -10,25 +10,25 @@ namespace moeblas::cpu {
 
 inline constexpr int64_t kConversionChunk = 4096;  // values of an item; a multiple of every group
 
-// Calls f(row, first, count) for parts of rows that together are all values.
+// Calls f(row, first, count) for parts of rows that together are all values. An item is so many
+// parts that what a thread reads and writes is a stream, and few enough for every thread to have
+// several.
 template <class F>
 void for_each_chunk(const dispatch::Rows& values, F&& f) {
-  const int64_t cols = values.cols;
-  const int64_t rows = values.count();
-  if (cols > kConversionChunk) {
-    const int64_t parts = (cols + kConversionChunk - 1) / kConversionChunk;
-    threads::for_each_item(rows * parts, threads::num_threads(), [&](int64_t item, int) {
-      const int64_t first = item % parts * kConversionChunk;
-      f(item / parts, first, std::min(kConversionChunk, cols - first));
-    });
-  } else {
-    const int64_t together = kConversionChunk / cols;
-    threads::for_each_item((rows + together - 1) / together, threads::num_threads(),
-                           [&](int64_t item, int) {
-                             const int64_t end = std::min((item + 1) * together, rows);
-                             for (int64_t row = item * together; row < end; ++row) f(row, 0, cols);
-                           });
-  }
+  constexpr int64_t kItem = 32, kItemsPerThread = 8;  // parts; measured
+  const int64_t cols = values.cols, rows = values.count();
+  const int64_t in_row = (cols + kConversionChunk - 1) / kConversionChunk;
+  const int64_t parts = rows * in_row, least = std::max<int64_t>(1, kConversionChunk / cols);
+  const int64_t share = parts / (threads::num_threads() * kItemsPerThread);
+  const int64_t item_parts = std::max(least, std::min(share, kItem * least));
+  threads::for_each_item((parts + item_parts - 1) / item_parts, threads::num_threads(),
+                         [&](int64_t item, int) {
+                           const int64_t end = std::min((item + 1) * item_parts, parts);
+                           for (int64_t part = item * item_parts; part < end; ++part) {
+                             const int64_t first = part % in_row * kConversionChunk;
+                             f(part / in_row, first, std::min(kConversionChunk, cols - first));
+                           }
+                         });
 }
 
 // One direction of a problem: values and their packed form.

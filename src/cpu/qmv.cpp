@@ -95,22 +95,19 @@ float decoded_sum(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t
   return sum;
 }
 
-// A way to multiply, for one problem.
-struct Way {
-  const Qmv* qmv = nullptr;
-  QmvKernel kernel = nullptr;
-
-  Way() = default;
-  Way(const Qmv& q, const MatmulProblem& p) : qmv(&q) {
-    if (!p.w.spec) {
-      kernel = q.dense[static_cast<int>(scale_kind(p))];
-    } else if (p.w.spec->mode == Mode::affine) {
-      kernel = q.affine[p.w.spec->bits];
-    } else {
-      kernel = p.w.spec->mode == Mode::mxfp8 ? q.e4m3 : q.e2m1;
-    }
+QmvWay way(const Qmv& q, const MatmulProblem& p) {
+  if (!p.w.spec) return q.dense[static_cast<int>(scale_kind(p))];
+  switch (p.w.spec->mode) {
+    case Mode::affine:
+      return q.affine[p.w.spec->bits];
+    case Mode::mxfp4:
+      return q.mxfp4;
+    case Mode::nvfp4:
+      return q.nvfp4;
+    default:
+      return q.mxfp8;
   }
-};
+}
 
 // One call: what its items share.
 class Product {
@@ -119,7 +116,7 @@ class Product {
   Product(const MatmulProblem& p, const Qmv& first, const Qmv& second,
           dispatch::Workspace workspace)
       : p_(p),
-        ways_{Way(first, p), Way(second, p)},
+        ways_{way(first, p), way(second, p)},
         layout_(p),
         x_rows_(p),
         base_(static_cast<char*>(workspace.data)) {
@@ -185,7 +182,7 @@ class Product {
       for (int64_t k = 0; k < p_.k && lossless; k += kPart) {
         const int64_t count = std::min(kPart, p_.k - k);
         load_floats(x.data, x.dtype, at + k * x.col_stride, x.col_stride, count, values);
-        lossless = ways_[way].qmv->prepare(values, k, count, prepared(r));
+        lossless = ways_[way].prepare(format_, values, k, count, prepared(r));
       }
       way_of_[r] = way;
       if (lossless) return;
@@ -266,13 +263,13 @@ class Product {
   }
 
   // These rows of a run, of which none is left afterwards.
-  void multiply_chunk(const Way& way, const QmvPanel& panel, int64_t run, int64_t n,
+  void multiply_chunk(const QmvWay& way, const QmvPanel& panel, int64_t run, int64_t n,
                       const int64_t* rows, int64_t* size) const {
     const void* x[kQmvMost];
     float sums[kQmvMost * kMostPanel];
     for (int64_t i = 0; i < *size; ++i)
       x[i] = prepared(x_row_of(begins_[run] + rows[i] / p_.m, rows[i] % p_.m));
-    way.kernel(format_, panel, x, *size, sums, kMostPanel);
+    way.multiply(format_, panel, x, *size, sums, kMostPanel);
     for (int64_t i = 0; i < *size; ++i) {
       const Pair& pair = pair_at(run, rows[i]);
       const int64_t row = rows[i] % p_.m;
@@ -287,7 +284,7 @@ class Product {
   }
 
   const MatmulProblem& p_;
-  const Way ways_[2];
+  const QmvWay ways_[2];
   const Layout layout_;
   const XRows x_rows_;
   char* const base_;

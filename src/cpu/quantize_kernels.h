@@ -11,8 +11,10 @@ namespace moeblas::cpu {
 struct Groups {
   void* values = nullptr;
   uint8_t* codes = nullptr;
-  float* scales = nullptr;  // block formats, to be encoded: what values are multiplied by
-  float* biases = nullptr;
+  float* scales = nullptr;         // affine, or to be decoded with
+  float* biases = nullptr;         // affine
+  uint8_t* scale_bytes = nullptr;  // of block formats, to be written
+  float enc = 1.0f;                // nvfp4: 1 / tensor_scale
   int64_t count = 0;
   int64_t size = 0;  // of a group
 };
@@ -20,12 +22,9 @@ struct Groups {
 struct QuantizeKernels {
   using Run = void (*)(const Groups&);
   Run dequantize[kCodeKinds][kElements] = {};
-  // Into scales and biases: the least and largest number of every group, NaN left out; infinity and
-  // its negative where there is none.
-  Run extremes[kElements] = {};
-  // Into scales: the largest magnitude; NaN where there is one.
-  Run magnitudes[kElements] = {};
-  Run encode[kCodeKinds][kElements] = {};
+  // To codes and scales; E2M1 under powers of two.
+  Run quantize[kCodeKinds][kElements] = {};
+  Run quantize_nvfp4[kElements] = {};
   // Scale bytes as numbers, times `factor`.
   void (*e8m0)(const uint8_t* bytes, int64_t count, float factor, float* scales) = nullptr;
   void (*e4m3)(const uint8_t* bytes, int64_t count, float factor, float* scales) = nullptr;
@@ -39,5 +38,8 @@ namespace avx512 {
 extern const QuantizeKernels quantize_kernels;
 }
 #endif
+
+// Those of the machine's tier; null: it has none.
+const QuantizeKernels* quantize_kernels();
 
 }  // namespace moeblas::cpu

@@ -1,6 +1,5 @@
 // quantize_avx512, quantize_avx2: quantize and dequantize by the kernels of a tier
-// (simd/quantize.cpp), a part of a row at a time. What is decided once per group - an affine fit, a
-// scale's byte and its multiplier - is src/formats' own.
+// (simd/quantize.cpp), a part of a row at a time.
 #include "cpu/quantize_tier.h"
 
 #include "cpu/packed_side.h"
@@ -26,32 +25,19 @@ void store_all(const void* to, DType dtype, int64_t first, const float* from, in
 
 template <class Format>
 void quantize_part(const QuantizeKernels& kernels, int code, DType dtype, const Part& part) {
-  const Groups& g = part.groups;
+  Groups g = part.groups;
   const int from = element_index(dtype);
   if constexpr (formats::kIsAffine<Format>) {
-    kernels.extremes[from](g);
-    for (int64_t i = 0; i < g.count; ++i) {
-      const bool numbers = g.scales[i] <= g.biases[i];
-      const float nan = formats::quiet_nan();
-      const formats::AffineParams fit = formats::affine_fit(
-          numbers ? g.scales[i] : nan, numbers ? g.biases[i] : nan, Format::kBits);
-      g.scales[i] = fit.scale;
-      g.biases[i] = fit.bias;
-    }
+    kernels.quantize[code][from](g);
     store_all(part.row.scales, part.row.scale_dtype, part.first_group, g.scales, g.count);
     store_all(part.row.biases, part.row.scale_dtype, part.first_group, g.biases, g.count);
   } else {
-    const float enc = 1.0f / part.row.tensor_scale;
-    kernels.magnitudes[from](g);
-    for (int64_t i = 0; i < g.count; ++i) {
-      const float amax = g.scales[i];
-      const unsigned byte = Format::encode_scale(amax, enc);
-      store_as(const_cast<void*>(part.row.scales), part.first_group + i,
-               static_cast<uint8_t>(byte));
-      g.scales[i] = Format::encode_multiplier(amax, byte, enc);
-    }
+    const auto* bytes = static_cast<const uint8_t*>(part.row.scales) + part.first_group;
+    g.scale_bytes = const_cast<uint8_t*>(bytes);
+    g.enc = 1.0f / part.row.tensor_scale;
+    const bool nvfp4 = int(Format::kMode) == MOEBLAS_NVFP4;
+    (nvfp4 ? kernels.quantize_nvfp4[from] : kernels.quantize[code][from])(g);
   }
-  kernels.encode[code][from](g);
 }
 
 template <class Format>
@@ -90,9 +76,12 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
       float scales[kMostGroups], biases[kMostGroups];
       Part part{side.row(r), first / size, {}};
       char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
-      part.groups = {values,       const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
-                     scales,       biases,
-                     count / size, size};
+      part.groups = {.values = values,
+                     .codes = const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
+                     .scales = scales,
+                     .biases = biases,
+                     .count = count / size,
+                     .size = size};
       if (p.conversion == Conversion::dequantize) {
         dequantize_part<Format>(kernels, code, dtype, part);
       } else {

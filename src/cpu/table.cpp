@@ -35,16 +35,16 @@ using MmF32 = Mm<kKernels, Panel::f32>;
 #endif
 constexpr Extras kFloatExtras =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
-constexpr Extras kF32Extras = kFloatExtras | Extras::of(Extra::packed_x) |
-                              Extras::of(Extra::quantized_x) | Extras::of(Extra::quantized_w) |
-                              Extras::of(Extra::other_w);
+constexpr Extras kBf16Extras = kFloatExtras | Extras::of(Extra::packed_x) |
+                               Extras::of(Extra::quantized_x) | Extras::of(Extra::quantized_w);
+constexpr Extras kF32Extras = kBf16Extras | Extras::of(Extra::other_w);
 constexpr Extras kEpilogueAndDTypes =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::other_w);
 
 // clang-format off
 constexpr Row<MatmulProblem> kMatmul[] = {
 #if defined(__x86_64__)
-  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::four_bits(), DTypes::of(DType::bf16), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+  {Name{"qmv_dot_avx512_bf16"}, needs(Tier::avx512_bf16), Formats::quantized(), DTypes::of(DType::bf16), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    qmv_dot_reject, qmv_workspace, qmv_dot_avx512_bf16, Summary{"packed rows as one stream, exact products of bfloat16 pairs, float32 sums"}},
   {Name{"qmv_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    qmv_reject, qmv_workspace, qmv_avx512, Summary{"packed rows as one stream, unpacked in registers, up to eight rows of x at a time, float32 sums"}},
@@ -54,7 +54,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    mv_reject, qmv_workspace, mv_avx512, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
   {Name{"mv_avx2"}, needs(Tier::avx2), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    mv_reject, qmv_workspace, mv_avx2, Summary{"the same, eight lanes wide"}},
-  {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kFloatExtras, RowRange{},
+  {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kBf16Extras, RowRange{},
    MmBf16::reject, MmBf16::workspace, MmBf16::launch,
    Summary{"many rows; panels of weights decoded once to bfloat16, pairs of products"}},
   {Name{"mm_f32_avx512"}, needs(Tier::avx512), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},

@@ -25,7 +25,8 @@ Tier tier_of_machine() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
     return Tier::avx2;
   }
-  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bf16")) {
+  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bf16") ||
+      !__builtin_cpu_supports("avx512vbmi")) {
     return Tier::avx512;
   }
   return Tier::avx512_bf16;

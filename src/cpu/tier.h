@@ -13,7 +13,7 @@ enum class Tier : int { portable, avx2, avx512, avx512_bf16 };
 // The column of the table.
 constexpr dispatch::Arch needs(Tier tier) {
   constexpr const char* kNeeds[] = {"any", "AVX2, FMA, F16C, BMI2", "AVX-512 (F, BW, DQ, VL)",
-                                    "AVX-512, VNNI, BF16"};
+                                    "AVX-512, VNNI, BF16, VBMI"};
   return {static_cast<int>(tier), kNeeds[static_cast<int>(tier)]};
 }
 

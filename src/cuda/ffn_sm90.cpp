@@ -3,64 +3,18 @@
 #include <algorithm>
 
 #include "cuda/device.h"
+#include "cuda/ffn_combine.h"
 #include "cuda/queue.h"
 #include "dispatch/ffn_parts.h"
-#include "simt/permute.h"
 
 namespace moeblas::cuda {
 namespace {
 
 using dispatch::FfnProblem;
-using dispatch::MatmulProblem;
-using dispatch::Matrices;
-using dispatch::Operand;
 using dispatch::Reason;
 
 // Sums of 32 outputs that the last thread block may be left with, sixteen at a time.
 constexpr uint64_t kMostSums = 32;
-
-// Every step-th row of a stack from `first` on.
-Matrices some_rows(Matrices m, int64_t first, int64_t step, int64_t count) {
-  if (m.data == nullptr) return m;
-  m.data =
-      static_cast<char*>(m.data) + first * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
-  m.rows = count;
-  m.row_stride *= step;
-  return m;
-}
-Operand some_rows(Operand w, int64_t first, int64_t step, int64_t count) {
-  w.values = some_rows(w.values, first, step, count);
-  w.scales = some_rows(w.scales, first, step, count);
-  w.biases = some_rows(w.biases, first, step, count);
-  return w;
-}
-// The same of a bias, whose rows are the matrices'.
-Matrices some_columns(Matrices m, int64_t first, int64_t step, int64_t count) {
-  if (m.data == nullptr) return m;
-  m.data =
-      static_cast<char*>(m.data) + first * m.col_stride * static_cast<int64_t>(size_of(m.dtype));
-  m.cols = count;
-  m.col_stride *= step;
-  return m;
-}
-
-struct Halves {
-  Operand gate, up;
-  Matrices gate_bias, up_bias;
-
-  explicit Halves(const FfnProblem& p) {
-    if (p.separate) {
-      gate = p.gate_up, up = p.up;
-      gate_bias = p.gate_up_bias, up_bias = p.up_bias;
-      return;
-    }
-    const dispatch::GluOrder order(p);
-    gate = some_rows(p.gate_up, order.gate, order.step, p.intermediate);
-    up = some_rows(p.gate_up, order.up, order.step, p.intermediate);
-    gate_bias = some_columns(p.gate_up_bias, order.gate, order.step, p.intermediate);
-    up_bias = some_columns(p.gate_up_bias, order.up, order.step, p.intermediate);
-  }
-};
 
 }  // namespace
 
@@ -79,7 +33,7 @@ Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, 
   auto* base = static_cast<char*>(workspace);
   auto* counters = reinterpret_cast<uint32_t*>(base + plan.counters);
 
-  const Halves halves(p);
+  const dispatch::FfnHalves halves(p);
   dispatch::FfnBuffers buffers;
   buffers.hidden = base + plan.hidden;
   buffers.down = reinterpret_cast<float*>(base + plan.rows);
@@ -111,8 +65,6 @@ Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, 
   gate_up.cleared_count = kQmvMostCounters;
 
   plan.second = parts.down;
-  // With the caller's stream.
-  plan.first.options = plan.second.options = p.options;
   plan.second.w_position = experts;
   down.expert_map = p.expert_map;
   down.combine.counters = counters;
@@ -161,6 +113,12 @@ Reason ffn_sm90_reject(const FfnProblem& p) {
   return plan_here(p, somewhere(), made);
 }
 
+uint32_t ffn_sm90_passes(const FfnProblem& p) {
+  FfnPlan made;
+  if (plan_here(p, somewhere(), made)) return 0;
+  return std::max(made.gate_up.passes, made.down.passes);
+}
+
 size_t ffn_sm90_workspace(const FfnProblem& p) {
   FfnPlan made;
   if (plan_here(p, somewhere(), made)) return 0;
@@ -173,9 +131,8 @@ void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   launch_qmv_sm90(made.first, made.gate_up);
   launch_qmv_sm90(made.second, made.down);
   if (!made.combines) return;
-  const TensorView rows(made.second.out.data, DType::f32, {p.total_rows(), p.hidden}, p.device);
   Queue queue(p.op, p.device.id, p.options.stream);
-  simt::combine({rows, p.ids, p.weights, p.out, p.experts, true}, queue);
+  sum_rows(p, static_cast<const float*>(made.second.out.data), nullptr, queue);
 }
 
 }  // namespace moeblas::cuda

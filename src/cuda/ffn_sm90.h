@@ -25,6 +25,9 @@ dispatch::Reason plan_ffn_sm90(const dispatch::FfnProblem& p, uint32_t processor
                                FfnPlan& plan);
 
 dispatch::Reason ffn_sm90_reject(const dispatch::FfnProblem& p);
+// How often weights are read, if all experts that can be met are met alike; of a layer that it
+// takes.
+uint32_t ffn_sm90_passes(const dispatch::FfnProblem& p);
 size_t ffn_sm90_workspace(const dispatch::FfnProblem& p);
 void ffn_sm90(const dispatch::FfnProblem& p, dispatch::Workspace workspace);
 

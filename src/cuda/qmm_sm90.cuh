@@ -72,7 +72,16 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         const uint32_t to = base_ + Memory::kCodes + slot * Memory::kCodeSlotBytes;
         const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
         const auto w = static_cast<int32_t>(tile.w * p_.matrix_step);
-        if constexpr (Weights::kAcross) {
+        if constexpr (Weights::kEnding == Ending::activations) {
+#pragma unroll
+          for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
+            const uint32_t first = glu_row(p_.glu_rows.run_shift, row / 64 + g, 0, 0);
+            device::copy_box(to + g * 64 * Weights::Bytes::kPiece,
+                             first < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
+                             static_cast<int32_t>(i * kStep), static_cast<int32_t>(first), 0, 0, w,
+                             full, policy);
+          }
+        } else if constexpr (Weights::kAcross) {
 #pragma unroll
           for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
             device::copy_box(to + g * 64 * Weights::Bytes::kPiece, &p_.codes,
@@ -100,8 +109,6 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
         device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
       }
-      const uint32_t first_row = tile.w_row + rank_ * Shape::kRows;
-      const uint32_t rows = p_.n > first_row ? min(p_.n - first_row, Shape::kRows) : 0;
       const uint32_t chunks = Block::chunks();
       for (uint32_t i = 0; i < chunks; ++i, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
@@ -109,10 +116,10 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
                              (filled / kScaleSlots % 2) ^ 1);
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
         if constexpr (Weights::kScales > 0) {
-          copy_scales(p_.scales, tile.w, first_row, rows, i * chunk_bytes, to);
+          copy_scales(p_.scales, p_.glu_rows.second_scales, tile, i * chunk_bytes, to);
         }
         if constexpr (Weights::kBiases) {
-          copy_scales(p_.biases, tile.w, first_row, rows, i * chunk_bytes,
+          copy_scales(p_.biases, p_.glu_rows.second_biases, tile, i * chunk_bytes,
                       to + Shape::kRows * p_.scale_pitch);
         }
         // Copies arrive as they end, what was stored with lane 0.
@@ -143,26 +150,27 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   }
 
   // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
-  __device__ void copy_scales(const ScaleRows& from, uint32_t w, uint32_t first_row, uint32_t rows,
+  __device__ void copy_scales(const ScaleRows& from, int64_t second, const TileRecord& tile,
                               uint32_t at, uint32_t to) const {
-    const uint8_t* first = from.data + w * from.matrix_stride + first_row * from.row_stride + at;
-    const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - at);
     if (p_.scale_unit == 16) {
-      copy_scale_rows<16>(first, from.row_stride, rows, left, to);
+      copy_scale_rows<16>(from, second, tile, at, to);
     } else if (p_.scale_unit == 8) {
-      copy_scale_rows<8>(first, from.row_stride, rows, left, to);
+      copy_scale_rows<8>(from, second, tile, at, to);
     } else {
-      copy_scale_rows<4>(first, from.row_stride, rows, left, to);
+      copy_scale_rows<4>(from, second, tile, at, to);
     }
   }
   template <int kUnit>
-  __device__ void copy_scale_rows(const uint8_t* first, int64_t stride, uint32_t rows, int32_t left,
-                                  uint32_t to) const {
+  __device__ void copy_scale_rows(const ScaleRows& rows, int64_t second, const TileRecord& tile,
+                                  uint32_t chunk, uint32_t to) const {
+    const uint8_t* first = rows.data + tile.w * rows.matrix_stride + chunk;
+    const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - chunk);
     for (uint32_t row = threadIdx.x % 32; row < Shape::kRows; row += 32) {
-      const uint8_t* from = first + row * stride;
+      const auto row_of_w = Block::row_of_w(rows, second, tile, row);
+      const uint8_t* from = first + row_of_w.at;
       const auto shift =
           static_cast<int32_t>(kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
-      const int32_t bytes = row < rows ? left + shift : 0;
+      const int32_t bytes = row_of_w.exists ? left + shift : 0;
       for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
         const uint32_t at = to + row * p_.scale_pitch + i;
         if (i < bytes && bytes < i + kUnit) {
@@ -229,6 +237,10 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
   static const simt::CudaKernel name##_kernel {                                     \
     "qmm_sm90_" #name, reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, Tiles>) \
   }
+// What an expert layer's products end in.
+#define MB_QMM_SM90_LAYER(name, ...)                                         \
+  MB_QMM_SM90_ALL(gates_##name, EndingIn<__VA_ARGS__, Ending::activations>); \
+  MB_QMM_SM90_ALL(sums_##name, EndingIn<__VA_ARGS__, Ending::sums>)
 #define MB_QMM_SM90_ALL(name, ...)                \
   MB_QMM_SM90(name##_256, Tiles256, __VA_ARGS__); \
   MB_QMM_SM90(name##_128, Tiles128, __VA_ARGS__); \

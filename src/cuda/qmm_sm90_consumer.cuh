@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/device/wgmma.cuh"
+#include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
 #include "cuda/qmm_sm90_weights.cuh"
 
@@ -99,19 +100,19 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   // Where this lane's scales begin. Rows that begin anywhere are copied from the word on in which
   // they do.
   __device__ void find_scales(const TileRecord& tile) {
-    const int64_t row = tile.w_row + rank_ * BlockShape<Tiles>::kRows + row_;
-    const auto shift = [&](const ScaleRows& s, int64_t of) {
+    const auto shift = [&](const ScaleRows& s, int64_t second, uint32_t r) {
       if (p_.scale_unit != 4) return 0u;
-      const int64_t at = tile.w * s.matrix_stride + of * s.row_stride;
+      const int64_t at =
+          tile.w * s.matrix_stride + Block::row_of_w(s, second, tile, row_ + 8 * r).at;
       return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
     };
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       const uint32_t at = scales_ + 8 * r * p_.scale_pitch;
-      first_scale_[r] = at + shift(p_.scales, row + 8 * r);
+      first_scale_[r] = at + shift(p_.scales, p_.glu_rows.second_scales, r);
       if (Weights::kBiases) {
-        first_bias_[r] =
-            at + BlockShape<Tiles>::kRows * p_.scale_pitch + shift(p_.biases, row + 8 * r);
+        first_bias_[r] = at + BlockShape<Tiles>::kRows * p_.scale_pitch +
+                         shift(p_.biases, p_.glu_rows.second_biases, r);
       }
     }
   }
@@ -239,12 +240,26 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     code_slot_ += p_.blocks * kPieces;
     chunk_ += Block::chunks();
     if constexpr (Weights::kTensorScale) {
-      const SumFactor& f = p_.tensor_scale;
-      const float factor = f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
+      const auto factor_of = [&](const SumFactor& f) {
+        return f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
+      };
+      float factors[2] = {factor_of(p_.tensor_scale)};
+      factors[1] = Weights::kEnding == Ending::activations ? factor_of(p_.glu_rows.second_factor)
+                                                           : factors[0];
 #pragma unroll
-      for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = sums[i] * Weights::kUp * factor;
+      for (uint32_t i = 0; i < kTokens / 2; ++i) {
+        sums[i] = sums[i] * Weights::kUp * factors[i / 2 % 2];
+      }
     }
-    store_tile<kTokens>(sums, tile, n);
+    if constexpr (Weights::kEnding == Ending::rounded) {
+      store_tile<kTokens>(sums, tile, n);
+    } else {
+      LayerEnd<Weights, Tiles>(
+          p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+          base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes,
+          Block::out_rows(n), group_)
+          .template store<kTokens>(sums);
+    }
     if constexpr (Weights::kMayOverflow) {
       const bool infinite = (largest_ & 0x7fffu) == 0x7c00u || largest_ >> 16 == 0x7c00u;
       if (device::named_barrier_any(1 + group_, 128, infinite)) {

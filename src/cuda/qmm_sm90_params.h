@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "simt/pairs.h"
+#include "simt/permute_params.h"
 
 namespace moeblas::cuda {
 
@@ -126,6 +127,33 @@ struct ScaleRows {
   int64_t row_stride, matrix_stride;
 };
 
+// What becomes of the sums: rows of out in x's type, or what an expert layer needs of its two
+// products (qmm_sm90_layer.cuh): activations of gates and ups, staged for the second; float32 rows.
+enum class Ending { rounded, activations, sums };
+
+// One number for each row of a matrix, to be added. Strides in elements.
+struct AddedRows {
+  const uint8_t* data;  // null: nothing
+  int64_t matrix_stride, step;
+  int32_t type;  // a simt::ElementType
+};
+
+// A layer's first product: w is gates and ups, eight rows of one and eight of the other in turn.
+// Rows come in the order in which the second product wants what they make of x, staged: runs of
+// eight rows, four of which lie 1 << run_shift apart.
+struct GluRows {
+  CUtensorMap last_codes;  // codes of the rows from whole_rows on
+  uint32_t rows;           // of gates, and of ups
+  uint32_t whole_rows;     // what fills periods of four distances
+  uint32_t run_shift;      // 5 or 4
+  uint32_t first_is_up;    // the upper rows are, the lower ones are gates
+  uint32_t pitch;          // of a row of activations, in elements
+  int64_t second_scales;   // from the upper rows' scales to the lower ones', in bytes
+  int64_t second_biases;
+  SumFactor second_factor;  // the lower rows' tensor_scale
+  simt::GluParams glu;
+};
+
 struct QmmSm90Params {
   static constexpr int kBoxes = 5;
 
@@ -150,6 +178,9 @@ struct QmmSm90Params {
   uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
   uint32_t matrix_step;      // 0: all matrices lie in one place
   uint32_t wide_out;         // eight neighbours may be written as one
+  // Of an expert layer.
+  AddedRows added[2];  // to the sums of the upper and the lower rows
+  GluRows glu_rows;
 };
 
 // Rows of x as they are read, and as they are staged.

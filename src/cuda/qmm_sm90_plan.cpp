@@ -3,20 +3,25 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "cuda/device.h"
-#include "cuda/qmm_sm90_params.h"
+#include "cuda/qmm_sm90_parts.h"
 #include "cuda/queue.h"
 #include "cuda/tensor_map.h"
 #include "simt/pairs_plan.h"
 
 namespace moeblas::cuda {
-namespace {
 
 using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
+
+int64_t staged_k(const MatmulProblem& p) { return (p.k + kBlockK - 1) / kBlockK * kBlockK; }
+
+namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
@@ -31,7 +36,6 @@ int64_t n_stride(const MatmulProblem& p) {
   return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
 }
 bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
-int64_t staged_k(const MatmulProblem& p) { return ceil_div(p.k, kBlockK) * kBlockK; }
 
 // The stride from matrix to matrix by their flat positions, if there is one.
 std::optional<int64_t> matrix_stride(const Matrices& m) {
@@ -335,21 +339,19 @@ void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
   q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
 }
 
-void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Room& at,
-              Queue& queue) {
-  const Kernel& kernel = kernel_of(p);
+// All but the map of codes.
+QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   QmmSm90Params q{};
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
   for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
-    q.x[i] = tensor_map(rows_shape(p, base + at.staged, 8u << i), p.op);
+    q.x[i] = tensor_map(rows_shape(p, rows.staged, 8u << i), p.op);
   }
-  q.runs = runs;
-  q.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
+  q.runs = rows.runs;
+  q.out_rows = rows.out_rows;
   q.out = static_cast<uint8_t*>(p.out.data);
   q.w = static_cast<const uint8_t*>(p.w.values.data);
   q.w_row_stride = p.w.values.row_stride;
   q.w_matrix_stride = *matrix_stride(p.w.values);
-  q.staged = reinterpret_cast<const uint16_t*>(base + at.staged);
+  q.staged = reinterpret_cast<const uint16_t*>(rows.staged);
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
   q.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
@@ -357,9 +359,11 @@ void multiply(const MatmulProblem& p, const Runs& runs, uint8_t* base, const Roo
   q.wide_out = alignment(p.out) == 16;
 
   if (p.w.spec) set_scales(p, q);
-  queue.run(kernel.name, static_cast<uint32_t>(multiprocessors(p.device.id)) / 2 * 2,
-            kernel.threads, kernel.shared_bytes, q);
+  return q;
 }
+
+// Whole clusters.
+uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
 
 // Why packed weights cannot be read; dense ones only need what tensor maps do.
 Reason why_not_packed(const MatmulProblem& p) {
@@ -447,9 +451,66 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   const Room at(p, plan, per_x);
   auto* base = static_cast<uint8_t*>(workspace.data);
   Queue queue(p.op, p.device.id, p.options.stream);
-  const Runs runs =
-      per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
-  multiply(p, runs, base, at, queue);
+  QmmRows rows;
+  rows.runs = per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
+  rows.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
+  rows.staged = base + at.staged;
+  const Kernel& kernel = kernel_of(p);
+  QmmSm90Params q = params_of(p, rows);
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+}
+
+// ---- Parts
+
+Reason QmmGrouping::why_not(const MatmulProblem& p, int64_t per_token) {
+  if (p.w.values.count() > kPlaceMatrices) {
+    return Reason::of("%lld matrices, more than %u", static_cast<long long>(p.w.values.count()),
+                      kPlaceMatrices);
+  }
+  if (per_token > kPlaceMostPairs) {
+    return Reason::of("%lld matrices for a row of x, more than %u",
+                      static_cast<long long>(per_token), kPlaceMostPairs);
+  }
+  return simt::PairPlan(p, kPlanTile).why_not();
+}
+
+QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token) {
+  const Room at(p, simt::PairPlan(p, kPlanTile), per_token);
+  staged = at.staged;
+  bytes = at.bytes;
+}
+
+QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue) {
+  const simt::PairPlan plan(p, kPlanTile);
+  const Room at(p, plan, per_token);
+  QmmRows rows;
+  rows.runs = place(p, plan, per_token, workspace, at, queue);
+  rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
+  rows.staged = workspace + at.staged;
+  return rows;
+}
+
+QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
+  const Kernels& of = kernels_of(p);
+  const Kernel& kernel = kernel_of(p);
+  constexpr std::string_view kPrefix = "qmm_sm90_";
+  const bool layer =
+      &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 || &of == &kNvfp4;
+  format = layer ? kernel.name + kPrefix.size() : nullptr;
+  rows = kernel.rows;
+  threads = kernel.threads;
+  shared_bytes = kernel.shared_bytes;
+  nibbles = p.w.spec && p.w.spec->bits == 4;
+  params = {};
+  if (given == nullptr) return;
+  params = params_of(p, *given);
+  params.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+}
+
+void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
+  const std::string name = std::string("qmm_sm90_") + kind + "_" + format;
+  queue.run(name.c_str(), grid_of(device), threads, shared_bytes, params);
 }
 
 }  // namespace moeblas::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/cluster.cuh"
+#include "cuda/qmm_sm90_glu_order.h"
 #include "cuda/qmm_sm90_schedule.cuh"
 
 namespace moeblas::cuda {
@@ -58,6 +59,21 @@ class QmmBlock {
   // Where the rows of tile `n` go, 8 bytes each.
   __device__ uint32_t out_rows(uint32_t n) const {
     return base_ + Memory::kOutRows + n % kRecordSlots * (Tiles::kMostTokens * 8);
+  }
+
+  // Where row `r` of this block's begins among scales or biases of the tile's matrix.
+  struct RowOfW {
+    int64_t at;
+    bool exists;
+  };
+  __device__ RowOfW row_of_w(const ScaleRows& s, int64_t second, const TileRecord& tile,
+                             uint32_t r) const {
+    const uint32_t row = tile.w_row + rank_ * BlockShape<Tiles>::kRows + r;
+    if constexpr (Weights::kEnding == Ending::activations) {
+      const uint32_t i = glu_row(p_.glu_rows.run_shift, row / 64, row / 16 % 4, row % 8);
+      return {i * s.row_stride + (row / 8 % 2 == 0 ? 0 : second), i < p_.glu_rows.rows};
+    }
+    return {row * s.row_stride, row < p_.n};
   }
 
   // Of a tile. The last copies that count as a chunk's are those of where the rows go.

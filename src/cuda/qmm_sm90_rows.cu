@@ -250,7 +250,9 @@ __global__ void __launch_bounds__(kStageThreads)
       p.out_rows[uint64_t{places[first + lane_index()]} * m + row] = pair.out;
     }
     const uint32_t chosen = __ballot_sync(kAll, pair.w >= 0);
-    for (uint32_t none = ~chosen & (kAll >> (32 - pairs)); none != 0; none &= none - 1) {
+    // Rows of sums in between have no readers.
+    uint32_t none = p.out == nullptr ? 0 : ~chosen & (kAll >> (32 - pairs));
+    for (; none != 0; none &= none - 1) {
       const int source = __ffs(static_cast<int>(none)) - 1;
       clear_row(p.out, __shfl_sync(kAll, pair.out, source), p.n);
     }

@@ -24,6 +24,7 @@
 #include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/wgmma.cuh"
+#include "cuda/qmm_sm90_order.h"
 #include "cuda/qmm_sm90_params.h"
 #include "simt/shared.h"
 
@@ -82,37 +83,6 @@ __device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a
 __device__ __forceinline__ uint32_t high_twice(uint32_t a) { return __byte_perm(a, a, 0x3232); }
 
 }  // namespace pair16
-
-// ---- The order of K
-
-// Four bits: a word of eight codes decodes into four words, of codes (i, i + 4) each.
-struct NibbleOrder {
-  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) {
-    const uint32_t j = position / 16, h = position / 8 % 2, t = position / 2 % 4, e = position % 2;
-    return 32 * t + 8 * (j / 2) + 2 * (j % 2) + h + 4 * e;
-  }
-};
-// Eight bits: a word of four codes decodes into two words, of codes (i, i + 2) each.
-struct ByteOrder {
-  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) {
-    const uint32_t j = position / 16, h = position / 8 % 2, t = position / 2 % 4, e = position % 2;
-    return 64 * (j / 4) + 16 * t + 4 * (j % 4) + h + 2 * e;
-  }
-};
-struct NaturalOrder {
-  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) { return position; }
-};
-template <class Order>
-constexpr bool is_permutation() {
-  bool found[kBlockK] = {};
-  for (uint32_t p = 0; p < kBlockK; ++p) found[Order::natural_k(p)] = true;
-  for (uint32_t k = 0; k < kBlockK; ++k) {
-    if (!found[k]) return false;
-  }
-  return true;
-}
-static_assert(is_permutation<NibbleOrder>() && is_permutation<ByteOrder>(),
-              "every value of a block has one place");
 
 // ---- Scales as they are stored
 
@@ -195,9 +165,18 @@ struct OneByte<Float16Pairs> {
 
 // ---- Formats
 
+// Of all formats: what becomes of the sums.
+struct Rounded {
+  static constexpr Ending kEnding = Ending::rounded;
+};
+template <class Weights, Ending ending>
+struct EndingIn : Weights {
+  static constexpr Ending kEnding = ending;
+};
+
 // Weights that are 16-bit floats: multiplied from shared memory. kAcross: rows of N, not of K.
 template <class Math_, bool kAcross_>
-struct Dense {
+struct Dense : Rounded {
   using Math = Math_;
   using Bytes = DenseBytes;
   using Order = NaturalOrder;
@@ -207,7 +186,7 @@ struct Dense {
   static constexpr bool kBiases = false, kTensorScale = false, kMayOverflow = false;
 };
 // All others: decoded into registers.
-struct Decoded {
+struct Decoded : Rounded {
   static constexpr bool kDense = false, kAcross = false;
 };
 

@@ -83,7 +83,8 @@ struct Consumer {
       first_unit += p.parts * T::kUnits;
     }
     if (by_tile) {
-      if (lane == 0) barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
+      // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
+      barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
       if (++scale_slot == p.scale_slots) scale_slot = 0;
     }
   }
@@ -223,7 +224,7 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
     barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
   }
   for (uint32_t i = 0; i < p.scale_slots; ++i) {
-    barrier_init(shared_address(&shared.used[i]), kQmvConsumers);
+    barrier_init(shared_address(&shared.used[i]), 32 * kQmvConsumers);
   }
   barrier_init(shared_address(&shared.done), kQmvConsumers + 1);
   barrier_init_visible();

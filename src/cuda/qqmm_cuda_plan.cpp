@@ -61,11 +61,7 @@ MatmulProblem product_of(const MatmulProblem& p, uint8_t* base) {
 uint8_t* nowhere() { return reinterpret_cast<uint8_t*>(uintptr_t{256}); }
 
 const Row<MatmulProblem>* chosen(const MatmulProblem& product, Products products) {
-  const int able = capability_of(product);
-  for (const auto* row : products) {
-    if (!dispatch::why_not(*row, product, able)) return row;
-  }
-  return nullptr;
+  return dispatch::first_of(products, product, capability_of(product));
 }
 
 // Where x's conversion leaves the product's x; its tensor's scale is the product's to apply.

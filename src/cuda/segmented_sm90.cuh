@@ -57,21 +57,30 @@ struct SegmentRange {
 // turn, and those of one turn then take about as long. By all threads.
 template <class Tile>
 __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uint32_t base) {
-  const uint32_t order = base + SegmentedShape<Tile>::kOrder;
-  for (uint32_t i = threadIdx.x; i < p.segment_count; i += blockDim.x) {
+  using Shape = SegmentedShape<Tile>;
+  const uint32_t count = p.segment_count;
+  const uint32_t first = SegmentRange::load(p, 0).length(p.k);
+  bool unequal = false;
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
     const uint32_t length = SegmentRange::load(p, i).length(p.k);
+    unequal |= length != first;
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(base + i * 4), "r"(length) : "memory");
   }
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < p.segment_count; i += blockDim.x) {
+  const uint32_t any_unequal = __syncthreads_or(unequal) != 0;
+  if (threadIdx.x == 0) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(base + Shape::kUnequal), "r"(any_unequal)
+                 : "memory");
+  }
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
     const uint32_t mine = __float_as_uint(device::load_shared_float(base + i * 4));
     uint32_t before = 0;
 #pragma unroll 8
-    for (uint32_t j = 0; j < p.segment_count; ++j) {
+    for (uint32_t j = 0; j < count; ++j) {
       const uint32_t other = __float_as_uint(device::load_shared_float(base + j * 4));
       before += other > mine || (other == mine && j < i);
     }
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(order + before * 2), "h"(static_cast<uint16_t>(i))
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(base + Shape::kOrder + before * 2),
+                 "h"(static_cast<uint16_t>(i))
                  : "memory");
   }
   device::shared_stores_visible();
@@ -87,7 +96,11 @@ class SegmentTiles {
   static constexpr uint32_t kPanel = 8;
 
   __device__ SegmentTiles(const SegmentedSm90Params& p, uint32_t base)
-      : p_(p), order_(base + SegmentedShape<Tile>::kOrder), unit_(blockIdx.x / Tile::kBlocks) {
+      : p_(p),
+        order_(base + SegmentedShape<Tile>::kOrder),
+        unit_(blockIdx.x / Tile::kBlocks),
+        turns_back_(p.ordered != 0 &&
+                    device::load_shared_u16(base + SegmentedShape<Tile>::kUnequal) != 0) {
     fetch();
   }
 
@@ -106,7 +119,11 @@ class SegmentTiles {
     tile.end = begin + range_.length(p_.k);
     tile.head = tile.end > begin ? begin % kAlign : 0;
     tile.begin = begin - tile.head;
-    unit_ += gridDim.x / Tile::kBlocks;
+    // Where lengths differ, back and forth: every block then has its share of long ones.
+    const uint32_t at_once = gridDim.x / Tile::kBlocks, mine = blockIdx.x / Tile::kBlocks;
+    round_ += at_once;
+    back_ = turns_back_ && !back_;
+    unit_ = round_ + (back_ ? at_once - 1 - mine : mine);
     fetch();
     return true;
   }
@@ -121,6 +138,8 @@ class SegmentTiles {
 
   const SegmentedSm90Params& p_;
   uint32_t order_, unit_;
+  uint32_t round_ = 0;  // its first unit
+  bool turns_back_, back_ = false;
   uint32_t turn_ = 0, segment_ = 0;
   SegmentRange range_{};
 };

@@ -1,10 +1,11 @@
 // The consumers of segmented_sm90 for float32 by IEEE fused multiply-adds, one per product, in
 // ascending k. kDown threads share the rows of a tile, kAcross its columns; a thread loads two k of
-// its rows and one of its columns, up to 16 bytes at a time, while it multiplies what it loaded
-// before. One thread of them also sends the steps.
+// its rows and of its columns, up to 16 bytes at a time, and multiplies them. One thread of them
+// also sends the steps.
 //
-// In wide tiles 128 multiply-adds follow eight loads: the multiply-adds are the limit. Two blocks
-// share a multiprocessor, so that one stores while the other multiplies.
+// In wide tiles 128 multiply-adds follow twelve loads, and the multiply-adds are the limit: of
+// three registers that one reads, two should not lie in one of the two banks. Two blocks share a
+// multiprocessor, so that a scheduler has three other warps while one loads, waits or stores.
 #pragma once
 
 #include "cuda/segmented_sm90.cuh"
@@ -52,8 +53,6 @@ class FmaConsumer {
  private:
   static constexpr uint32_t kDown = 16, kAcross = Tile::kConsumers / kDown;
   static constexpr uint32_t kRowsEach = Tile::kRows / kDown, kColsEach = Tile::kCols / kAcross;
-  static constexpr uint32_t kUnroll = 4;  // k
-
   // Which row and column a thread's i-th and j-th are: neighbours where they are loaded as such.
   __device__ uint32_t row(uint32_t i) const {
     return kA == Along::k ? y_ + kDown * i : i / 4 * (4 * kDown) + y_ * 4 + i % 4;
@@ -69,9 +68,9 @@ class FmaConsumer {
       left -= end;
       ring_.wait_full(step_);
       const uint32_t a = ring_.a(step_), b = ring_.b(step_);
-      for (; k < end && k % kUnroll != 0; ++k) multiply_one(sums, a, b, k);
-      if (k + kUnroll <= end) multiply_fours(sums, a, b, k, end);
-      for (; k < end; ++k) multiply_one(sums, a, b, k);
+      if (k % 2 != 0 && k < end) multiply_one(sums, a, b, k++);
+      multiply_pairs(sums, a, b, k, end);
+      if (k < end) multiply_one(sums, a, b, k++);
       // Of the slot before, which by now all warps have left.
       if (threadIdx.x == 0) sender_.send();
       const uint32_t nothing = nothing_of(sums);
@@ -80,25 +79,18 @@ class FmaConsumer {
     }
   }
 
-  __device__ void multiply_fours(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
+  // Nothing is loaded ahead, for which the block beside this one multiplies: of fewer registers,
+  // the compiler finds more triples that do not lie in one bank.
+  __device__ void multiply_pairs(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
                                  uint32_t& k, uint32_t end) const {
-    float x0[kRowsEach][2], x1[kRowsEach][2], y0[kColsEach], y1[kColsEach];
-    load_a(x0, a, k);
-    load_b(y0, b, k);
 #pragma unroll 1
-    for (; k + kUnroll <= end; k += kUnroll) {
-      load_b(y1, b, k + 1);
-      load_a(x1, a, k + 2);
-      add_products(sums, x0, 0, y0);
-      load_b(y0, b, k + 2);
-      add_products(sums, x0, 1, y1);
-      load_b(y1, b, k + 3);
-      // Behind the last, something that is there.
-      const uint32_t next = (k + kUnroll) % kStepK;
-      load_a(x0, a, next);
-      add_products(sums, x1, 0, y0);
-      load_b(y0, b, next);
-      add_products(sums, x1, 1, y1);
+    for (; k + 2 <= end; k += 2) {
+      float x[kRowsEach][2], y[2][kColsEach];
+      load_a(x, a, k);
+      load_b(y[0], b, k);
+      load_b(y[1], b, k + 1);
+      add_products(sums, x, 0, y[0]);
+      add_products(sums, x, 1, y[1]);
     }
   }
   __device__ void multiply_one(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
@@ -124,13 +116,19 @@ class FmaConsumer {
     return device::nothing_of(bits);
   }
 
+  // Blocks of sums, back and forth, so that neighbours have a factor in common, which is then read
+  // once.
   __device__ static void add_products(float (&sums)[kRowsEach][kColsEach],
                                       const float (&x)[kRowsEach][2], uint32_t k,
                                       const float (&y)[kColsEach]) {
+    constexpr uint32_t kRows = 4, kCols = kColsEach < 8 ? kColsEach : 8;
 #pragma unroll
-    for (uint32_t i = 0; i < kRowsEach; ++i) {
+    for (uint32_t at = 0; at < kRowsEach * kColsEach; at += kRows * kCols) {
+      const uint32_t first = at / (kRows * kColsEach) * kRows, left = at / kRows % kColsEach;
 #pragma unroll
-      for (uint32_t j = 0; j < kColsEach; ++j) {
+      for (uint32_t n = 0; n < kRows * kCols; ++n) {
+        const uint32_t i = first + n / kCols, along = n % kCols;
+        const uint32_t j = left + (i % 2 == 0 ? along : kCols - 1 - along);
         sums[i][j] = __fmaf_rn(x[i][k], y[j], sums[i][j]);
       }
     }

@@ -29,10 +29,12 @@ class LimbPlanes {
  public:
   using Tile = LimbTile128x128;
   static constexpr uint32_t kBuffers = 2, kSplitWarps = Tile::kSplitters / 32;
+  static constexpr uint32_t kOut = Tile::kMultipliers / 128 * Tile::kOutBuffers * kOutBytes;
 
-  __device__ explicit LimbPlanes(uint32_t base) : base_(base + SegmentedShape<Tile>::kMore) {}
-  // Of the block's shared memory.
-  __device__ uint32_t base() const { return base_ - SegmentedShape<Tile>::kMore; }
+  __device__ explicit LimbPlanes(uint32_t base)
+      : base_(base + SegmentedShape<Tile>::kMore + kOut) {}
+  // Where sums stand until bulk copies have read them, by warpgroup.
+  __device__ uint32_t out() const { return base_ - kOut; }
 
   __device__ void init_barriers() const {
     for (uint32_t i = 0; i < kBuffers; ++i) {
@@ -81,10 +83,10 @@ class LimbConsumer {
       device::take_registers<208>();
       multiply(p, ring, planes);
     } else if (threadIdx.x < Tile::kConsumers) {
-      device::leave_registers<56>();
+      device::leave_registers<72>();
       split(p, ring, planes);
     } else {
-      device::leave_registers<40>();
+      device::leave_registers<24>();
       if (threadIdx.x == Tile::kConsumers) {
         StepSender<LimbConsumer> sender(p, ring);
         while (sender.send()) {
@@ -183,7 +185,7 @@ class LimbConsumer {
   // before it leave.
   template <uint32_t kApart = 4>
   __device__ static void split_pair(uint32_t x0, uint32_t x1, uint32_t* limb, uint32_t& smallest) {
-    smallest = min(smallest, min(x0 * 2 - 1, x1 * 2 - 1));
+    smallest = __vimin3_u32(smallest, x0 * 2 - 1, x1 * 2 - 1);
     float rest0 = __uint_as_float(x0), rest1 = __uint_as_float(x1);
 #pragma unroll
     for (uint32_t l = 0; l < kLimbs; ++l) {
@@ -199,6 +201,8 @@ class LimbConsumer {
 
   static constexpr uint32_t kSums = Tile::kCols / 2, kFewest = 8;
   static constexpr uint32_t kProducts = kStepK / 16;  // of each pair of limbs in a step
+  // Barriers of the multiplying warpgroups, beside that of all threads.
+  static constexpr uint32_t kFirstGroup = 1;
 
   // A step of this warpgroup's rows as A of wgmma.
   struct Rows {
@@ -215,36 +219,51 @@ class LimbConsumer {
       for (uint32_t i = 0; i < kSums; ++i) sums[i] = total[i] = 0.0f;
       uint32_t small = 0, smallest = ~0u;
       const uint32_t length = device::uniform(tile.end - tile.begin);
-      Rows rows;
-      if (length > 0) take_rows(rows, ring, step, tile.head, min(length, kStepK), smallest);
-      for (uint32_t k = 0; k < length; k += kStepK, ++step) {
-        planes.wait_full(step);
-        multiply_step(sums, rows, planes, step);
-        // By the lane that then gives the buffer back.
-        if (threadIdx.x % 32 == 0) {
-          const uint4 flags = device::load_shared_4(planes.small(step));
-          small |= flags.x | flags.y | flags.z | flags.w;
-        }
-        Rows next;
-        const uint32_t left = length - k;
-        if (left > kStepK) {
-          take_rows(next, ring, step + 1, 0, min(left - kStepK, kStepK), smallest);
-        }
-        device::wgmma_wait<0>();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) {
-          device::barrier_arrive(planes.empty(step) + device::nothing_of(small));
-        }
-        if (left > kStepK) rows = next;
-#pragma unroll
-        for (uint32_t i = 0; i < kSums; ++i) total[i] += sums[i];
+      Rows rows, next;
+      if (length > 0) {
+        take_rows<true>(rows, ring, step, tile.head, min(length, kStepK), smallest);
+      }
+      for (uint32_t k = 0; k < length; k += 2 * kStepK) {
+        multiply_step(sums, total, rows, next, ring, planes, step++, length - k, small, smallest);
+        if (length - k <= kStepK) break;
+        multiply_step(sums, total, next, rows, ring, planes, step++, length - k - kStepK, small,
+                      smallest);
       }
       const bool too_small = __any_sync(0xffffffffu, small != 0 || smallest < kSmall);
-      store(p, total, tile, too_small || (length > 0 && length - tile.head < kFewest));
+      store(p, planes, total, tile, too_small || (length > 0 && length - tile.head < kFewest));
     }
+    if (threadIdx.x % 128 == 0) device::bulk_store_wait_read<0>();
   }
 
-  // Loads and splits; the slot may then be filled again.
+  // One step, of which and behind which there are `left` k; takes the next step's rows meanwhile.
+  __device__ static void multiply_step(float (&sums)[kSums], float (&total)[kSums],
+                                       const Rows& rows, Rows& next,
+                                       const SegmentedRing<Tile>& ring, const LimbPlanes& planes,
+                                       uint32_t step, uint32_t left, uint32_t& small,
+                                       uint32_t& smallest) {
+    planes.wait_full(step);
+    begin_products(sums, rows, planes, step);
+    // By the lane that then gives the buffer back.
+    if (threadIdx.x % 32 == 0) {
+      const uint4 flags = device::load_shared_4(planes.small(step));
+      small |= flags.x | flags.y | flags.z | flags.w;
+    }
+    if (left >= 2 * kStepK) {
+      take_rows<false>(next, ring, step + 1, 0, kStepK, smallest);
+    } else if (left > kStepK) {
+      take_rows<true>(next, ring, step + 1, 0, left - kStepK, smallest);
+    }
+    device::wgmma_wait<0>();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      device::barrier_arrive(planes.empty(step) + device::nothing_of(small));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kSums; ++i) total[i] += sums[i];
+  }
+
+  // Loads and splits; the slot may then be filled again. kPart: not all k count.
+  template <bool kPart>
   __device__ static void take_rows(Rows& rows, const SegmentedRing<Tile>& ring, uint32_t step,
                                    uint32_t begin, uint32_t end, uint32_t& smallest) {
     const uint32_t lane = threadIdx.x % 32;
@@ -265,8 +284,8 @@ class LimbConsumer {
           two.y = __float_as_uint(device::load_shared_float(at + Tile::kRows * 4));
         }
         read |= two.x | two.y;
-        if (k < begin || k >= end) two.x = 0;
-        if (k + 1 < begin || k + 1 >= end) two.y = 0;
+        if (kPart && (k < begin || k >= end)) two.x = 0;
+        if (kPart && (k + 1 < begin || k + 1 >= end)) two.y = 0;
         split_pair<1>(two.x, two.y, rows.a[j][i], smallest);
       }
     }
@@ -274,8 +293,8 @@ class LimbConsumer {
     ring.release(step, device::nothing_of(read));
   }
 
-  __device__ static void multiply_step(float (&sums)[kSums], const Rows& rows,
-                                       const LimbPlanes& planes, uint32_t step) {
+  __device__ static void begin_products(float (&sums)[kSums], const Rows& rows,
+                                        const LimbPlanes& planes, uint32_t step) {
     const uint32_t half = step % LimbPlanes::kBuffers;
     const uint32_t b = planes.plane(0) + half * (kB == Along::k ? kStepK * 2 : kStepK * 128);
     const uint32_t columns =
@@ -318,17 +337,63 @@ class LimbConsumer {
 
   // ---- Storing
 
-  __device__ static void store(const SegmentedSm90Params& p, const float (&total)[kSums],
-                               const SegmentTile& tile, bool small) {
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t row = tile.row + threadIdx.x / 32 * 16 + lane / 4;
-    const uint32_t col = tile.col + lane % 4 * 2;
-    float* out = reinterpret_cast<float*>(p.out_data) + tile.segment * p.out_step;
+  // Where this thread's first sums belong.
+  struct Place {
+    uint32_t row, col;
+
+    __device__ explicit Place(const SegmentTile& tile)
+        : row(tile.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4),
+          col(tile.col + threadIdx.x % 4 * 2) {}
+  };
+
+  // Bulk copies write a warpgroup's sums while it makes the next; not those of which any has to be
+  // made again.
+  __device__ static void store(const SegmentedSm90Params& p, const LimbPlanes& planes,
+                               const float (&total)[kSums], const SegmentTile& tile, bool small) {
     bool again = small;
 #pragma unroll
+    for (uint32_t i = 0; i < kSums; ++i) again |= !isfinite(total[i]);
+    if (p.bulk_out == 0) return store_by_elements(p, total, tile, again);
+    const uint32_t group = device::uniform(threadIdx.x / 128), row = tile.row + group * 64;
+    if (row >= p.m) return;
+    // Of the last tile, all copies have read.
+    if (threadIdx.x % 128 == 0) device::bulk_store_wait_read<0>();
+    if (device::named_barrier_any(kFirstGroup + group, 128, again)) {
+      return store_by_elements(p, total, tile, again);
+    }
+    const uint32_t out = planes.out() + group * (Tile::kOutBuffers * kOutBytes);
+    const uint32_t r = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
     for (uint32_t i = 0; i < kSums; i += 2) {
-      const uint32_t r = row + i % 4 / 2 * 8, c = col + i / 4 * 8;
-      again |= !isfinite(total[i]) || !isfinite(total[i + 1]);
+      // 16 bytes of a row of 32 columns, in the 128-byte swizzle.
+      const uint32_t j = i / 4, part = (j % 4 * 2 + threadIdx.x % 4 / 2) ^ r % 8;
+      device::store_shared_2(out + j / 4 * kOutBytes + (r + i % 4 / 2 * 8) * kStepBytes +
+                                 part * 16 + threadIdx.x % 2 * 8,
+                             {__float_as_uint(total[i]), __float_as_uint(total[i + 1])});
+    }
+    device::shared_stores_visible();
+    device::named_barrier(kFirstGroup + group, 128);
+    if (threadIdx.x % 128 == 0) {
+      const uint64_t policy = device::evict_first_policy();
+#pragma unroll
+      for (uint32_t i = 0; i < Tile::kOutBuffers; ++i) {
+        const uint32_t col = tile.col + i * (kStepBytes / 4);
+        if (col >= p.n) break;
+        device::store_box(&p.out, static_cast<int32_t>(col), static_cast<int32_t>(row),
+                          static_cast<int32_t>(tile.segment), out + i * kOutBytes, policy);
+      }
+      device::bulk_store_commit();
+    }
+  }
+
+  __device__ static void store_by_elements(const SegmentedSm90Params& p,
+                                           const float (&total)[kSums], const SegmentTile& tile,
+                                           bool again) {
+    const Place at(tile);
+    float* out = reinterpret_cast<float*>(p.out_data) + tile.segment * p.out_step;
+#pragma unroll
+    for (uint32_t i = 0; i < kSums; i += 2) {
+      const uint32_t r = at.row + i % 4 / 2 * 8, c = at.col + i / 4 * 8;
       if (r >= p.m) continue;
       float* to = out + r * p.out_row_stride + c;
       if (p.wide_out != 0 && c + 2 <= p.n) {
@@ -338,7 +403,7 @@ class LimbConsumer {
         if (c + 1 < p.n) __stcs(to + 1, total[i + 1]);
       }
     }
-    if (again) store_again(p, tile, row, col, out);
+    if (again) store_again(p, tile, at.row, at.col, out);
   }
   // This thread's elements by multiply-adds.
   __device__ static void store_again(const SegmentedSm90Params& p, const SegmentTile& tile,

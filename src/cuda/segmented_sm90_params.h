@@ -32,13 +32,13 @@ struct Tile64x64 {
 };
 struct FmaTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
-  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 3, kPerProcessor = 2;
-  static constexpr uint32_t kMore = 0;
+  static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 3, kPerProcessor = 2;
+  static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 struct FmaTile64x64 {
   static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
-  static constexpr uint32_t kConsumers = 128, kProducers = 0, kSlots = 4, kPerProcessor = 3;
-  static constexpr uint32_t kMore = 0;
+  static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 // Float32 as bf16 limbs: 256 threads multiply a, whose limbs they keep in registers, by the planes
 // of one limb each that 128 threads make of b. A plane holds two steps of K (64 k) side by side.
@@ -46,12 +46,12 @@ struct LimbTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
   static constexpr uint32_t kMultipliers = 256, kSplitters = 128;
   static constexpr uint32_t kConsumers = kMultipliers + kSplitters, kProducers = 128;
-  static constexpr uint32_t kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kSlots = 3, kPerProcessor = 1, kOutBuffers = 4;
   static constexpr uint32_t kMostLimbs = 3, kPlaneBytes = 128 * 128;
-  static constexpr uint32_t kMore = kMostLimbs * kPlaneBytes + 64;
+  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kMostLimbs * kPlaneBytes + 64;
 };
 
-// So many segments are taken longest first, where blocks make more than one tile.
+// So many segments are taken longest first, where blocks make many tiles.
 inline constexpr uint32_t kMostOrdered = 480;
 
 template <class Tile>
@@ -63,7 +63,8 @@ struct SegmentedShape {
   static constexpr uint32_t kMore = Tile::kSlots * kSlotBytes;
   static constexpr uint32_t kBarriers = kMore + Tile::kMore;
   static constexpr uint32_t kOrder = kBarriers + 16 * Tile::kSlots;
-  static constexpr uint32_t kBytes = kOrder + kMostOrdered * 2 + 1024;
+  static constexpr uint32_t kUnequal = kOrder + kMostOrdered * 2;
+  static constexpr uint32_t kBytes = kUnequal + 4 + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
 

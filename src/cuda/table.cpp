@@ -5,6 +5,7 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
@@ -115,10 +116,52 @@ constexpr Row<MatmulProblem> kQmvSm80{
   Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
   Summary{"few rows per matrix, any format and group; codes decoded from a warp's own stages to float16, mma.sync"}};
+constexpr Row<FfnProblem> kFfnQmmSm90{
+  Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
+  Summary{"moe_ffn by two products of qmm_sm90: rows gathered once, activations in the first one's stores"}};
+
+// clang-format on
+
+// With so many rows for each expert ffn_qmm_sm90 was as fast or faster, by 4 to 15 %, whose
+// decoding of mxfp4 takes less from the products: Mixtral at 16 tokens, Qwen3-30B and OLMoE at 64.
+constexpr int64_t kMxfp4RowsOfLayers = 4;
+
+Reason ffn_sm90_of_few(const FfnProblem& p) {
+  if (const Reason r = ffn_sm90_reject(p)) return r;
+  const uint32_t passes = ffn_sm90_passes(p);
+  const bool many =
+      p.gate_up.spec->mode == Mode::mxfp4 && p.total_rows() >= kMxfp4RowsOfLayers * p.experts;
+  if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
+  if (passes <= kPassesOfLayers) {
+    return Reason::of("mxfp4 with %lld rows for an expert or more is ffn_qmm_sm90's",
+                      static_cast<long long>(kMxfp4RowsOfLayers));
+  }
+  return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
+}
+
+// clang-format off
 constexpr Row<FfnProblem> kFfnSm90{
   Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
-  ffn_sm90_reject, ffn_sm90_workspace, launch<ffn_sm90>,
+  ffn_sm90_of_few, ffn_sm90_workspace, launch<ffn_sm90>,
   Summary{"moe_ffn of few tokens in two launches: gates, ups and activations; down and weighted sums"}};
+
+// The products that a layer is made of where it is no row's own: they add a bias and keep float32.
+constexpr const Row<MatmulProblem>* kOfFfn[] = {&Portable::kQmv, &kQmmSm80, &Portable::kQmm};
+const Row<MatmulProblem>& product_of_ffn(const MatmulProblem& p) {
+  Reason why_not;
+  return *first_of<MatmulProblem>(kOfFfn, p, capability(p.device.id, why_not));
+}
+constexpr simt::ProductRunner kProductsOfFfn{
+  .workspace = [](const MatmulProblem& p) {
+    const auto& row = product_of_ffn(p);
+    return row.workspace != nullptr ? row.workspace(p) : 0;
+  },
+  .run = [](const MatmulProblem& p, Workspace w, simt::Queue&) { product_of_ffn(p).launch(p, w); }};
+constexpr Row<FfnProblem> kFfnCuda{
+  Name{"ffn_cuda"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  nullptr, Portable::ffn_workspace<kProductsOfFfn>, Device::launch<FfnProblem, Portable::ffn<kProductsOfFfn>>,
+  Summary{"moe_ffn as the composition of its parts, many rows by qmm_sm80"}};
 
 // The products that a qqmm is made of.
 constexpr const Row<MatmulProblem>* kOfQqmm[] = {&kQmvSm90, &kQmmSm90, &kQmmSm80};
@@ -142,16 +185,22 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times. Two
-// rows wait behind them until their present text has passed scripts/gpu_check.sh: mm_sm90, where a
-// check found rows of K that were taken for rows of N, and segmented_sm90_limbs.
+// qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
+// segmented_sm90_limbs takes what it makes faster than that. mm_sm90 waits behind them until its
+// present text has passed scripts/gpu_check.sh: a check found rows of K that were taken for rows of
+// N.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kQqmmCuda,      kQmvSm80,
-    Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90,
-    Portable::kQmm, kMmSm90,
+    kQmvSm90,
+    kQmmSm90,
+    kQqmmCuda,
+    kQmvSm80,
+    Portable::kQmv,
+    Portable::kGatherQmvFast,
+    kQmmSm80,
     kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    Portable::kQmm,
+    kMmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,
@@ -163,6 +212,8 @@ constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
     kFfnSm90,
+    kFfnQmmSm90,
+    kFfnCuda,
     Portable::kFfn<simt::FirstOf<simt::kQmv, simt::kQmm>::kRunner>,
 };
 

@@ -68,6 +68,7 @@ struct FfnProducts {
     m.epilogue.bias = bias;
     m.options.precision = p.options.precision;
     m.options.deterministic = p.options.deterministic;
+    m.options.stream = p.options.stream;
     return m;
   }
 };
@@ -110,6 +111,50 @@ struct GluOrder {
     gate = up_first ? p.intermediate : 0;
     up = interleaved ? 1 : up_first ? 0 : p.intermediate;
     step = interleaved ? 2 : 1;
+  }
+};
+
+// Every step-th row of a stack from `first` on.
+inline Matrices some_rows(Matrices m, int64_t first, int64_t step, int64_t count) {
+  if (m.data == nullptr) return m;
+  m.data =
+      static_cast<char*>(m.data) + first * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.rows = count;
+  m.row_stride *= step;
+  return m;
+}
+inline Operand some_rows(Operand w, int64_t first, int64_t step, int64_t count) {
+  w.values = some_rows(w.values, first, step, count);
+  w.scales = some_rows(w.scales, first, step, count);
+  w.biases = some_rows(w.biases, first, step, count);
+  return w;
+}
+// The same of a bias, whose rows are the matrices'.
+inline Matrices some_columns(Matrices m, int64_t first, int64_t step, int64_t count) {
+  if (m.data == nullptr) return m;
+  m.data =
+      static_cast<char*>(m.data) + first * m.col_stride * static_cast<int64_t>(size_of(m.dtype));
+  m.cols = count;
+  m.col_stride *= step;
+  return m;
+}
+
+// Gates and ups as stacks of their own, however they lie.
+struct FfnHalves {
+  Operand gate, up;
+  Matrices gate_bias, up_bias;
+
+  explicit FfnHalves(const FfnProblem& p) {
+    if (p.separate) {
+      gate = p.gate_up, up = p.up;
+      gate_bias = p.gate_up_bias, up_bias = p.up_bias;
+      return;
+    }
+    const GluOrder order(p);
+    gate = some_rows(p.gate_up, order.gate, order.step, p.intermediate);
+    up = some_rows(p.gate_up, order.up, order.step, p.intermediate);
+    gate_bias = some_columns(p.gate_up_bias, order.gate, order.step, p.intermediate);
+    up_bias = some_columns(p.gate_up_bias, order.up, order.step, p.intermediate);
   }
 };
 

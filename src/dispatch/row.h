@@ -74,9 +74,6 @@ struct Formats {
   static constexpr Formats block_float() {
     return of(Mode::mxfp4, 4) | of(Mode::mxfp8, 8) | of(Mode::nvfp4, 4);
   }
-  static constexpr Formats four_bits() {
-    return of(Mode::affine, 4) | of(Mode::mxfp4, 4) | of(Mode::nvfp4, 4);
-  }
   static constexpr Formats quantized() { return affine() | block_float(); }
   friend constexpr Formats operator|(Formats a, Formats b) { return {a.mask | b.mask}; }
   constexpr bool has(Formats other) const { return (mask & other.mask) == other.mask; }

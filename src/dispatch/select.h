@@ -24,6 +24,16 @@ const Row<Problem>& select(std::span<const Row<Problem>> table, const Problem& p
 template <class Problem>
 const Row<Problem>& select_part(const Backend& backend, const Problem& part, int capability);
 
+// The first of `rows` that takes a part of a larger problem; nullptr if none does.
+template <class Problem>
+const Row<Problem>* first_of(std::span<const Row<Problem>* const> rows, const Problem& part,
+                             int capability) {
+  for (const auto* row : rows) {
+    if (!why_not(*row, part, capability)) return row;
+  }
+  return nullptr;
+}
+
 // Selects and runs, or answers the problem's query. `backends` is the registry. Throws Error
 // (invalid argument) if a row is forced that the table does not hold.
 template <class Problem>

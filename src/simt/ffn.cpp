@@ -16,7 +16,9 @@ static_assert(int(kSilu) == int(Activation::silu) && int(kGeluErf) == int(Activa
                   int(kClampedSwiglu) == int(Activation::clamped_swiglu),
               "kernels know activations by the numbers of Activation");
 
-void map_experts(const FfnProblem& p, int32_t* experts, Queue& queue) {
+}  // namespace
+
+void simt_map_experts(const FfnProblem& p, int32_t* experts, Queue& queue) {
   PermuteParams params{};
   params.ids = expert_ids(p.ids, p.expert_map, p.experts);
   params.pairs = p.tokens * p.top_k;
@@ -30,8 +32,6 @@ void map_experts(const FfnProblem& p, int32_t* experts, Queue& queue) {
   step.set(params);
   queue.run(step);
 }
-
-}  // namespace
 
 void simt_glu(const FfnProblem& p, const float* gate_up, const int32_t* experts, void* hidden,
               Queue& queue) {
@@ -70,7 +70,7 @@ void simt_ffn(const FfnProblem& p, dispatch::Workspace workspace, Queue& queue,
   const auto multiply = [&](const MatmulProblem& product) {
     if (!product.empty()) products.run(product, for_product, queue);
   };
-  if (p.total_rows() > 0) map_experts(p, b.experts, queue);
+  if (p.total_rows() > 0) simt_map_experts(p, b.experts, queue);
   const dispatch::FfnProducts parts(p, b);
   multiply(parts.gate_up);
   if (p.separate) multiply(parts.up);

@@ -17,6 +17,9 @@ size_t simt_ffn_workspace(const dispatch::FfnProblem& p, const ProductRunner& pr
 void simt_ffn(const dispatch::FfnProblem& p, dispatch::Workspace workspace, Queue& queue,
               const ProductRunner& products);
 
+// The expert of each pair (tokens, k) that is here, or -1.
+void simt_map_experts(const dispatch::FfnProblem& p, int32_t* experts, Queue& queue);
+
 // The activation alone: hidden (pairs, I) in x's dtype from gate_up (pairs, 2I) float32.
 void simt_glu(const dispatch::FfnProblem& p, const float* gate_up, const int32_t* experts,
               void* hidden, Queue& queue);

@@ -1,5 +1,6 @@
 // Which of CUDA's kernels runs: asked of the table by capability, without a device.
 #include "cuda/table.h"
+#include "cuda/ffn_sm90.h"
 #include "cuda/qmv_sm90_plan.h"
 
 #include <gtest/gtest.h>
@@ -96,11 +97,18 @@ TEST_F(CudaTable, RangesOfK) {
   for (DType dtype : {kBf16, DType::f16, DType::f32}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned)), "segmented_sm90");
-      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)), "segmented_sm90");
+      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)),
+                dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm90");
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "qmm_simt");
     }
     EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), 80), "qmm_simt");
   }
+  // IEEE multiply-adds where they are asked for, or win: of few tiles, and of short segments.
+  Options exact;
+  exact.precision = Precision::exact;
+  EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, DType::f32, 0, 0, exact)),
+            "segmented_sm90");
+  EXPECT_EQ(winner(segments_nowhere(1024, 1024, 512, 64, DType::f32)), "segmented_sm90");
   // One line has no pitch, one k neither.
   EXPECT_EQ(winner(segments_nowhere(1, 64, 33, 2, kBf16)), "segmented_sm90");
   EXPECT_EQ(winner(segments_nowhere(64, 33, 1, 2, kBf16, 1)), "qmm_simt");
@@ -170,26 +178,63 @@ TEST_F(CudaTable, DeterministicCallsHaveOneKernelForAnyNumberOfRows) {
 }
 
 // Whole layers: gates and ups split or taking turns, biases, gpt-oss's rows of scales.
-TEST_F(CudaTable, LayersOfFewTokens) {
+dispatch::FfnProblem layer_nowhere(const Layer& l, const QuantSpec& spec, GluLayout layout,
+                                   DType dtype, int64_t tokens, const Options& options = {}) {
+  FfnLayer f;
+  f.gate_up = weights_nowhere(spec, {l.experts, 2 * l.intermediate}, l.hidden, kBf16);
+  f.down = weights_nowhere(spec, {l.experts, l.hidden}, l.intermediate, kBf16);
+  f.glu_layout = layout;
+  f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
+  return ops::moe_ffn(nowhere(dtype, {tokens, l.hidden}), f,
+                      nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
+                      nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
+                      output_nowhere(dtype, {tokens, l.hidden}), options);
+}
+std::string winner(const dispatch::FfnProblem& p, int capability = 90) {
+  return dispatch::select(cuda::backend().ffn, p, capability, nullptr).name.text;
+}
+
+TEST_F(CudaTable, WholeLayers) {
   for (const Layer& l : kLayers) {
     for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
       if (l.hidden % spec.group_size != 0 || l.intermediate % spec.group_size != 0) continue;
-      for (GluLayout layout : {GluLayout::gate_up, GluLayout::interleaved}) {
-        FfnLayer f;
-        f.gate_up = weights_nowhere(spec, {l.experts, 2 * l.intermediate}, l.hidden, kBf16);
-        f.down = weights_nowhere(spec, {l.experts, l.hidden}, l.intermediate, kBf16);
-        f.glu_layout = layout;
-        f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
-        for (int64_t tokens : {1, 8, 16, 64}) {
-          const auto problem = ops::moe_ffn(nowhere(kBf16, {tokens, l.hidden}), f,
-                                            nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
-                                            nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
-                                            output_nowhere(kBf16, {tokens, l.hidden}), {});
-          EXPECT_STREQ(dispatch::select(cuda::backend().ffn, problem, 90, nullptr).name.text,
-                       "ffn_sm90")
+      for (GluLayout layout : {GluLayout::gate_up, GluLayout::up_gate, GluLayout::interleaved}) {
+        for (int64_t tokens : {1, 8, 16, 64, 512, 2048, 8192}) {
+          const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
+          // Where shared memory does not hold the rows of an expert at once, or decoding them one
+          // by one takes longer.
+          const bool decodes = spec.mode == Mode::mxfp4 && tokens * l.top_k >= 4 * l.experts;
+          const bool many = decodes || tokens * l.top_k > cuda::kQmvMostRows ||
+                            cuda::ffn_sm90_passes(problem) > 1;
+          EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
+          EXPECT_EQ(winner(problem), many ? "ffn_qmm_sm90" : "ffn_sm90")
               << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
         }
       }
+    }
+  }
+}
+
+TEST_F(CudaTable, LayersThatTheCompositionTakes) {
+  const Layer& l = kLayers[1];
+  const auto of = [&](const QuantSpec& spec, DType dtype, int capability) {
+    return winner(layer_nowhere(l, spec, GluLayout::gate_up, dtype, 2048), capability);
+  };
+  EXPECT_EQ(of(kAffine4, DType::f16, 90), "ffn_cuda");
+  EXPECT_EQ(of({Mode::affine, 6, 64}, kBf16, 90), "ffn_cuda");
+  EXPECT_EQ(of({Mode::affine, 4, 16}, kBf16, 90), "ffn_cuda");
+  EXPECT_EQ(of(kAffine4, DType::f32, 90), "ffn_simt");
+  for (int capability : {80, 89, 100, 120}) EXPECT_EQ(of(kMxfp4, kBf16, capability), "ffn_cuda");
+}
+
+TEST_F(CudaTable, DeterministicLayersHaveOneKernelForAnyNumberOfTokens) {
+  Options options;
+  options.deterministic = true;
+  for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+    for (int64_t tokens : {1, 2, 16, 64, 65, 600, 5000}) {
+      EXPECT_EQ(winner(layer_nowhere(kLayers[1], spec, GluLayout::gate_up, kBf16, tokens, options)),
+                "ffn_qmm_sm90")
+          << tokens << " tokens";
     }
   }
 }

@@ -20,7 +20,7 @@ struct Arguments {
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
-  bool smallest = false, checks = true, cpu = false;
+  bool smallest = false, checks = true, cpu = false, rows = false;
 };
 
 // An operation as a source of jobs, and the table that its rows stand in.
@@ -115,6 +115,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.checks = false;
     } else if (name == "--cpu") {
       a.cpu = true;
+    } else if (name == "--rows") {
+      a.rows = true;
     } else if (i + 1 == argc) {
       return false;
     } else if (const char* value = argv[++i]; name == "--cases") {
@@ -142,6 +144,12 @@ bool parse(int argc, char** argv, Arguments& a) {
 }
 
 int run(const Machine& machine, const Arguments& arguments) {
+  if (arguments.rows) {
+    for (const moeblas_kernel& row : kernels()) {
+      if (std::strcmp(row.backend, machine.backend) == 0) std::printf("%s\n", row.name);
+    }
+    return 0;
+  }
   Report report;
   std::printf("%s", moeblas_info());
   bool usable = true;

@@ -1,12 +1,12 @@
 // The check of a GPU backend, as a program without a test framework:
 //
 //   [--cases N] [--first SEED] [--threads N] [--op NAME] [--row NAME] [--json FILE]
-//   [--commit ID] [--fact KEY=VALUE] [--smallest] [--no-checks] [--cpu]
+//   [--commit ID] [--fact KEY=VALUE] [--smallest] [--no-checks] [--cpu] [--rows]
 //
 // Every operation over its generated cases, through the table's own choice and forced through every
 // row (--row: that one), against the CPU backend and float64. --smallest: each kernel once or
 // twice, for tools that watch memory. --cpu: the jobs judge the CPU backend itself, on a machine
-// without a GPU.
+// without a GPU. --rows: the names of the backend's rows, nothing else.
 #pragma once
 
 #include <memory>

@@ -106,8 +106,15 @@ struct Reference {
     return e >= 0 && e < experts ? e : -1;
   }
 
+  // How far weights of these may be rounded: affine ones, by rows for 16-bit x.
+  double rounding(const PackedAt& w) const {
+    const bool rounds = w.spec.mode == Mode::affine && dtype != DType::f32;
+    return !rounds ? 0 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
+  }
+
   // Row `row` of a matrix times a vector that is itself bounded.
-  static Bounded dot(const test::Matrix& w, int64_t row, const std::vector<Bounded>& v) {
+  static Bounded dot(const test::Matrix& w, int64_t row, const std::vector<Bounded>& v,
+                     double rounding) {
     Bounded sum;
     double size = 0;
     for (int64_t i = 0; i < w.cols; ++i) {
@@ -115,7 +122,8 @@ struct Reference {
       const Bounded& b = v[static_cast<size_t>(i)];
       sum.value += w.value[at] * b.value;
       sum.off += std::fabs(w.value[at]) * b.off;
-      size += w.spread[at] * (std::fabs(b.value) + b.off);
+      size += (std::fabs(w.scaled[at]) + std::fabs(w.bias[at])) * (std::fabs(b.value) + b.off);
+      sum.off += rounding * std::fabs(w.scaled[at] + w.bias[at]) * (std::fabs(b.value) + b.off);
     }
     sum.off += gamma(2 * w.cols + 16) * size;
     return sum;
@@ -148,7 +156,9 @@ struct Reference {
                      : layout == GluLayout::up_gate   ? i
                                                       : inner + i;
           }
-          Bounded g = dot(gates.matrix(e), gate_row, row), u = dot(ups.matrix(e), up_row, row);
+          Bounded g = dot(gates.matrix(e), gate_row, row, rounding(layer.gate)),
+                  u = dot(ups.matrix(e), up_row, row,
+                          rounding(layer.separate ? layer.up : layer.gate));
           const auto add_bias = [&](Bounded& b, int tensor, int64_t position) {
             if (tensor < 0) return;
             b.value += at(tensor, position);
@@ -164,7 +174,7 @@ struct Reference {
         }
         const double w = at(weights, t * k + j);
         for (int64_t h = 0; h < hidden; ++h) {
-          Bounded y = dot(downs.matrix(e), h, inside);
+          Bounded y = dot(downs.matrix(e), h, inside, rounding(layer.down));
           if (layer.down_bias >= 0) y.value += at(layer.down_bias, e * hidden + h);
           y.off += 2 * kUnit * std::fabs(y.value);
           Bounded& s = sum[static_cast<size_t>(h)];
@@ -188,15 +198,24 @@ struct Reference {
 
 Job ffn_job(uint64_t seed) {
   Maker m("moe_ffn", seed);
-  const DType dtype = std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+  // Every fourth for the rows of many tokens: in turn each of their formats, in both products and
+  // then in one, at each of their widths of tiles.
+  const bool tiles = seed % 4 == 3;
+  const uint64_t turn = seed / 4;
+  const QuantSpec of_tiles[] = {{Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4},
+                                {Mode::mxfp8},         {Mode::nvfp4}};
+  const DType dtype =
+      tiles ? DType::bf16 : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const auto format = [&] {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = m.random.one_in(2);
-  if (modelled) {
+  const bool modelled = tiles || m.random.one_in(2);
+  if (tiles) {
+    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 20) % 5];
+  } else if (modelled) {
     first = second =
         m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
                        QuantSpec{Mode::affine, 8, 64}, QuantSpec{Mode::affine, 8, 32},
@@ -211,9 +230,11 @@ Job ffn_job(uint64_t seed) {
       unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
   const int64_t inner =
       unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
-  const int64_t experts = m.random.between(1, modelled ? 12 : 6), k = m.random.pick({1, 2, 3});
-  const int64_t tokens =
-      modelled ? m.random.pick({1, 1, 3, 8, 21, 40}) : m.random.pick({1, 1, 2, 5, 9, 17});
+  const int64_t experts = tiles ? 2 : m.random.between(1, modelled ? 12 : 6);
+  const int64_t k = tiles ? 2 : m.random.pick({1, 2, 3});
+  const int64_t tokens = tiles      ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+                         : modelled ? m.random.pick({1, 1, 3, 8, 21, 40})
+                                    : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
@@ -226,9 +247,12 @@ Job ffn_job(uint64_t seed) {
   if (mapped) m.job.tensors.back().role = Role::input;
   const int weights = m.floats(DType::f32, {tokens, k}, 0.5);
   const int64_t rows = layer.separate ? inner : 2 * inner;
-  layer.gate = m.packed(first, {experts, rows, hidden}, dtype, scale);
-  if (layer.separate) layer.up = m.packed(first, {experts, rows, hidden}, dtype, scale);
-  layer.down = m.packed(second, {experts, hidden, inner}, dtype, scale);
+  const auto packed = [&](const QuantSpec& spec, const Shape& shape) {
+    return m.packed(spec, shape, dtype, scale, tiles ? std::optional(dtype) : std::nullopt);
+  };
+  layer.gate = packed(first, {experts, rows, hidden});
+  if (layer.separate) layer.up = packed(first, {experts, rows, hidden});
+  layer.down = packed(second, {experts, hidden, inner});
   if (m.random.one_in(2)) {
     layer.gate_bias = m.floats(DType::bf16, {experts, rows});
     if (layer.separate) layer.up_bias = m.floats(DType::f32, {experts, rows});

@@ -70,7 +70,9 @@ class Maker {
     return at;
   }
   // A stack of matrices with normal values; dense in `dense_dtype` where the spec says so.
-  PackedAt packed(const QuantSpec& spec, const Shape& shape, DType dense_dtype, double scale) {
+  // `scales`: their type, where it is free; none: any.
+  PackedAt packed(const QuantSpec& spec, const Shape& shape, DType dense_dtype, double scale,
+                  std::optional<DType> scales = std::nullopt) {
     PackedAt at{spec, -1, -1, -1, {}};
     if (spec.mode == Mode::dense) {
       at.codes = floats(dense_dtype, shape, scale);
@@ -81,7 +83,8 @@ class Maker {
     for (int64_t i = 0; i < values.numel(); ++i) {
       values.set(i, static_cast<float>(scale * random.normal()));
     }
-    const DType scale_dtype = random.pick({DType::f32, DType::f16, DType::bf16});
+    const DType any = random.pick({DType::f32, DType::f16, DType::bf16});
+    const DType scale_dtype = scales.value_or(any);
     const bool affine = at.spec.mode == Mode::affine;
     const QuantizedSpec out =
         infer_quantize(values, at.spec, affine ? std::optional(scale_dtype) : std::nullopt);

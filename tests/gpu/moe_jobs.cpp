@@ -279,8 +279,13 @@ Job qqmm_job(uint64_t seed) {
 
 Job dual_job(uint64_t seed) {
   Maker m("quantize_dual", seed);
-  const QuantSpec spec = draw_format(m.random, false).resolved();
-  const int64_t unit = test::packed_unit(spec);
+  // Every format in each dtype, one after the other.
+  const auto formats = test::all_formats();
+  const QuantSpec spec = formats[static_cast<size_t>(seed / 3) % formats.size()].resolved();
+  // Twice in three both directions in whole lanes of 32, as the kernel that writes both wants them.
+  constexpr int64_t kLane = 32;
+  const int64_t packed = test::packed_unit(spec);
+  const int64_t unit = m.random.one_in(3) ? packed : std::max(packed, kLane);
   const int64_t r = unit * m.random.between(1, 3), k = unit * m.random.between(1, 4);
   const Shape lead = m.random.one_in(2) ? Shape{} : Shape{m.random.between(1, 3)};
   const auto with = [&](int64_t a, int64_t b) {

@@ -76,12 +76,14 @@ void run_smallest(Report& report, const std::string& only) {
   };
   const std::vector<std::string> rows = rows_of("matmul"), conversions = rows_of("quantize");
   const std::vector<std::string> layer_rows = rows_of("ffn");
-  const auto run = [&](const Job& job) { report.add(job, nullptr, run_exact(job, nullptr)); };
+  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+    for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+  };
   // Forced through every row, since the first that takes a product hides the others.
   const auto run_rows = [&](const test::Case& c) {
     // As aligned as tensors are in practice; each has memory of its exact size here.
     const Job job = job_of(c, test::Side::left);
-    for (const std::string& row : rows) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+    run_all(job, rows);
   };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
@@ -115,6 +117,19 @@ void run_smallest(Report& report, const std::string& only) {
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) run_rows(test::decode_case(seed));
+  // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    Job job = job_of(product_case(Op::gather_qmv, QuantSpec{Mode::affine, 4, 64}, dtype, true, 3,
+                                  16, 1024, test::Ids::uniform),
+                     test::Side::left);
+    run_all(job, rows);
+    job.call = [call = job.call](Views views, const Options& options) {
+      Options checked = options;
+      checked.check_ids = true;
+      call(views, checked);
+    };
+    run_all(job, rows);
+  }
   // The rows that every width of tiles is for.
   const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale) {
     const auto with_scales = [&](test::Case c) {
@@ -153,18 +168,15 @@ void run_smallest(Report& report, const std::string& only) {
       run_dense(layer);
     }
   }
-  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
-    for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
-  };
-  for (uint64_t seed = 0; seed < 120; ++seed) run_all(qqmm_job(seed), rows);
-  for (uint64_t seed = 0; seed < 144; ++seed) {
+  for (uint64_t seed = 0; seed < 240; ++seed) run_all(qqmm_job(seed), rows);
+  for (uint64_t seed = 0; seed < 288; ++seed) {
     run_all(generated_job(Op::quantize, seed), conversions);
     run_all(generated_job(Op::dequantize, seed), conversions);
-    if (seed < 6) run_all(generated_job(Op::to_fp8, seed), conversions);
-    if (seed < 6) run_all(generated_job(Op::from_fp8, seed), conversions);
-    if (seed < 72) run_all(dual_job(seed), conversions);
+    if (seed < 36) run_all(generated_job(Op::to_fp8, seed), conversions);
+    if (seed < 36) run_all(generated_job(Op::from_fp8, seed), conversions);
+    if (seed < 144) run_all(dual_job(seed), conversions);
   }
-  for (uint64_t seed = 0; seed < 72; ++seed) run_all(ffn_job(seed), layer_rows);
+  for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {
@@ -184,12 +196,11 @@ void run_smallest(Report& report, const std::string& only) {
     many.deterministic = true;
     run_rows(many);
   }
-  if (!only.empty()) return;
-  // Drawn at random, these reach their instances in few jobs.
-  for (uint64_t seed = 0; seed < 72; ++seed) {
-    if (seed < 12) run(route_job(seed));
-    if (seed < 12) run(permute_job(seed));
-    if (seed < 12) run(unpermute_job(seed));
+  const std::vector<std::string> routers = rows_of("route"), permuters = rows_of("permute");
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    run_all(route_job(seed), routers);
+    run_all(permute_job(seed), permuters);
+    run_all(unpermute_job(seed), permuters);
   }
 }
 

@@ -195,6 +195,31 @@ TEST(Codes, EveryAffineCode) {
   every_affine_code<8>();
 }
 
+// Rows that the first cache does not hold are multiplied in pieces, whose sums go on.
+TEST(Codes, RowsLongerThanTheFirstCacheHolds) {
+  constexpr int64_t k = 8192 + 64, n = 5, m = 8;
+  std::vector<uint8_t> codes(static_cast<size_t>(n * k / 2), 0x11);
+  std::vector<float> scales(static_cast<size_t>(n * k / 64), 2), biases(scales.size());
+  float expected = 0;  // of whole numbers, so of any order
+  for (size_t i = 0; i < biases.size(); ++i)
+    biases[i] = static_cast<float>(i % (k / 64) % 4) - 1.0f;
+  for (int64_t i = 0; i < k / 64; ++i) expected += 64 * (2 + biases[static_cast<size_t>(i)]);
+  const Quantized w{.spec = {Mode::affine, 4, 64},
+                    .codes = TensorView(codes.data(), DType::u8, {n, k / 2}),
+                    .scales = TensorView(scales.data(), DType::f32, {n, k / 64}),
+                    .biases = TensorView(biases.data(), DType::f32, {n, k / 64})};
+  std::vector<float> x(static_cast<size_t>(m * k), 1), out(m * n);
+  const TensorView xs(x.data(), DType::f32, {m, k}), y(out.data(), DType::f32, {m, n});
+  const auto call = [&](const Options& o) { quantized_matmul(xs, w, true, y, o); };
+  EXPECT_GE(for_each_row(call,
+                         [&](const char* kernel) {
+                           call(forcing(kernel));
+                           EXPECT_EQ(out[0], expected) << kernel;
+                           EXPECT_EQ(out.back(), expected) << kernel;
+                         }),
+            1);
+}
+
 // Subnormal numbers of x count, whatever instruction multiplies; but for the row that is stated to
 // take them for 0.
 TEST(Codes, TheSmallestXCounts) {

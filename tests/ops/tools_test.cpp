@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -130,6 +131,38 @@ TEST(Tolerance, HoldsTwoLimbsToTwoLimbs) {
     return s;
   });
   EXPECT_NE(compare(d.expected, one.wrong, DType::f32, false), "");
+}
+
+// Codes and x summed apart, as a factored path may: where all x are alike, both sums grow and all
+// but cancel. `of_x` is what the sum of x becomes.
+std::string factored_sums_of_equal_x(const std::function<float(float)>& of_x) {
+  Random random(11);
+  std::vector<Expected> expected;
+  std::vector<double> got;
+  for (int i = 0; i < 64; ++i) {
+    const auto x = static_cast<float>(random.normal());
+    const auto s = static_cast<float>(random.normal()), b = -7.5f * s;
+    Accumulator sum(Path::factored, DType::f32);
+    float total = 0;
+    for (int part = 0; part < 2; ++part) {
+      float of_codes = 0, xs = 0;
+      for (int k = 0; k < 16; ++k) {
+        const auto code = static_cast<float>(random.between(0, 15));
+        sum.add(x, s * code + b, double{s} * code, b);
+        of_codes = std::fma(code, x, of_codes);
+        xs += x;
+      }
+      total = std::fma(s, of_codes, std::fma(b, of_x(xs), total));
+    }
+    expected.push_back(sum.result());
+    got.push_back(total);
+  }
+  return compare(expected, got, DType::f32, false);
+}
+
+TEST(Tolerance, AllowsFactoredSumsWhatTheyCancel) {
+  EXPECT_EQ(factored_sums_of_equal_x([](float xs) { return xs; }), "");
+  EXPECT_NE(factored_sums_of_equal_x([](float xs) { return xs * (1 + 0x1p-20f); }), "");
 }
 
 TEST(Tolerance, KnowsThePathOfEveryProductKernel) {

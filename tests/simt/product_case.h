@@ -29,6 +29,10 @@ enum class Op {
 enum class Ids { random, bad, one, broadcast, both };
 enum class Kernel { gather_qmv_fast, qmv, qmm };
 
+inline const QuantSpec kDense{Mode::dense}, kMxfp4{Mode::mxfp4, 4, 32}, kMxfp8{Mode::mxfp8, 8, 32},
+    kNvfp4{Mode::nvfp4, 4, 16};
+inline QuantSpec affine(int bits, int group) { return {Mode::affine, bits, group}; }
+
 // Why the kernel does not take a problem.
 dispatch::Reason simt_reject(Kernel kernel, const dispatch::MatmulProblem& p);
 

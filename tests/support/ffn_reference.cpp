@@ -58,7 +58,7 @@ Value product(DType dtype, const std::vector<Value>& x, const ExpertsLayout& e,
     const Value& in = x[static_cast<size_t>(k)];
     const double weight = w.value[static_cast<size_t>(n * e.k + k)];
     const auto at = static_cast<size_t>(n * e.k + k);
-    sum.add(in.exact, weight, w.unrounded[at], w.spread[at]);
+    sum.add(in.exact, weight, w.scaled[at], w.bias[at]);
     single += static_cast<float>(in.single) * static_cast<float>(weight);
     v.slack += in.slack * std::fabs(weight);
     v.scatter += in.scatter * weight * weight;

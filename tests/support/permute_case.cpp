@@ -142,7 +142,7 @@ std::vector<Expected> evaluate(const UnpermuteCase& c, const UnpermuteOperands& 
       const int64_t pair = i / hidden * top_k + j, r = taken[static_cast<size_t>(pair)];
       if (r < 0 || r >= rows) continue;
       const double y = o.y.get(r * hidden + i % hidden);
-      sum.add(o.weights.view ? o.weights.get(pair) : 1, y, y, std::fabs(y));
+      sum.add(o.weights.view ? o.weights.get(pair) : 1, y, y, 0);
     }
     all.push_back(sum.result());
   }

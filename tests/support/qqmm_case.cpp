@@ -286,7 +286,7 @@ std::vector<Expected> evaluate(const QqmmCase& q, const QqmmOperands& o, Path pa
         Accumulator sum(path, DType::f32);
         for (int64_t t = 0; t < k; ++t) {
           const double v = w[static_cast<size_t>(j * k + t)];
-          sum.add(x[static_cast<size_t>(row * k + t)], v, v, std::fabs(v));
+          sum.add(x[static_cast<size_t>(row * k + t)], v, v, 0);
         }
         double c = 0, bias = 0;
         if (q.c.present) {

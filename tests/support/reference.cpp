@@ -113,12 +113,11 @@ void decode_row(const Quantized& q, const uint8_t* codes, int64_t scales, int64_
       const double s = load_value(q.scales.data, q.scales.dtype, scales + group);
       const double b = load_value(q.biases.data, q.biases.dtype, biases + group);
       m.value[at] = decode_affine(code, s, b);
-      m.unrounded[at] = s * code + b;
-      m.spread[at] = std::fabs(s) * code + std::fabs(b);
+      m.scaled[at] = s * code;
+      m.bias[at] = b;
     } else {
       const uint32_t byte = static_cast<const uint8_t*>(q.scales.data)[scales + group];
-      m.value[at] = m.unrounded[at] = decode_block(spec.mode, code, byte, tensor_scale);
-      m.spread[at] = std::fabs(m.value[at]);
+      m.value[at] = m.scaled[at] = decode_block(spec.mode, code, byte, tensor_scale);
     }
   }
 }
@@ -167,8 +166,7 @@ Stack::Stack(const TensorView& dense)
       for (int64_t c = 0; c < cols; ++c) {
         const auto at = static_cast<size_t>(r * cols + c);
         const int64_t offset = base + r * dense.strides[lead] + c * dense.strides[lead + 1];
-        m.value[at] = m.unrounded[at] = load_value(dense.data, dense.dtype, offset);
-        m.spread[at] = std::fabs(m.value[at]);
+        m.value[at] = m.scaled[at] = load_value(dense.data, dense.dtype, offset);
       }
     }
     return m;
@@ -274,8 +272,8 @@ std::vector<Expected> evaluate(const Product& p, Path path, DType x_dtype) {
         Accumulator sum(path, x_dtype);
         for (int64_t k = pair.begin; k < pair.end; ++k) {
           const auto at = static_cast<size_t>(j * row + k * col);
-          sum.add(x.value[static_cast<size_t>(i * x.cols + k)], w.value[at], w.unrounded[at],
-                  w.spread[at]);
+          sum.add(x.value[static_cast<size_t>(i * x.cols + k)], w.value[at], w.scaled[at],
+                  w.bias[at]);
         }
         out.push_back(sum.result());
       }

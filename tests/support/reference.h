@@ -19,9 +19,9 @@ namespace moeblas::test {
 struct Matrix {
   int64_t rows = 0;
   int64_t cols = 0;
-  std::vector<double> value;      // as dequantize gives it, in float32
-  std::vector<double> unrounded;  // affine: s*q + b without rounding; else as value
-  std::vector<double> spread;     // affine: |s|q + |b|; else |value|
+  std::vector<double> value;   // as dequantize gives it, in float32
+  std::vector<double> scaled;  // affine: s*q without rounding; else as value
+  std::vector<double> bias;    // affine: b; else 0
 };
 
 // A stack of matrices, decoded one by one when asked for: what nobody asks for is not read.

@@ -13,6 +13,9 @@ namespace {
 
 constexpr double kLeastNormal = std::numeric_limits<float>::min();
 
+// Products that a factored path adds before it scales them, at most.
+constexpr int64_t kPart = 16;
+
 // The error bound of n roundings in a row.
 double gamma(int64_t n, double unit) {
   const double nu = static_cast<double>(n) * unit;
@@ -54,7 +57,19 @@ Path path_of(std::string_view kernel, Precision precision) {
                               " forms its sums");
 }
 
-void Accumulator::add(double x, double weight, double unrounded, double spread) {
+// What the roundings of a part so far add to the variance.
+void Accumulator::add_factored(double scaled, double bias) {
+  of_codes_ += scaled;
+  of_biases_ += bias;
+  factored_scatter_ += scaled * scaled + of_codes_ * of_codes_ + of_biases_ * of_biases_;
+  if (terms_ % kPart != 0) return;
+  total_ += of_codes_ + of_biases_;
+  factored_scatter_ += of_codes_ * of_codes_ + of_biases_ * of_biases_ + 2 * total_ * total_;
+  of_codes_ = of_biases_ = 0;
+}
+
+void Accumulator::add(double x, double weight, double scaled, double bias) {
+  const double unrounded = scaled + bias;
   const double target = path_ == Path::decoded || path_ == Path::two_limbs ? weight : unrounded;
   double used = weight;
   if (path_ == Path::rounded_weight || path_ == Path::bf16_dot) {
@@ -70,7 +85,7 @@ void Accumulator::add(double x, double weight, double unrounded, double spread) 
   ++terms_;
   exact_ += x * target;
   magnitude_ += std::fabs(x * target);
-  spread_ += std::fabs(x) * spread;
+  spread_ += std::fabs(x * scaled) + std::fabs(x * bias);
   const float product = static_cast<float>(x) * static_cast<float>(used);
   single_ += product;
   const double p = product, s = single_;
@@ -79,6 +94,7 @@ void Accumulator::add(double x, double weight, double unrounded, double spread) 
     const double units = kTwoLimbs / kFloat32.unit();
     scatter_ += 3 * p * p * units * units;
   }
+  if (path_ == Path::factored) add_factored(x * scaled, x * bias);
 }
 
 Expected Accumulator::result() const {
@@ -86,7 +102,7 @@ Expected Accumulator::result() const {
   Expected e;
   e.exact = exact_;
   e.single = single_;
-  e.scatter = scatter_ * u * u / 3;
+  e.scatter = std::max(scatter_, factored_scatter_) * u * u / 3;
   e.magnitude = magnitude_;
   e.rounded = rounding_ > 0;
   double flushed = std::numeric_limits<float>::denorm_min();
@@ -99,7 +115,7 @@ Expected Accumulator::result() const {
       break;
     case Path::factored:
       e.magnitude = spread_;
-      e.slack = gamma(terms_ + 2 * (terms_ / 16 + 1) + 4, u) * spread_;
+      e.slack = gamma(terms_ + 2 * (terms_ / kPart + 1) + 4, u) * spread_;
       break;
     case Path::bf16_dot:
       flushed = kLeastNormal;

@@ -29,7 +29,10 @@
 // error must be at most twice that of a float32 sum, one product after the other. Where that sum
 // happens to be exact, or the case is too small for its error to mean anything, the error that
 // independent roundings of the same partial sums have on average (u/sqrt(3) of each) stands in,
-// with four standard deviations of what so few numbers scatter by.
+// with four standard deviations of what so few numbers scatter by. A factored sum has other partial
+// sums: those of s q x and of b x, apart within 16 products, each scaled and then added to the
+// total. Where all x are alike the two grow together and cancel, and what they were rounded by
+// stays; of the two models the larger counts.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +66,9 @@ struct Expected {
 class Accumulator {
  public:
   Accumulator(Path path, DType x_dtype) : path_(path), x_dtype_(x_dtype) {}
-  void add(double x, double weight, double unrounded, double spread);
+  // weight: the float32 number that scaled + bias gives by two roundings; scaled is s*q, or all of
+  // a weight that has no bias.
+  void add(double x, double weight, double scaled, double bias);
   Expected result() const;
 
  private:
@@ -71,7 +76,10 @@ class Accumulator {
   DType x_dtype_;
   int64_t terms_ = 0;
   double exact_ = 0, magnitude_ = 0, spread_ = 0, rounding_ = 0, scatter_ = 0;
+  double of_codes_ = 0, of_biases_ = 0, total_ = 0, factored_scatter_ = 0;
   float single_ = 0;
+
+  void add_factored(double scaled, double bias);
 };
 
 // The error of a case against what it may be; the largest of each is worth publishing.

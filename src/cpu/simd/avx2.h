@@ -34,6 +34,10 @@ struct Simd {
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }
+  static Words kept(Words v) {
+    asm("" : "+x"(v));
+    return v;
+  }
   static Words all_words(uint32_t value) { return _mm256_set1_epi32(static_cast<int>(value)); }
   static Words both(Words a, Words b) { return _mm256_and_si256(a, b); }
   template <int N>
@@ -86,14 +90,14 @@ struct Simd {
   static Floats e8m0(Words bytes) {
     return as_floats(_mm256_max_epu32(_mm256_slli_epi32(bytes, 23), _mm256_set1_epi32(0x00400000)));
   }
-  static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
-    const Words body = _mm256_set1_epi32(0x7f);
-    const Words is_nan = _mm256_cmpeq_epi32(_mm256_and_si256(bytes, body), body);
-    return _mm256_or_ps(v, as_floats(is_nan));  // all bits set: NaN
+  static Floats small_e4m3(const uint8_t* p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(~0x4000)));
   }
-  static bool any_byte_e4m3_nan(Words v) {
-    const Words body = _mm256_set1_epi8(0x7f);
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_and_si256(v, body), body)) != 0;
+  static bool any_e4m3_nan(const uint8_t* p) {
+    const __m128i body = _mm_set1_epi8(0x7f);
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(v, body), body)) != 0;
   }
 
   template <int Bits>
@@ -231,22 +235,32 @@ struct Simd {
 
   static Words to_words(Floats v) { return _mm256_cvtps_epi32(v); }
   static Words largest_words(Words a, Words b) { return _mm256_max_epu32(a, b); }
-  static float least_lane(Floats v) {
-    __m128 m = _mm_min_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_min_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_min_ss(m, _mm_shuffle_ps(m, m, 1)));
-  }
-  static float largest_lane(Words v) {
-    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
-    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1))));
+  template <class F>
+  static Floats fold(const Floats (&v)[kLanes], F&& f) {
+    const auto pair = [&](Floats a, Floats b) {
+      return f(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    };
+    const auto within = [&](Floats a, Floats b) {
+      return f(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+    };
+    return within(within(pair(v[0], v[4]), pair(v[1], v[5])),
+                  within(pair(v[2], v[6]), pair(v[3], v[7])));
   }
   template <int Bits>
-  static void store_codes(Words codes, uint8_t* p) {
-    const __m128i halves = low_halves(codes);
-    const auto bytes = static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(halves, halves)));
-    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
-    __builtin_memcpy(p, &octet, Bits);
+  static void store_codes(const Words (&v)[4], uint8_t* p) {
+    // Four words of each vector in turn, then in order.
+    const Words in_turn =
+        _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    const Words order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const Words bytes = _mm256_min_epu8(_mm256_permutevar8x32_epi32(in_turn, order),
+                                        _mm256_set1_epi8(static_cast<char>((1 << Bits) - 1)));
+    if constexpr (Bits == 8) return store_words(p, bytes);
+    alignas(32) uint64_t octets[4];
+    store_words(octets, bytes);
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t octet = _pext_u64(octets[i], 0x0101010101010101u * ((1u << Bits) - 1));
+      __builtin_memcpy(p + i * Bits, &octet, Bits);
+    }
   }
   static constexpr bool kHalfTables = false;
 

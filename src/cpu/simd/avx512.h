@@ -34,6 +34,10 @@ struct Simd {
   }
 
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
+  static Words kept(Words v) {
+    asm("" : "+v"(v));
+    return v;
+  }
   static Words all_words(uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
   static Words both(Words a, Words b) { return _mm512_and_si512(a, b); }
   template <int N>
@@ -58,23 +62,61 @@ struct Simd {
     Floats operator[](Words low_bits) const { return _mm512_permutexvar_ps(low_bits, values); }
   };
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
   // acc + the products of the bfloat16 pairs of each word.
   static Floats dot(Floats acc, Words a, Words b) {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
   }
-  // Of each half of a word the low four bits choose; the values are exact in bfloat16.
-  struct HalfTable16 {
-    Words values;
+  // Of each half of a word the low five or six bits choose; the numbers are exact in bfloat16.
+  struct HalfTable32 {
+    Words numbers;
     template <class F>
-    explicit HalfTable16(F&& value_of) {
+    explicit HalfTable32(F&& number_of, int first = 0) {
       uint16_t halves[32];
       for (int i = 0; i < 32; ++i)
-        halves[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value_of(i % 16)) >> 16);
-      values = load_words(halves);
+        halves[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, number_of(first + i)) >> 16);
+      numbers = load_words(halves);
     }
-    Words operator[](Words low_bits) const { return _mm512_permutexvar_epi16(low_bits, values); }
+    Words operator[](Words low_bits) const { return _mm512_permutexvar_epi16(low_bits, numbers); }
   };
+  struct HalfTable64 {
+    HalfTable32 low, high;
+    template <class F>
+    explicit HalfTable64(F&& number_of) : low(number_of), high(number_of, 32) {}
+    Words operator[](Words low_bits) const {
+      return _mm512_permutex2var_epi16(low.numbers, low_bits, high.numbers);
+    }
+  };
+  // Of each byte the low seven bits choose.
+  struct ByteTable128 {
+    Words low, high;
+    template <class F>
+    explicit ByteTable128(F&& number_of) {
+      uint8_t bytes[128];
+      for (int i = 0; i < 128; ++i) bytes[i] = static_cast<uint8_t>(number_of(i));
+      low = load_words(bytes);
+      high = load_words(bytes + 64);
+    }
+    Words operator[](Words low_bits) const { return _mm512_permutex2var_epi8(low, low_bits, high); }
+  };
+  static Words load_bytes_as_halves(const uint8_t* p) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  // kBytes bytes in every eight, eight times; nothing beyond them is read.
+  template <int kBytes>
+  static Words spread_bytes(const uint8_t* p) {
+    alignas(64) static constexpr Spread<kBytes> kFrom;
+    constexpr uint64_t kRead = (uint64_t{1} << 8 * kBytes) - 1;
+    return _mm512_permutexvar_epi8(load_words(kFrom.at), _mm512_maskz_loadu_epi8(kRead, p));
+  }
+  // Byte i of every eight takes the eight bits of them that begin at the bit named.
+  template <int... kBit>
+  static Words fields(Words v) {
+    alignas(64) static constexpr Fields<kBit...> kAt;
+    return _mm512_multishift_epi64_epi8(load_words(kAt.at), v);
+  }
+  static Words low_bytes_in_turn(Words a, Words b) { return _mm512_unpacklo_epi8(a, b); }
+  static Words high_bytes_in_turn(Words a, Words b) { return _mm512_unpackhi_epi8(a, b); }
 #endif
 
   static __mmask16 first(int count) {
@@ -97,14 +139,15 @@ struct Simd {
   static Floats e8m0(Words bytes) {
     return as_floats(_mm512_max_epu32(_mm512_slli_epi32(bytes, 23), _mm512_set1_epi32(0x00400000)));
   }
-  static Floats nan_where_e4m3_nan(Words bytes, Floats v) {
-    const Words body = _mm512_set1_epi32(0x7f);
-    return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(_mm512_and_si512(bytes, body), body),
-                              _mm512_set1_ps(__builtin_nanf("")));
+  static Floats small_e4m3(const uint8_t* p) {
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtph_ps(
+        _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(~0x4000)));
   }
-  static bool any_byte_e4m3_nan(Words v) {
-    const Words body = _mm512_set1_epi8(0x7f);
-    return _mm512_cmpeq_epi8_mask(_mm512_and_si512(v, body), body) != 0;
+  static bool any_e4m3_nan(const uint8_t* p) {
+    const __m256i body = _mm256_set1_epi8(0x7f);
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_cmpeq_epi8_mask(_mm256_and_si256(v, body), body) != 0;
   }
 
   template <int Bits>
@@ -223,16 +266,39 @@ struct Simd {
 
   static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
   static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
-  static float least_lane(Floats v) { return _mm512_reduce_min_ps(v); }
-  static float largest_lane(Words v) {
-    return _mm_cvtss_f32(
-        _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(v)))));
+  template <class F>
+  static Floats fold(const Floats (&v)[kLanes], F&& f) {
+    const auto pair = [&](Floats a, Floats b) {
+      return f(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    };
+    const auto quad = [&](int i) { return pair(pair(v[i], v[4 + i]), pair(v[8 + i], v[12 + i])); };
+    const auto within = [&](Floats a, Floats b) {
+      return f(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+    };
+    return within(within(quad(0), quad(1)), within(quad(2), quad(3)));
   }
   template <int Bits>
-  static void store_codes(Words codes, uint8_t* p) {
-    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
-    store_octet<Bits>(static_cast<uint64_t>(_mm_cvtsi128_si64(bytes)), p);
-    store_octet<Bits>(static_cast<uint64_t>(_mm_extract_epi64(bytes, 1)), p + Bits);
+  static void store_codes(const Words (&v)[4], uint8_t* p) {
+    // Four words of each vector in turn, then in order.
+    const Words in_turn =
+        _mm512_packus_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
+    const Words order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const Words bytes = _mm512_min_epu8(_mm512_permutexvar_epi32(order, in_turn),
+                                        _mm512_set1_epi8(static_cast<char>((1 << Bits) - 1)));
+    if constexpr (Bits == 8) {
+      store_words(p, bytes);
+    } else if constexpr (Bits == 4) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(
+                                                             bytes, _mm512_set1_epi16(0x1001))));
+    } else if constexpr (Bits == 2) {
+      const Words pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x0401));
+      const Words quads = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(quads));
+    } else {
+      alignas(64) uint64_t octets[8];
+      store_words(octets, bytes);
+      for (int i = 0; i < 8; ++i) store_octet<Bits>(octets[i], p + i * Bits);
+    }
   }
 
   // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
@@ -265,6 +331,23 @@ struct Simd {
 #endif
 
  private:
+  template <int kBytes>
+  struct Spread {
+    uint8_t at[64];
+    constexpr Spread() : at{} {
+      for (int i = 0; i < 64; ++i)
+        at[i] = static_cast<uint8_t>(i / 8 * kBytes + (i % 8 < kBytes ? i % 8 : 0));
+    }
+  };
+  template <int... kBit>
+  struct Fields {
+    uint8_t at[64];
+    constexpr Fields() : at{} {
+      constexpr int kBits[] = {kBit...};
+      static_assert(sizeof...(kBit) == 8);
+      for (int i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(kBits[i % 8]);
+    }
+  };
   // As integers, since the conversion takes subnormal numbers for 0.
   static __m256i bf16(Floats v) {
     const Words u = as_words(v);

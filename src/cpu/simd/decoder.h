@@ -39,16 +39,13 @@ class Decoder {
   }
 
   static Floats e4m3(Words code) {
-    const Words body = Simd::both(code, Simd::all_words(0x7f));
-    const Words sign = Simd::shift_left<24>(Simd::both(code, Simd::all_words(0x80)));
-    const Words wide = Simd::shift_left<20>(body);
-    const Floats normal = Simd::as_floats(Simd::sum_words(wide, Simd::all_words(0x3c000000)));
-    // Below 8 a multiple of 2^-9: (1 + m / 8) 2^-6 less 2^-6.
-    const Floats small = Simd::add(
-        Simd::as_floats(Simd::sum_words(wide, Simd::all_words(0x3c800000))), Simd::all(-0.015625f));
-    const Floats finite = Simd::where_below(body, 8, small, normal);
-    const Floats value = Simd::where_below(body, 0x7f, finite, nan());
-    return Simd::as_floats(Simd::either(Simd::as_words(value), sign));
+    // The exponent has float16's place then, and 8 too little of its bias; subnormal numbers of one
+    // are those of the other.
+    const Words moved =
+        Simd::either(Simd::both(Simd::shift_left<7>(code), Simd::all_words(0x3f80)),
+                     Simd::both(Simd::shift_left<8>(code), Simd::all_words(0x8000)));
+    const Floats value = Simd::mul(Simd::floats_of_low_f16(moved), Simd::all(256.0f));
+    return Simd::where_below(Simd::both(code, Simd::all_words(0x7f)), 0x7f, value, nan());
   }
   static Floats e8m0(Words byte) { return Simd::where_below(byte, 255, Simd::e8m0(byte), nan()); }
 

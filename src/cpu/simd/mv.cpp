@@ -81,7 +81,7 @@ void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* p
   if (count == 1) take(Index<1>{});
 }
 
-bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
+bool prepare(const QmvFormat&, const float* x, int64_t first, int64_t count, void* prepared) {
   __builtin_memcpy(static_cast<float*>(prepared) + first, x,
                    static_cast<uint64_t>(count) * sizeof(float));
   return true;
@@ -90,11 +90,9 @@ bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
 }  // namespace
 
 const Qmv mv = {
-    .prepare = prepare,
-    .affine = {},
-    .e2m1 = nullptr,
-    .e4m3 = nullptr,
-    .dense = {kernel<ScaleKind::f32>, kernel<ScaleKind::f16>, kernel<ScaleKind::bf16>},
+    .dense = {{prepare, kernel<ScaleKind::f32>},
+              {prepare, kernel<ScaleKind::f16>},
+              {prepare, kernel<ScaleKind::bf16>}},
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER

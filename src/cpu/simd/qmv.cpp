@@ -2,24 +2,25 @@
 // for small batches.
 //
 // Shifts bring code j of all octets of a block to the low bits; x is prepared once per call in the
-// same order, [block][j][lane], with the sums of its octets. The weights' stream bounds it for one
+// same order, [block][j][lane]. The weights' stream bounds it for one
 // row of x, the multiply-adds from a few rows on. qmv_panel.h has the loops.
 #include "cpu/simd/qmv_panel.h"
 
 namespace moeblas::cpu::MOEBLAS_TIER {
 namespace {
 
-constexpr int kFloatsPerBlock = kBlock + kLanes;
-
 struct Values {
   Floats v[8];
 };
 
-// The octets' sums of codes times x.
+// A run is an octet.
 struct Multiplied {
-  static constexpr int kFloatsOfX = kFloatsPerBlock;
+  static constexpr int kPerLane = 8;
+  static constexpr int kFloatsOfX = 8 * kLanes;
+  static constexpr float kTimes = 1.0f;
+  static constexpr int source(int vector, int lane) { return 8 * lane + vector; }
 
-  [[gnu::always_inline]] static Floats octets(const Values& codes, const float* x) {
+  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
     Floats even = Simd::mul(codes.v[0], Simd::load(x));
     Floats odd = Simd::mul(codes.v[1], Simd::load(x + kLanes));
     unroll<3>([&](auto j) __attribute__((always_inline)) {
@@ -40,9 +41,11 @@ struct Affine : Multiplied {
   Simd::Table16 numbers;  // bits above the code do not count
   explicit Affine(const QmvFormat&) : numbers(low_bits().v) {}
 
-  [[gnu::always_inline]] Values unpack(const uint8_t* at, bool&) const {
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
     Words low, high = Simd::all_words(0);
     Simd::load_octets<Bits>(at, low, high);
+    low = Simd::kept(low);
+    high = Simd::kept(high);
     Values codes;
     unroll<8>([&](auto j) __attribute__((always_inline)) {
       constexpr int J = decltype(j)::value;
@@ -68,14 +71,17 @@ struct Affine : Multiplied {
   }
 };
 
+template <int kGroup_, ScaleKind kScales_>
 struct E2m1 : Multiplied {
+  static constexpr int kGroup = kGroup_;
+  static constexpr ScaleKind kScales = kScales_;
   static constexpr int kBits = 4;
   static constexpr bool kAffine = false;
   Simd::Table16 values;
   explicit E2m1(const QmvFormat& format) : values(format.code_values) {}
 
-  [[gnu::always_inline]] Values unpack(const uint8_t* at, bool&) const {
-    const Words words = Simd::load_words(at);
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    const Words words = Simd::kept(Simd::load_words(at));
     Values codes;
     unroll<8>([&](auto j) __attribute__((always_inline)) {
       codes.v[j.value] = values[Simd::shift_right<4 * decltype(j)::value>(words)];
@@ -84,55 +90,71 @@ struct E2m1 : Multiplied {
   }
 };
 
-struct E4m3 : Multiplied {
+// Runs of two codes, kLanes apart. Numbers are 2^-8 of what they are, which scales make up for.
+struct E4m3 {
   static constexpr int kBits = 8;
   static constexpr bool kAffine = false;
-  explicit E4m3(const QmvFormat&) {}
+  static constexpr int kGroup = 32;
+  static constexpr ScaleKind kScales = ScaleKind::e8m0;
+  static constexpr float kTimes = 256.0f;
+  static constexpr int kPerLane = 2;
+  static constexpr int kFloatsOfX = 2 * kLanes;
+  static_assert(kLanes * kPerLane <= kGroup);
 
-  [[gnu::always_inline]] Values unpack(const uint8_t* at, bool& nan) const {
-    Words low, high;
-    Simd::load_octets<8>(at, low, high);
-    nan |= Simd::any_byte_e4m3_nan(low) || Simd::any_byte_e4m3_nan(high);
-    Values codes;
-    unroll<8>([&](auto j) __attribute__((always_inline)) {
-      constexpr int J = decltype(j)::value;
-      codes.v[J] = e4m3_at_top(Simd::shift_left<24 - 8 * (J % 4)>(J < 4 ? low : high));
-    });
+  struct Values {
+    Floats v[2];
+  };
+  explicit E4m3(const QmvFormat&) {}
+  static constexpr int source(int vector, int lane) { return vector * kLanes + lane; }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    Values codes = {{Simd::small_e4m3(at), Simd::small_e4m3(at + kLanes)}};
+    if (Simd::any_e4m3_nan(at)) codes.v[0] = Simd::all(__builtin_nanf(""));
     return codes;
+  }
+  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
+    return Simd::fma(codes.v[1], Simd::load(x + kLanes), Simd::mul(codes.v[0], Simd::load(x)));
   }
 };
 
-bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
-  float* out = static_cast<float*>(prepared) + first / kBlock * kFloatsPerBlock;
+template <class Unpack>
+bool prepare(const QmvFormat& format, const float* x, int64_t first, int64_t count,
+             void* prepared) {
+  constexpr int kBlock = Shape<Unpack>::kBlock;
+  float* out = static_cast<float*>(prepared) + first;
   float last[kBlock];
-  for (int64_t i = 0; i < count; i += kBlock, out += kFloatsPerBlock) {
+  for (int64_t i = 0; i < count; i += kBlock, out += kBlock) {
     const float* from = x + i;
     if (count - i < kBlock) {
       for (int j = 0; j < kBlock; ++j) last[j] = i + j < count ? from[j] : 0.0f;
       from = last;
     }
-    float sums[kLanes] = {};
-    for (int j = 0; j < 8; ++j) {
-      for (int l = 0; l < kLanes; ++l) {
-        const float value = from[8 * l + j];
-        out[j * kLanes + l] = value;
-        sums[l] += value;
-      }
+    for (int j = 0; j < Unpack::kPerLane; ++j) {
+      for (int l = 0; l < kLanes; ++l) out[j * kLanes + l] = from[Unpack::source(j, l)];
     }
-    for (int l = 0; l < kLanes; ++l) out[kBlock + l] = sums[l];
   }
+  if constexpr (Unpack::kAffine) add_group_sums<Unpack>(format, x, first, count, prepared);
   return true;
 }
+
+template <class Unpack>
+constexpr QmvWay kWay = {prepare<Unpack>, kernel<Unpack>};
 
 }  // namespace
 
 const Qmv qmv = {
-    .prepare = prepare,
-    .affine = {nullptr, nullptr, kernel<Affine<2>>, kernel<Affine<3>>, kernel<Affine<4>>,
-               kernel<Affine<5>>, kernel<Affine<6>>, nullptr, kernel<Affine<8>>},
-    .e2m1 = kernel<E2m1>,
-    .e4m3 = kernel<E4m3>,
-    .dense = {},
+    .affine = {{},
+               {},
+               kWay<Affine<2>>,
+               kWay<Affine<3>>,
+               kWay<Affine<4>>,
+               kWay<Affine<5>>,
+               kWay<Affine<6>>,
+               {},
+               kWay<Affine<8>>},
+    .mxfp4 = kWay<E2m1<32, ScaleKind::e8m0>>,
+    .nvfp4 = kWay<E2m1<16, ScaleKind::e4m3>>,
+    .mxfp8 = kWay<E4m3>,
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER

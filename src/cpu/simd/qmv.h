@@ -17,10 +17,10 @@ struct QmvFormat {
   const float* code_values = nullptr;  // of the sixteen E2M1 codes
 };
 
-// Room for a prepared row: whole blocks of values, as any kernel has them, and the sum of each
-// octet.
+// Room for a prepared row: whole blocks of values, as any kernel has them, and the sums of its
+// groups, a multiple of sixteen.
 constexpr int64_t qmv_prepared_bytes(int64_t k) {
-  return (k + 127) / 128 * (128 + 16) * static_cast<int64_t>(sizeof(float));
+  return ((k + 127) / 128 * (128 + 8) + 16) * static_cast<int64_t>(sizeof(float));
 }
 
 // Where a row's codes, scales and biases lie.
@@ -48,15 +48,24 @@ using QmvKernel = void (*)(const QmvFormat& format, const QmvPanel& panel, const
 
 constexpr int kQmvMost = 16;  // rows of x that a kernel takes at a time
 
-// One way to multiply: how x is prepared, and a kernel for each format, null where there is none.
+// Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is a
+// multiple of 128, count another or what is left. False: some cannot be prepared without loss.
+using QmvPrepare = bool (*)(const QmvFormat& format, const float* x, int64_t first, int64_t count,
+                            void* prepared);
+
+// One way to multiply weights of some format.
+struct QmvWay {
+  QmvPrepare prepare = nullptr;
+  QmvKernel multiply = nullptr;
+};
+
+// A way for each format, null where there is none.
 struct Qmv {
-  // Puts values [first, first + count) of a row, at x, to their places in a prepared row; first is
-  // a multiple of 128, count another or what is left. False: some cannot be prepared without loss.
-  bool (*prepare)(const float* x, int64_t first, int64_t count, void* prepared);
-  QmvKernel affine[9];  // by bits
-  QmvKernel e2m1;
-  QmvKernel e4m3;
-  QmvKernel dense[3];  // by ScaleKind: rows of floats, K of any number
+  QmvWay affine[9] = {};  // by bits
+  QmvWay mxfp4 = {};
+  QmvWay nvfp4 = {};
+  QmvWay mxfp8 = {};
+  QmvWay dense[3] = {};  // by ScaleKind: rows of floats, K of any number
 };
 
 #if defined(__x86_64__)

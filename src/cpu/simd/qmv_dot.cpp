@@ -1,12 +1,15 @@
-// qmv by products of bfloat16 pairs (vdpbf16ps): 4-bit formats, whose codes are exact in bfloat16,
-// and a bfloat16 x. Products are exact, sums float32. (x of float32 as three exact bfloat16 parts
-// is slower than float32 products.)
+// qmv by products of bfloat16 pairs (vdpbf16ps): formats whose codes are exact in bfloat16, which
+// all are, and a bfloat16 x. Products are exact, sums float32. (x of float32 as three exact
+// bfloat16 parts is slower than float32 products.)
 //
-// A word of 16 bits holds four codes: shifts bring code j of all 32 words of a block to the low
-// bits, and one permutation looks all up. The dot product adds codes j and 4 + j of an octet; x is
-// prepared in that order, [block][j][word], with the sums of its octets. The instruction takes
+// Vectors of words whose low bits hold a code are looked up in tables of bfloat16 numbers; a dot
+// product adds two words of each lane to its sum. How codes come into words differs by width, and x
+// is prepared in that order, [block][vector][word]. What bounds it besides the stream are shuffles:
+// look-ups, shifts and fields of bits go through the same two units. The instruction takes
 // subnormal numbers for zero: rows of x with numbers so small that one could arise are refused.
 // qmv_panel.h has the loops.
+#include <type_traits>
+
 #include "cpu/simd/qmv_panel.h"
 
 namespace moeblas::cpu::MOEBLAS_TIER {
@@ -14,50 +17,155 @@ namespace {
 
 // The least magnitude whose products, and their differences, are normal, and to spare.
 constexpr float kLeast = 0x1p-100f;
-constexpr int kFloatsPerBlock = 4 * kLanes + kLanes;
 
-struct Values {
-  Words v[4];
-};
-
+// kVectors words of every lane, two codes each.
+template <int kBits_, int kPerLane_, bool kAffine_>
 struct Dotted {
-  static constexpr int kBits = 4;
-  static constexpr int kFloatsOfX = kFloatsPerBlock;
-  Simd::HalfTable16 values;
+  static constexpr int kBits = kBits_, kPerLane = kPerLane_;
+  static constexpr bool kAffine = kAffine_;
+  static constexpr int kVectors = kPerLane / 2;
+  static constexpr int kFloatsOfX = kVectors * kLanes;
+  static constexpr float kTimes = 1.0f;
 
-  [[gnu::always_inline]] Values unpack(const uint8_t* at, bool&) const {
-    const Words words = Simd::load_words(at);
-    return {{values[words], values[Simd::shift_right<4>(words)],
-             values[Simd::shift_right<8>(words)], values[Simd::shift_right<12>(words)]}};
-  }
-  [[gnu::always_inline]] static Floats octets(const Values& codes, const float* x) {
-    const auto word = [&](int j) { return Simd::load_words(x + j * kLanes); };
-    Floats even = Simd::dot(Simd::zero(), codes.v[0], word(0));
-    Floats odd = Simd::dot(Simd::zero(), codes.v[1], word(1));
-    even = Simd::dot(even, codes.v[2], word(2));
-    odd = Simd::dot(odd, codes.v[3], word(3));
-    return Simd::add(even, odd);
+  struct Values {
+    Words v[kVectors];
+  };
+  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
+    Floats sum = Simd::zero();
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      sum = Simd::dot(sum, codes.v[v.value], Simd::load_words(x + v.value * kLanes));
+    });
+    return sum;
   }
 };
 
-struct Affine4 : Dotted {
-  static constexpr bool kAffine = true;
-  explicit Affine4(const QmvFormat&)
-      : Dotted{Simd::HalfTable16([](int code) { return static_cast<float>(code); })} {}
+// Up to 4 bits: a word holds codes 4 i to 4 i + 3 of a block, and shifts bring each to its low
+// bits. What stands above a code makes no difference to the table.
+template <int kBits, bool kAffine>
+struct Nibbles : Dotted<kBits, 8, kAffine> {
+  using Values = typename Dotted<kBits, 8, kAffine>::Values;
+  Simd::HalfTable32 numbers;
+
+  template <class F>
+  explicit Nibbles(F&& number) : numbers(number) {}
+  static constexpr int source(int vector, int word) { return 4 * word + vector; }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    const Words words = Simd::kept(load(at));
+    return {{numbers[words], numbers[Simd::shift_right<kBits>(words)],
+             numbers[Simd::shift_right<2 * kBits>(words)],
+             numbers[Simd::shift_right<3 * kBits>(words)]}};
+  }
+
+ private:
+  [[gnu::always_inline]] static Words load(const uint8_t* at) {
+    if constexpr (kBits == 4) return Simd::load_words(at);
+    if constexpr (kBits == 2) return Simd::load_bytes_as_halves(at);
+    // Six bytes, four runs, in every eight; then twelve bits of them in every word.
+    return Simd::fields<0, 8, 12, 20, 24, 32, 36, 44>(Simd::spread_bytes<6>(at));
+  }
 };
 
-struct E2m1 : Dotted {
-  static constexpr bool kAffine = false;
+template <int kBits>
+struct Affine : Nibbles<kBits, true> {
+  explicit Affine(const QmvFormat&)
+      : Nibbles<kBits, true>([](int i) { return static_cast<float>(i & ((1 << kBits) - 1)); }) {}
+};
+
+template <int kGroup_, ScaleKind kScales_>
+struct E2m1 : Nibbles<4, false> {
+  static constexpr int kGroup = kGroup_;
+  static constexpr ScaleKind kScales = kScales_;
   explicit E2m1(const QmvFormat& format)
-      : Dotted{Simd::HalfTable16([&](int code) { return format.code_values[code]; })} {}
+      : Nibbles([&](int i) { return format.code_values[i % 16]; }) {}
+};
+
+// 5 and 6 bits: an octet in every eight bytes, the first four of its codes in the first vector.
+template <int kBits>
+struct AffineOctets : Dotted<kBits, 4, true> {
+  using Values = typename Dotted<kBits, 4, true>::Values;
+  std::conditional_t<kBits == 5, Simd::HalfTable32, Simd::HalfTable64> numbers;
+
+  explicit AffineOctets(const QmvFormat&)
+      : numbers([](int i) { return static_cast<float>(i & ((1 << kBits) - 1)); }) {}
+  static constexpr int source(int vector, int word) {
+    return 8 * (word / 4) + 4 * vector + word % 4;
+  }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    constexpr int b = kBits;
+    const Words octets = Simd::spread_bytes<b>(at);
+    return {{numbers[Simd::fields<0, 0, b, 0, 2 * b, 0, 3 * b, 0>(octets)],
+             numbers[Simd::fields<4 * b, 0, 5 * b, 0, 6 * b, 0, 7 * b, 0>(octets)]}};
+  }
+};
+
+// 8 bits: a code is the sum of what its nibbles stand for, and meets x twice.
+struct Affine8 : Dotted<8, 4, true> {
+  Simd::HalfTable32 low, high;
+
+  explicit Affine8(const QmvFormat&)
+      : low([](int i) { return static_cast<float>(i % 16); }),
+        high([](int i) { return static_cast<float>(i % 16 * 16); }) {}
+  static constexpr int source(int vector, int word) { return 2 * word + vector; }
+
+  struct Values {
+    Words low[2], high[2];
+  };
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    const Words words = Simd::kept(Simd::load_words(at));
+    return {{low[words], low[Simd::shift_right<8>(words)]},
+            {high[Simd::shift_right<4>(words)], high[Simd::shift_right<12>(words)]}};
+  }
+  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
+    const Words even = Simd::load_words(x), odd = Simd::load_words(x + kLanes);
+    Floats sum = Simd::dot(Simd::zero(), codes.high[0], even);
+    sum = Simd::dot(sum, codes.high[1], odd);
+    sum = Simd::dot(sum, codes.low[0], even);
+    return Simd::dot(sum, codes.low[1], odd);
+  }
+};
+
+// Both bytes of a number by tables, which are then interleaved within 128 bits.
+struct E4m3 : Dotted<8, 4, false> {
+  static constexpr int kGroup = 32;
+  static constexpr ScaleKind kScales = ScaleKind::e8m0;
+  Simd::ByteTable128 upper, lower;
+
+  explicit E4m3(const QmvFormat&)
+      : upper([](int i) { return number(i) >> 8; }), lower([](int i) { return number(i) & 255; }) {}
+  static constexpr int source(int vector, int word) {
+    return 16 * (word / 8) + 8 * vector + word % 8;
+  }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    const Words codes = Simd::load_words(at);
+    const Words sign = Simd::both(codes, Simd::all_words(0x80808080));
+    const Words high = Simd::either(upper[codes], sign), low = lower[codes];
+    return {{Simd::low_bytes_in_turn(low, high), Simd::high_bytes_in_turn(low, high)}};
+  }
+
+ private:
+  // A positive code as bfloat16.
+  static int number(int code) {
+    if (code == 0x7f) return 0x7fc0;
+    const int exponent = code >> 3, mantissa = code & 7;
+    const float value =
+        exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
+                      : static_cast<float>(8 + mantissa) * __builtin_ldexpf(1.0f, exponent - 10);
+    return static_cast<int>(__builtin_bit_cast(uint32_t, value) >> 16);
+  }
 };
 
 uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 
-bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
-  float* out = static_cast<float*>(prepared) + first / kBlock * kFloatsPerBlock;
+template <class Unpack>
+bool prepare(const QmvFormat& format, const float* x, int64_t first, int64_t count,
+             void* prepared) {
+  constexpr int kBlock = Shape<Unpack>::kBlock;
+  auto* out = static_cast<uint16_t*>(prepared) + first;
   uint32_t tiny = 0;
-  for (int64_t i = 0; i < count; i += kBlock, out += kFloatsPerBlock) {
+  for (int64_t i = 0; i < count; i += kBlock, out += kBlock) {
     const float* from = x + i;
     float last[kBlock];
     if (count - i < kBlock) {
@@ -68,30 +176,35 @@ bool prepare(const float* x, int64_t first, int64_t count, void* prepared) {
       const uint32_t magnitude = bits_of(from[j]) & 0x7fffffffu;
       tiny |= static_cast<uint32_t>(magnitude - 1 < bits_of(kLeast) - 1);
     }
-    uint16_t words[4 * 32];
-    for (int j = 0; j < 4; ++j) {
-      for (int word = 0; word < 32; ++word)
-        words[j * 32 + word] = static_cast<uint16_t>(bits_of(from[4 * word + j]) >> 16);
+    for (int v = 0; v < Unpack::kVectors; ++v) {
+      for (int word = 0; word < 2 * kLanes; ++word) {
+        out[v * 2 * kLanes + word] =
+            static_cast<uint16_t>(bits_of(from[Unpack::source(v, word)]) >> 16);
+      }
     }
-    __builtin_memcpy(out, words, sizeof words);
-    float sums[kLanes] = {};
-    for (int j = 0; j < 8; ++j) {
-      for (int l = 0; l < kLanes; ++l) sums[l] += from[8 * l + j];
-    }
-    __builtin_memcpy(out + 4 * kLanes, sums, sizeof sums);
   }
+  if constexpr (Unpack::kAffine) add_group_sums<Unpack>(format, x, first, count, prepared);
   return tiny == 0;
 }
+
+template <class Unpack>
+constexpr QmvWay kWay = {prepare<Unpack>, kernel<Unpack>};
 
 }  // namespace
 
 const Qmv qmv_dot = {
-    .prepare = prepare,
-    .affine = {nullptr, nullptr, nullptr, nullptr, kernel<Affine4>, nullptr, nullptr, nullptr,
-               nullptr},
-    .e2m1 = kernel<E2m1>,
-    .e4m3 = nullptr,
-    .dense = {},
+    .affine = {{},
+               {},
+               kWay<Affine<2>>,
+               kWay<Affine<3>>,
+               kWay<Affine<4>>,
+               kWay<AffineOctets<5>>,
+               kWay<AffineOctets<6>>,
+               {},
+               kWay<Affine8>},
+    .mxfp4 = kWay<E2m1<32, ScaleKind::e8m0>>,
+    .nvfp4 = kWay<E2m1<16, ScaleKind::e4m3>>,
+    .mxfp8 = kWay<E4m3>,
 };
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER

@@ -1,21 +1,22 @@
 // The loops of the qmv kernels: a panel of packed rows times up to kQmvMost prepared rows of x.
 //
-// A block is kLanes octets of a packed row, octet l in lane l. `Codes` says how a block is unpacked
-// and multiplied: it forms, per lane, the sum of an octet's codes times x, unscaled. An octet lies
-// in one group, so that
+// A block is kLanes runs of a packed row's codes, run l in lane l. `Unpack` says how a block is
+// unpacked and multiplied: it forms, per lane, the sum of a run's codes times x, unscaled. A run
+// lies in one group. A vector of scales serves kLanes groups, and so many blocks; there
 //
-//   total += bias * sum of x + scale * sum over j of code_j * x_j
+//   total += biases * sums of x over the groups + for every block: its scales * its runs' sums
 //
 // keeps codes exact and scales out of the inner loop, and lets the two parts, which often all but
 // cancel, meet before they have grown.
 //
-// Rows of x that a block meets must stay in the first cache: the panel is cut into strips of rows
-// and, where x is too long, a strip's columns into chunks, whose totals wait in memory. So the
-// order in which a sum is formed depends on K and the format alone. Weights are fetched once, a
-// strip ahead of their use: with every block that is multiplied, the same block of the next strip
-// is asked for.
+// A piece is a row, or where x is too long for the first cache a chunk of its blocks: a strip of
+// rows then meets one chunk of x after the other, and totals wait in memory. So the order in which
+// a sum is formed depends on K and the format alone. Codes are fetched in the order of their use,
+// some pieces ahead: one linear stream, which is as fast as the machine reads (rows side by side
+// are not).
 #pragma once
 
+#include "cpu/simd/decoder.h"
 #include "cpu/simd/qmv.h"
 #include "cpu/simd/simd.h"
 
@@ -24,270 +25,206 @@ namespace {
 
 using Floats = Simd::Floats;
 using Words = Simd::Words;
+using Byte = Decoder<Codes::e4m3, Panel::f32>;
 
 constexpr int kLanes = Simd::kLanes;
-constexpr int kBlock = 8 * kLanes;               // values
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
 constexpr int64_t kCacheForX = 24 << 10;         // bytes
-constexpr int64_t kStripBytes = 8 << 10;         // of codes, at least
-constexpr int64_t kLine = 64;
-constexpr int kMostStrip = 32;      // rows
-constexpr int64_t kMostChunk = 64;  // blocks
-
-constexpr int64_t blocks_of(int64_t k) { return (k + kBlock - 1) / kBlock; }
-
-// E4M3FN in the upper byte of each word, times 2^-120: the exponent is moved to float32's place.
-// NaN gives a number.
-Floats e4m3_at_top(Words v) {
-  const Words moved = Simd::both(Simd::shift_right_signed<4>(v), Simd::all_words(0x87f00000u));
-  return Simd::mul(Simd::as_floats(moved), Simd::all(0x1p120f));
-}
+constexpr int64_t kAhead = 8 << 10;              // bytes of codes between fetch and use
+constexpr int64_t kStrip = 32;                   // rows
+constexpr int64_t kMostChunk = 64;               // blocks
+constexpr int kMostServed = 32;                  // blocks that one vector of scales serves
 
 constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
 }
 
+// A vector of scales.
 template <ScaleKind Kind>
-Floats load_scales(const uint8_t* row, int64_t group, int count) {
-  if constexpr (Kind == ScaleKind::f32) return Simd::load_f32(row + group * 4, count);
-  if constexpr (Kind == ScaleKind::f16) return Simd::load_f16(row + group * 2, count);
-  if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(row + group * 2, count);
-  const Words bytes = Simd::load_bytes(row + group, count);
-  if constexpr (Kind == ScaleKind::e8m0) return Simd::e8m0(bytes);
-  return Simd::nan_where_e4m3_nan(bytes, e4m3_at_top(Simd::shift_left<24>(bytes)));
+[[gnu::always_inline]] inline Floats load_scales(const uint8_t* at) {
+  if constexpr (Kind == ScaleKind::f32) return Simd::load_f32(at, kLanes);
+  if constexpr (Kind == ScaleKind::f16) return Simd::load_f16(at, kLanes);
+  if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(at, kLanes);
+  const Words bytes = Simd::load_bytes(at, kLanes);
+  return Kind == ScaleKind::e8m0 ? Byte::e8m0(bytes) : Byte::e4m3(bytes);
+}
+template <class Unpack>
+[[gnu::always_inline]] inline Floats load_scales(ScaleKind kind, const uint8_t* at) {
+  if constexpr (!Unpack::kAffine) return load_scales<Unpack::kScales>(at);
+  if (kind == ScaleKind::bf16) return load_scales<ScaleKind::bf16>(at);
+  return kind == ScaleKind::f16 ? load_scales<ScaleKind::f16>(at) : load_scales<ScaleKind::f32>(at);
 }
 
-// Of several rows, `stride` bytes apart, groups [first, last) times `factor`, in whole vectors,
-// zeros behind the last; rows of `out` are `pitch` apart.
-template <ScaleKind Kind>
-void decode_scales(const uint8_t* row, int64_t stride, int rows, int64_t first, int64_t last,
-                   float factor, float* out, int64_t pitch) {
-  const Floats by = Simd::all(factor);
-  for (int64_t group = first; group < last; group += kLanes, out += kLanes) {
-    const int count = last - group < kLanes ? static_cast<int>(last - group) : kLanes;
-    for (int r = 0; r < rows; ++r) {
-      Simd::store(out + r * pitch,
-                  Simd::mul(load_scales<Kind>(row + r * stride, group, count), by));
-    }
-  }
-}
+// Which of a vector of scales the lanes of each block that it serves take.
+template <int kPerLane>
+struct LaneGroups {
+  alignas(64) uint32_t of[4][kMostServed][kLanes];  // of groups of 16, 32, 64, 128
 
-void decode_scales(ScaleKind kind, const uint8_t* row, int64_t stride, int rows, int64_t first,
-                   int64_t last, float factor, float* out, int64_t pitch) {
-  switch (kind) {
-    case ScaleKind::f32:
-      return decode_scales<ScaleKind::f32>(row, stride, rows, first, last, factor, out, pitch);
-    case ScaleKind::f16:
-      return decode_scales<ScaleKind::f16>(row, stride, rows, first, last, factor, out, pitch);
-    case ScaleKind::bf16:
-      return decode_scales<ScaleKind::bf16>(row, stride, rows, first, last, factor, out, pitch);
-    case ScaleKind::e8m0:
-      return decode_scales<ScaleKind::e8m0>(row, stride, rows, first, last, factor, out, pitch);
-    default:
-      return decode_scales<ScaleKind::e4m3>(row, stride, rows, first, last, factor, out, pitch);
-  }
-}
-
-// A vector of scales serves some blocks: which of them the lanes of block i after its first take.
-struct Groups {
-  int shift;  // log2 of blocks
-  int64_t blocks;
-  alignas(64) uint32_t of_lane[16][kLanes];
-
-  explicit Groups(int group_size)
-      : shift(__builtin_ctz(static_cast<unsigned>(group_size)) - 3), blocks(int64_t{1} << shift) {
-    for (uint32_t i = 0; i < blocks; ++i) {
-      for (uint32_t l = 0; l < kLanes; ++l) of_lane[i][l] = (i * kLanes + l) >> shift;
-    }
-  }
-};
-
-// Row n of a panel; behind its end come the rows that begin at panel.next.
-QmvRow row_of(const QmvPanel& panel, int64_t n) {
-  const QmvRow& base = n < panel.rows ? panel.first : panel.next;
-  const int64_t i = n < panel.rows ? n : n - panel.rows;
-  return {base.codes + i * panel.code_stride, base.scales + i * panel.scale_stride,
-          base.biases + i * panel.bias_stride};
-}
-
-// Blocks [begin, end) of R rows from row n of the panel on, which M rows of x meet; meanwhile the
-// same blocks of the R rows `strip` further on are fetched.
-template <class Codes, int M, int R>
-class Tile {
- public:
-  Tile(const QmvFormat& format, const Codes& codes, const Groups& groups, const QmvPanel& panel,
-       int64_t n, int64_t strip)
-      : format_(format),
-        codes_(codes),
-        groups_(groups),
-        panel_(panel),
-        row_(row_of(panel, n)),
-        ahead_(row_of(panel, n + strip)) {}
-
-  // total[r * M + m] += the blocks' sum; nan[r] where a code is NaN.
-  [[gnu::always_inline]] inline void multiply(const float* const* x, int64_t begin, int64_t end,
-                                              Floats* total, bool* nan) {
-    const int64_t serves = groups_.blocks, first = begin >> groups_.shift << groups_.shift;
-    load_scales(first, end);
-    const int64_t whole = format_.k / kBlock;
-    // Rows that follow each other are fetched line by line.
-    const int64_t row_bytes = format_.k / 8 * Codes::kBits;
-    const bool linear = panel_.code_stride == row_bytes;
-    const int64_t fetch_row = linear ? kBytes : panel_.code_stride;
-    const int64_t fetch_block = linear ? R * kBytes : kBytes;
-    const uint8_t* to_fetch = ahead_.codes + begin * fetch_block;
-    const uint8_t* at = row_.codes + begin * kBytes;
-    const float* xs[M];
-    unroll<M>([&](auto m)
-                  __attribute__((always_inline)) { xs[m.value] = x[m.value] + begin * kX; });
-    const float* scale = scale_[0];
-    for (int64_t block = first, i = begin - first; block < end; block += serves, i = 0) {
-      const uint32_t* lanes = groups_.of_lane[i];
-      const int64_t stop = block + serves < end ? block + serves : end;
-      const int64_t stop_whole = stop < whole ? stop : whole;
-      const auto step = [&](const uint8_t* codes, int64_t stride) __attribute__((always_inline)) {
-        const Words of_lane = Simd::load_words(lanes);
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
-          unroll<(kBytes + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
-            __builtin_prefetch(to_fetch + r.value * fetch_row + kLine * line.value, 0, 3);
-          });
-          const auto unpacked = codes_.unpack(codes + r.value * stride, nan[r.value]);
-          const float* const of_row = scale + r.value * kMostScales;
-          const Floats s = Simd::spread(Simd::load(of_row), of_lane);
-          Floats b = Simd::zero();
-          if constexpr (Codes::kAffine)
-            b = Simd::spread(Simd::load(of_row + R * kMostScales), of_lane);
-          unroll<M>([&](auto m) __attribute__((always_inline)) {
-            Floats& t = total[r.value * M + m.value];
-            if constexpr (Codes::kAffine)
-              t = Simd::fma(b, Simd::load(xs[m.value] + kX - kLanes), t);
-            t = Simd::fma(Codes::octets(unpacked, xs[m.value]), s, t);
-          });
-        });
-        unroll<M>([&](auto m) __attribute__((always_inline)) { xs[m.value] += kX; });
-        lanes += kLanes;
-        to_fetch += fetch_block;
-      };
-      for (int64_t left = stop_whole - block - i; left > 0; --left, at += kBytes)
-        step(at, panel_.code_stride);
-      if (stop > stop_whole) {  // K ends within the last block
-        alignas(64) uint8_t part[R][kBytes] = {};
-        const int64_t rest = row_bytes - whole * kBytes;
-        for (int r = 0; r < R; ++r)
-          __builtin_memcpy(part[r], row_.codes + r * panel_.code_stride + whole * kBytes,
-                           static_cast<uint64_t>(rest));
-        step(part[0], kBytes);
+  constexpr LaneGroups() : of{} {
+    for (int size = 0; size < 4; ++size) {
+      for (int i = 0; i < kMostServed; ++i) {
+        for (int l = 0; l < kLanes; ++l)
+          of[size][i][l] = static_cast<uint32_t>((i * kLanes + l) * kPerLane / (16 << size));
       }
-      scale += kLanes;
     }
   }
-
- private:
-  static constexpr int kBytes = Codes::kBits * kLanes;  // of a block
-  static constexpr int kX = Codes::kFloatsOfX;
-  static constexpr int kMostScales = (kMostChunk + 16) * 8;
-
-  // Of the blocks from `first` on, and fetches those of the rows ahead.
-  void load_scales(int64_t first, int64_t end) {
-    const int64_t all = format_.k >> (groups_.shift + 3);
-    const int64_t group = (first >> groups_.shift) * kLanes;
-    const int64_t behind = (((end - 1) >> groups_.shift) + 1) * kLanes;
-    const int64_t last = behind < all ? behind : all;
-    const float factor = Codes::kAffine ? 1.0f : panel_.tensor_scale;
-    const int64_t bytes = bytes_of(format_.scale_kind);
-    decode_scales(format_.scale_kind, row_.scales, panel_.scale_stride, R, group, last, factor,
-                  scale_[0], kMostScales);
-    fetch(ahead_.scales, panel_.scale_stride, group * bytes, last * bytes);
-    if constexpr (Codes::kAffine) {
-      decode_scales(format_.scale_kind, row_.biases, panel_.bias_stride, R, group, last, factor,
-                    scale_[R], kMostScales);
-      fetch(ahead_.biases, panel_.bias_stride, group * bytes, last * bytes);
-    }
-  }
-  // Bytes [begin, end) of R rows.
-  static void fetch(const uint8_t* from, int64_t stride, int64_t begin, int64_t end) {
-    // Rows without gaps are one range.
-    const int rows = stride == end - begin ? 1 : R;
-    const int64_t stop = rows == 1 ? begin + R * stride : end;
-    for (int r = 0; r < rows; ++r) {
-      for (int64_t i = begin; i < stop; i += kLine) __builtin_prefetch(from + r * stride + i, 0, 3);
-    }
-  }
-
-  const QmvFormat& format_;
-  const Codes& codes_;
-  const Groups& groups_;
-  const QmvPanel& panel_;
-  const QmvRow row_, ahead_;
-  alignas(64) float scale_[Codes::kAffine ? 2 * R : R][kMostScales];  // then biases
 };
 
-// A panel's rows, R at a time, from row `n` on; returns the first row that is left.
-template <class Codes, int M, int R>
-int64_t multiply(const QmvFormat& format, const QmvPanel& panel, const Groups& groups, int64_t n,
-                 const float* const* x, float* sums, int64_t pitch) {
-  const Codes codes(format);
-  const int64_t blocks = blocks_of(format.k), row_bytes = format.k / 8 * Codes::kBits;
-  constexpr int64_t kFit = kCacheForX / (M * Codes::kFloatsOfX * 4);
-  constexpr int64_t kChunk = kFit < 4 ? 4 : kFit > kMostChunk ? kMostChunk : kFit;  // blocks
-  // Where x fits, a strip is as short as the distance of prefetches allows.
-  const int64_t rows = blocks <= kChunk ? (kStripBytes + row_bytes - 1) / row_bytes : kMostStrip;
-  const int64_t strip = rows >= kMostStrip ? kMostStrip : (rows + R - 1) / R * R;
+// A packed matrix for blocks of kPerLane codes a lane.
+template <class Unpack>
+struct Shape {
+  static constexpr int kBlock = kLanes * Unpack::kPerLane;  // codes
+  static constexpr int kBytes = kBlock * Unpack::kBits / 8;
+  static constexpr LaneGroups<Unpack::kPerLane> kLaneGroups{};
 
-  for (; n + R <= panel.rows; n += strip) {
-    Floats totals[kMostStrip * M];
-    bool nan[kMostStrip];
-    for (int64_t begin = 0; begin < blocks; begin += kChunk) {
-      const int64_t end = begin + kChunk < blocks ? begin + kChunk : blocks;
-      for (int64_t r = 0; r < strip && n + r + R <= panel.rows; r += R) {
-        Floats total[R * M];
-        bool is_nan[R];
-        unroll<R>([&](auto i) __attribute__((always_inline)) {
-          is_nan[i.value] = begin == 0 ? false : nan[r + i.value];
-        });
-        unroll<R * M>([&](auto i) __attribute__((always_inline)) {
-          total[i.value] = begin == 0 ? Simd::zero() : totals[r * M + i.value];
-        });
-        Tile<Codes, M, R> tile(format, codes, groups, panel, n + r, strip);
-        tile.multiply(x, begin, end, total, is_nan);
-        if (end < blocks) {
-          unroll<R>([&](auto i)
-                        __attribute__((always_inline)) { nan[r + i.value] = is_nan[i.value]; });
-          unroll<R * M>([&](auto i) __attribute__((always_inline)) {
-            totals[r * M + i.value] = total[i.value];
-          });
-          continue;
-        }
+  const int64_t k, blocks, whole, groups, row_bytes;
+  const int served;  // blocks, by a vector of scales
+  const uint32_t (*lanes)[kLanes];
+  const ScaleKind kind;
+  const int scale_bytes;
+
+  explicit Shape(const QmvFormat& f)
+      : k(f.k),
+        blocks((f.k + kBlock - 1) / kBlock),
+        whole(f.k / kBlock),
+        groups(f.k / f.group_size),
+        row_bytes(f.k / 8 * Unpack::kBits),
+        served(f.group_size / Unpack::kPerLane),
+        lanes(kLaneGroups.of[__builtin_ctz(static_cast<unsigned>(f.group_size)) - 4]),
+        kind(f.scale_kind),
+        scale_bytes(bytes_of(f.scale_kind)) {}
+
+  // Where block `begin` of a panel's row n lies; behind the panel's end come the rows that begin at
+  // panel.next.
+  QmvRow at(const QmvPanel& panel, int64_t n, int64_t begin) const {
+    const QmvRow& base = n < panel.rows ? panel.first : panel.next;
+    const int64_t i = n < panel.rows ? n : n - panel.rows;
+    const int64_t scales = begin / served * kLanes * scale_bytes;
+    return {base.codes + i * panel.code_stride + begin * kBytes,
+            base.scales + i * panel.scale_stride + scales,
+            base.biases + i * panel.bias_stride + scales};
+  }
+};
+
+// total[m] += blocks [begin, end) of a row times row m of x; meanwhile those at `ahead` are
+// fetched.
+template <class Unpack, int M>
+[[gnu::always_inline]] inline void multiply_piece(const Shape<Unpack>& shape, const Unpack& codes,
+                                                  QmvRow row, QmvRow ahead, float factor,
+                                                  const float* const* x, int64_t begin, int64_t end,
+                                                  Floats* total) {
+  constexpr int kX = Unpack::kFloatsOfX, kBytes = Shape<Unpack>::kBytes;
+  const float *xs[M], *sums[M];
+  unroll<M>([&](auto m) __attribute__((always_inline)) {
+    xs[m.value] = x[m.value] + begin * kX;
+    sums[m.value] = x[m.value] + shape.blocks * kX;
+  });
+  const auto step = [&](const uint8_t* from, Floats scales,
+                        const uint32_t* lanes) __attribute__((always_inline)) {
+    __builtin_prefetch(ahead.codes, 0, 3);
+    const auto unpacked = codes.unpack(from);
+    const Floats scale = Simd::spread(scales, Simd::load_words(lanes));
+    unroll<M>([&](auto m) __attribute__((always_inline)) {
+      total[m.value] = Simd::fma(Unpack::runs(unpacked, xs[m.value]), scale, total[m.value]);
+      xs[m.value] += kX;
+    });
+    ahead.codes += kBytes;
+  };
+  const int64_t scale_step = kLanes * shape.scale_bytes;
+  int64_t served = shape.served;
+  if constexpr (!Unpack::kAffine) served = Unpack::kGroup / Unpack::kPerLane;
+  for (int64_t vector = begin / served; begin < end; ++vector) {
+    const int64_t first = vector * served, left = shape.groups - vector * kLanes;
+    __builtin_prefetch(ahead.scales, 0, 3);
+    alignas(64) uint8_t last_scales[2][kLanes * 4];  // of the row, filled up with zeros
+    if (left < kLanes) {
+      const uint64_t bytes = static_cast<uint64_t>(left * shape.scale_bytes);
+      const uint8_t** const from[] = {&row.scales, &row.biases};
+      for (int i = 0; i < (Unpack::kAffine ? 2 : 1); ++i) {
+        __builtin_memset(last_scales[i], 0, sizeof last_scales[i]);
+        __builtin_memcpy(last_scales[i], *from[i], bytes);
+        *from[i] = last_scales[i];
+      }
+    }
+    Floats scales = load_scales<Unpack>(shape.kind, row.scales);
+    if constexpr (Unpack::kAffine) {
+      __builtin_prefetch(ahead.biases, 0, 3);
+      if (begin == first) {
+        const Floats biases = load_scales<Unpack>(shape.kind, row.biases);
         unroll<M>([&](auto m) __attribute__((always_inline)) {
-          float* const out = sums + m.value * pitch + n + r;
-          if constexpr (R == 4) {
-            Simd::sums(total[m.value], total[M + m.value], total[2 * M + m.value],
-                       total[3 * M + m.value], out);
-          } else {
-            unroll<R>([&](auto i) __attribute__((always_inline)) {
-              out[i.value] = Simd::sum(total[i.value * M + m.value]);
-            });
-          }
-          unroll<R>([&](auto i) __attribute__((always_inline)) {
-            if (is_nan[i.value]) out[i.value] = __builtin_nanf("");
-          });
+          const Floats of_groups = Simd::load(sums[m.value] + vector * kLanes);
+          total[m.value] = Simd::fma(biases, of_groups, total[m.value]);
         });
       }
+      row.biases += scale_step;
+      ahead.biases += scale_step;
+    } else {
+      scales = Simd::mul(scales, Simd::all(factor * Unpack::kTimes));
+    }
+    row.scales += scale_step;
+    ahead.scales += scale_step;
+    const int64_t last = first + served, stop = end < last ? end : last;
+    const int64_t stop_whole = stop < shape.whole ? stop : shape.whole;
+    const uint32_t* lanes = shape.lanes[begin - first];
+    for (; begin < stop_whole; ++begin, lanes += kLanes, row.codes += kBytes)
+      step(row.codes, scales, lanes);
+    if (begin < stop) {  // K ends within the last block
+      alignas(64) uint8_t part[kBytes + 64] = {};
+      __builtin_memcpy(part, row.codes,
+                       static_cast<uint64_t>(shape.row_bytes - shape.whole * kBytes));
+      step(part, scales, lanes);
+      ++begin;
     }
   }
-  return panel.rows / R * R;
 }
 
-template <class Codes>
+template <class Unpack, int M>
+void multiply(const QmvFormat& format, const QmvPanel& panel, const float* const* x, float* sums,
+              int64_t pitch) {
+  const Unpack codes(format);
+  const Shape<Unpack> shape(format);
+  constexpr int64_t kFit = kCacheForX / (M * Unpack::kFloatsOfX * 4);
+  constexpr int64_t kChunk = kFit < 4 ? 4 : kFit > kMostChunk ? kMostChunk : kFit;
+  const int64_t piece = shape.blocks < kChunk ? shape.blocks : kChunk;
+  const int64_t ahead = (kAhead + piece * shape.kBytes - 1) / (piece * shape.kBytes);  // pieces
+  for (int64_t n = 0; n < panel.rows; n += kStrip) {
+    const int64_t rows = panel.rows - n < kStrip ? panel.rows - n : kStrip;
+    Floats totals[kStrip * M];
+    for (int64_t begin = 0; begin < shape.blocks; begin += kChunk) {
+      const int64_t end = begin + kChunk < shape.blocks ? begin + kChunk : shape.blocks;
+      for (int64_t r = 0; r < rows; ++r) {
+        Floats total[M];
+        unroll<M>([&](auto m) __attribute__((always_inline)) {
+          total[m.value] = begin == 0 ? Simd::zero() : totals[r * M + m.value];
+        });
+        const int64_t behind = r + ahead - rows;
+        const QmvRow next = behind < 0           ? shape.at(panel, n + r + ahead, begin)
+                            : end < shape.blocks ? shape.at(panel, n + behind, end)
+                                                 : shape.at(panel, n + rows + behind, 0);
+        multiply_piece<Unpack, M>(shape, codes, shape.at(panel, n + r, begin), next,
+                                  panel.tensor_scale, x, begin, end, total);
+        unroll<M>([&](auto m)
+                      __attribute__((always_inline)) { totals[r * M + m.value] = total[m.value]; });
+      }
+    }
+    for (int m = 0; m < M; ++m) {
+      const Floats* const of = totals + m;
+      float* const out = sums + m * pitch + n;
+      int64_t r = 0;
+      for (; r + 4 <= rows; r += 4)
+        Simd::sums(of[r * M], of[(r + 1) * M], of[(r + 2) * M], of[(r + 3) * M], out + r);
+      for (; r < rows; ++r) out[r] = Simd::sum(of[r * M]);
+    }
+  }
+}
+
+template <class Unpack>
 void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* prepared,
             int64_t count, float* sums, int64_t pitch) {
-  const Groups groups(format.group_size);
   const auto* x = reinterpret_cast<const float* const*>(prepared);
   const auto take = [&](auto m) {
     constexpr int kRows = decltype(m)::value;
-    int64_t n = 0;
-    if constexpr (kRows == 1) n = multiply<Codes, 1, 4>(format, panel, groups, n, x, sums, pitch);
-    multiply<Codes, kRows, 1>(format, panel, groups, n, x, sums, pitch);
+    multiply<Unpack, kRows>(format, panel, x, sums, pitch);
     x += kRows;
     count -= kRows;
     sums += kRows * pitch;
@@ -297,6 +234,27 @@ void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* p
   if (count == 3) take(Index<3>{});
   if (count == 2) take(Index<2>{});
   if (count == 1) take(Index<1>{});
+}
+
+// The sums of x over groups, behind the `blocks` blocks of a prepared row: of the groups of values
+// [first, first + count), zeros behind the row's last.
+template <class Unpack>
+void add_group_sums(const QmvFormat& format, const float* x, int64_t first, int64_t count,
+                    void* prepared) {
+  const Shape<Unpack> shape(format);
+  float* const sums = static_cast<float*>(prepared) + shape.blocks * Unpack::kFloatsOfX;
+  const int64_t size = format.group_size;
+  int64_t group = first / size;
+  for (int64_t i = 0; i < count; i += size, ++group) {
+    float sum[8] = {};
+    for (int64_t j = 0; j < size; j += 8) {
+      for (int l = 0; l < 8; ++l) sum[l] += x[i + j + l];
+    }
+    sums[group] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+  }
+  if (group == shape.groups) {
+    for (; group % kLanes != 0; ++group) sums[group] = 0.0f;
+  }
 }
 
 }  // namespace

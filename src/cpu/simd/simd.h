@@ -12,8 +12,9 @@
 //                           other lanes
 //   load_bytes              the same for bytes, as words
 //   e8m0(bytes)             their powers of two; 255 gives infinity
-//   nan_where_e4m3_nan      v, NaN where the byte is E4M3FN's
-//   any_byte_e4m3_nan       of all bytes of all words
+//   kept(v)                 v, in a register: compilers would load it again for every use
+//   small_e4m3(p)           kLanes numbers of E4M3FN times 2^-8, NaN as a number
+//   any_e4m3_nan(p)         of 2 kLanes bytes
 //   load_octets<Bits>(p)    the codes of kLanes octets (see formats/pack.h), octet i in lane i: for
 //                           2, 3 and 4 bits code j of an octet begins at bit Bits * j of `low`; for
 //                           more, code j < 4 there and code j >= 4 at bit Bits * (j - 4) of `high`.
@@ -22,7 +23,15 @@
 //   sum(v)                  all lanes, in a fixed order; sums(a, b, c, d, out) four of these
 // With bfloat16 products:
 //   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
-//   HalfTable16(f)[words]   for each half of a word the bfloat16 f(i) that its low four bits choose
+//   HalfTable32(f)[words]   for each half of a word the bfloat16 f(i) that its low five bits
+//   choose;
+//                           HalfTable64: six; ByteTable128: the byte that each byte's low seven do
+//   load_bytes_as_halves    of 2 kLanes bytes
+//   spread_bytes<N>(p)      N bytes in every eight, eight times; nothing beyond them is read
+//   fields<a, b, ...>(v)    in every eight bytes, eight bits of them from bit a on, from bit b on,
+//   .. low_bytes_in_turn(a, b) a byte of a, one of b, ... within 128 bits, of their low halves; of
+//   the
+//                           high ones
 // For panels:
 //   load_row(p, bytes)      words, filled up with zeros; nothing beyond `bytes` is read
 //   transpose(rows)         word j of row i becomes word i of row j
@@ -31,7 +40,6 @@
 //   codes_in_a_row<Bits>(p) kLanes codes that begin at p, in the low bits of lanes; undefined
 //   above,
 //                           but for more than 4 bits, where it is 0
-//   store_codes<Bits>       the same the other way round, nothing above the low bits
 //   store_f32, _f16, _bf16  the first `count` lanes, rounded once
 //   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
 //                           products of two such words. Both take what is subnormal for 0
@@ -39,6 +47,9 @@
 //   least(a, b), largest    b where one is NaN
 //   power_of_two(n)         2^n of whole n from -126 to 127
 //   evens(low, high)        every second of 2 kLanes numbers
+// For quantization:
+//   fold(v, f)              lane i: f over all lanes of v[i], in any order
+//   store_codes<Bits>(v, p) 4 kLanes codes, less than 0 as 0 and what is too large as the largest
 #pragma once
 
 #if defined(__AVX512F__)

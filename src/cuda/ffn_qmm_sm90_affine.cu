@@ -1,0 +1,10 @@
+// The products of ffn_qmm_sm90 for affine weights of 4 and 8 bits.
+#include "cuda/qmm_sm90.cuh"
+
+namespace moeblas::cuda {
+
+#define MB_AFFINE(bits) Affine<Bfloat16Pairs, bits>
+MB_QMM_SM90_LAYER(affine4_bf16, MB_AFFINE(4));
+MB_QMM_SM90_LAYER(affine8_bf16, MB_AFFINE(8));
+
+}  // namespace moeblas::cuda

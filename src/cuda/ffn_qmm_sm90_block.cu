@@ -1,0 +1,10 @@
+// The products of ffn_qmm_sm90 for weights in blocks of floats.
+#include "cuda/qmm_sm90.cuh"
+
+namespace moeblas::cuda {
+
+MB_QMM_SM90_LAYER(mxfp4_bf16, BlockFp4);
+MB_QMM_SM90_LAYER(mxfp8_bf16, BlockFp8);
+MB_QMM_SM90_LAYER(nvfp4_bf16, BlockNvfp4<Bfloat16Pairs>);
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,46 @@
+// The parts of a call of qmm_sm90, for a row that makes several products of the same rows.
+#pragma once
+
+#include "cuda/qmm_sm90_params.h"
+#include "cuda/queue.h"
+#include "dispatch/problem.h"
+#include "dispatch/row.h"
+
+namespace moeblas::cuda {
+
+// Rows of x in the order of their matrices, as the products read them.
+struct QmmRows {
+  Runs runs{};
+  const int64_t* out_rows = nullptr;  // where each goes, in elements of out
+  uint8_t* staged = nullptr;
+};
+
+// The rows of an expert layer, `per_token` pairs of the batch to each matrix of x. Where they go
+// is p.out's to say; without data it stays as it is for pairs without a matrix.
+struct QmmGrouping {
+  size_t staged = 0;  // where in the workspace the staged rows lie: behind all else
+  size_t bytes = 0;
+
+  QmmGrouping(const dispatch::MatmulProblem& p, int64_t per_token);
+  static dispatch::Reason why_not(const dispatch::MatmulProblem& p, int64_t per_token);
+};
+QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t* workspace,
+                   Queue& queue);
+
+// From row to row of `p`'s k when they are staged, in elements.
+int64_t staged_k(const dispatch::MatmulProblem& p);
+
+// A product of rows that are grouped.
+struct QmmProduct {
+  const char* format;  // what kernels are named for, behind their kind; null: no layer's
+  uint32_t rows;       // of w, in a block
+  uint32_t threads, shared_bytes;
+  bool nibbles;  // the order of K in staged rows: NibbleOrder or ByteOrder
+  QmmSm90Params params;
+
+  // Without tensor maps and addresses of x where `rows` is null: for plans that are asked about.
+  QmmProduct(const dispatch::MatmulProblem& p, const QmmRows* rows);
+  void run(const char* kind, int32_t device, Queue& queue) const;
+};
+
+}  // namespace moeblas::cuda
