@@ -9,12 +9,13 @@
 // own, through panels and matrices without a break:
 //
 //   stage    16 rows x 512 values (256 of 8 bits): codes as they lie, scales, biases
-//   step     16 rows x 32 values, a unit: mma.m16n8k16 with w as the 16-row operand; lane t of a row
+//   step     16 rows x 32 values, a unit: mma.m16n8k16 with w as the 16-row operand; lane t of a
+//   row
 //            has eight neighbours, which become float16 by a few operations on words (decode.cuh)
 //   x        float16 columns in shared memory for all of K (x_columns.cuh), or section by section
 //
-// Products are exact, sums float32. A group's sum is scaled in float32, the bias enters by the group
-// sum of x. The eight columns of a product are
+// Products are exact, sums float32. A group's sum is scaled in float32, the bias enters by the
+// group sum of x. The eight columns of a product are
 //
 //   one column of x, or four   times 8 or 2 units: a column holds x in one unit and zeros in the
 //                              others, so that one set of sums serves them all
@@ -154,7 +155,8 @@ __device__ __forceinline__ void add_few80(const Stage80& s, const XAt80& at, con
     const uint32_t group = slot >> groups.shift;
     const uint32_t factors = at.factors + (slot >> groups.factor_shift) * at.factor_pitch;
     const Factor low = load_factor(factors);
-    // Neighbouring slots share a group if it is large, and then a factor too, whose sum counts once.
+    // Neighbouring slots share a group if it is large, and then a factor too, whose sum counts
+    // once.
     const bool other = columns == 1 && groups.shift == 0;
     Factor high = low;
     if (columns > 1) high = load_factor(factors + 8);
@@ -215,8 +217,8 @@ __device__ __forceinline__ void add_many80(const Stage80& s, const XAt80 (&at)[t
       }
 #pragma unroll
       for (int j = 0; j < tiles; ++j) {
-        const uint4 v = load_shared_4(at[j].factors +
-                                      (slot >> groups.factor_shift) * at[j].factor_pitch);
+        const uint4 v =
+            load_shared_4(at[j].factors + (slot >> groups.factor_shift) * at[j].factor_pitch);
         const float by[2] = {__uint_as_float(v.x), __uint_as_float(v.z)};
         const float sum[2] = {__uint_as_float(v.y), __uint_as_float(v.w)};
 #pragma unroll
@@ -352,17 +354,16 @@ class Block80 {
     staged_ = chunk;
     const int64_t first = int64_t{chunk} * T::kChunk, left = q.k - first;
     const uint32_t values = min(p_.section, p_.chunks) * T::kChunk;
-    const XSection80 section = {
-        b_.x + first * q.x.col_stride * (q.x.type == simt::kF32 ? 4 : 2),
-        q.x.col_stride,
-        q.x.type,
-        p_.x_runs,
-        static_cast<uint32_t>(min(left, int64_t{values})),
-        values / kQmv80Unit,
-        p_.columns,
-        p_.column_bytes,
-        p_.limbs,
-        p_.column_step};
+    const XSection80 section = {b_.x + first * q.x.col_stride * (q.x.type == simt::kF32 ? 4 : 2),
+                                q.x.col_stride,
+                                q.x.type,
+                                p_.x_runs,
+                                static_cast<uint32_t>(min(left, int64_t{values})),
+                                values / kQmv80Unit,
+                                p_.columns,
+                                p_.column_bytes,
+                                p_.limbs,
+                                p_.column_step};
     if constexpr (T::kNvfp4) {
       fill<16>(section);
     } else if constexpr (!T::kAffine) {
@@ -446,8 +447,8 @@ class Block80 {
     if (Groups80::unpacked(groups_).halves != 0) {
       active = t / 2 == slot % 2 ? 1u << slot / 2 : 0;
     }
-    const XAt80 at = x_at(min(lane_ / 4 % columns, exist - 1),
-                          columns == 1 || exist <= 2 ? 0 : 2 * t % 4);
+    const XAt80 at =
+        x_at(min(lane_ / 4 % columns, exist - 1), columns == 1 || exist <= 2 ? 0 : 2 * t % 4);
     uint4 x[kSlots] = {};
     for_each_chunk(ring, begin, end, [&](const Stage80& s, const Groups80& groups, uint32_t units) {
       add_few80<T, columns>(s, moved(at, units), groups, active, x, y, lane_);
@@ -477,8 +478,8 @@ class Block80 {
     });
   }
 
-  // This warp's sums to shared memory. Of few columns they are of several units: the lanes that hold
-  // them add up.
+  // This warp's sums to shared memory. Of few columns they are of several units: the lanes that
+  // hold them add up.
   __device__ __forceinline__ void put(uint32_t exist, float (&y)[8]) const {
     const uint32_t t = lane_ % 4;
 #pragma unroll
@@ -537,8 +538,8 @@ class Block80 {
       if constexpr (!T::kAffine) total = formats::mul(total, factor);
       if (!formats::is_finite(total)) {
         const int64_t n = int64_t{first_row_} + row;
-        const simt::ScaleBuffers scales = {b_.w_scales, b_.w_biases, tile_.matrix.scales, tile_.matrix.biases,
-                                           factor};
+        const simt::ScaleBuffers scales = {b_.w_scales, b_.w_biases, tile_.matrix.scales,
+                                           tile_.matrix.biases, factor};
         total = decoded_output<F>(q, b_.w + tile_.matrix.values + n * q.w.n_stride, scales, n, b_.x,
                                   tile_.x[token]);
       }

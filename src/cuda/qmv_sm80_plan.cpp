@@ -141,8 +141,8 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   q.column_step = floats ? 4 : 1;
   const int alignment = p.x.values.col_stride == 1 ? simt::row_alignment(p.x.values) : 1;
   q.x_runs = alignment >= (floats ? 16 : 8);
-  q.chunks = static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) /
-                                   qmv80_chunk(p.w.spec->bits));
+  q.chunks =
+      static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) / qmv80_chunk(p.w.spec->bits));
   place_copies(p, q);
   const auto rows = static_cast<uint32_t>(
       std::clamp<int64_t>(most_rows(p), 1, kQmv80MostColumns / q.column_step));
@@ -164,15 +164,15 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   }
   plan.kernel = kNames[simt::weight_format(p)];
   plan.passes = static_cast<uint32_t>((rows_per_matrix(p) + plan.tile_rows - 1) / plan.tile_rows);
-  plan.grid =
-      static_cast<uint32_t>(std::min<int64_t>(machine.processors, std::max<int64_t>(tiles * q.panels, 1)));
+  plan.grid = static_cast<uint32_t>(
+      std::min<int64_t>(machine.processors, std::max<int64_t>(tiles * q.panels, 1)));
   return {};
 }
 
 void run_qmv_sm80(const MatmulProblem& p, const Qmv80Plan& plan, dispatch::Workspace workspace,
                   simt::Queue& queue) {
-  simt::Step step =
-      simt::product_step(p, workspace, plan.kernel, {plan.tile_rows, kQmv80Rows, plan.threads}, queue);
+  simt::Step step = simt::product_step(p, workspace, plan.kernel,
+                                       {plan.tile_rows, kQmv80Rows, plan.threads}, queue);
   Qmv80Params params = plan.params;
   std::memcpy(&params.product, step.params.data(), sizeof params.product);
   step.set(params);

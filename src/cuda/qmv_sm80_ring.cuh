@@ -56,8 +56,8 @@ __device__ __forceinline__ uint32_t scale_size(const ProductParams& p) {
 __device__ __forceinline__ const uint8_t* scale_row(const ProductParams& p, const ProductBuffers& b,
                                                     const simt::MatrixPlace& matrix, bool biases,
                                                     int64_t row) {
-  const int64_t at =
-      biases ? matrix.biases + row * p.w.bias_row_stride : matrix.scales + row * p.w.scale.row_stride;
+  const int64_t at = biases ? matrix.biases + row * p.w.bias_row_stride
+                            : matrix.scales + row * p.w.scale.row_stride;
   return (biases ? b.w_biases : b.w_scales) + at * scale_size(p);
 }
 
@@ -80,8 +80,8 @@ class Ring80 {
     bring();
   }
 
-  // All stages but one under way. The first is from the beginning; the others would stand in the way
-  // of what is needed before any of them.
+  // All stages but one under way. The first is from the beginning; the others would stand in the
+  // way of what is needed before any of them.
   __device__ __forceinline__ void fill_up() {
     if (full_) return;
     full_ = true;
@@ -171,8 +171,8 @@ class Ring80 {
   static __device__ __forceinline__ uint32_t part_of(uint32_t left, uint32_t at, uint32_t piece) {
     return left > at ? min(left - at, piece) : 0;
   }
-  // The first `have` of kBytes, then zeros. What is copied is read as a whole, so that the last of a
-  // row come word by word, and the last of these byte by byte.
+  // The first `have` of kBytes, then zeros. What is copied is read as a whole, so that the last of
+  // a row come word by word, and the last of these byte by byte.
   template <uint32_t kBytes>
   static __device__ __forceinline__ void copy_first(uint32_t to, const uint8_t* from,
                                                     uint32_t have) {
@@ -273,8 +273,8 @@ class Ring80 {
   uint32_t item_, end_, chunk_;
   uint32_t slot_ = 0, taken_ = 0;
   bool full_ = false;
-  // Of the item: its rows after the first; where that one's codes and this lane's scales of the chunk
-  // are.
+  // Of the item: its rows after the first; where that one's codes and this lane's scales of the
+  // chunk are.
   uint32_t last_row_ = 0, skew_ = 0;
   const uint8_t *codes_ = nullptr, *scales_ = nullptr;
 };

@@ -190,16 +190,11 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // present text has passed scripts/gpu_check.sh: a check found rows of K that were taken for rows of
 // N.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,
-    kQmmSm90,
-    kQqmmCuda,
-    kQmvSm80,
-    Portable::kQmv,
-    Portable::kGatherQmvFast,
-    kQmmSm80,
-    kSegmentedSm90Limbs,
-    kSegmentedSm90,
-    Portable::kQmm,
+    kQmvSm90,       kQmmSm90,
+    kQqmmCuda,      kQmvSm80,
+    Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80,       kSegmentedSm90Limbs,
+    kSegmentedSm90, Portable::kQmm,
     kMmSm90,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {

@@ -29,10 +29,9 @@ bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b;
 
 template <class Format>
 class Decoders : public testing::Test {};
-using FastFormats =
-    testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>, formats::Affine<5>,
-                   formats::Affine<6>, formats::Affine<8>, formats::Mxfp4, formats::Mxfp8,
-                   formats::Nvfp4>;
+using FastFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>,
+                                   formats::Affine<5>, formats::Affine<6>, formats::Affine<8>,
+                                   formats::Mxfp4, formats::Mxfp8, formats::Nvfp4>;
 TYPED_TEST_SUITE(Decoders, FastFormats);
 
 // Eight codes as a row holds them, decoded; the value of element e.

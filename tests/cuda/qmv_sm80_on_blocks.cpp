@@ -45,12 +45,13 @@ std::vector<std::string> qmv_sm80_kernels() {
 void run_qmv_sm80_on_blocks(const simt::Step& step, uint64_t seed) {
   Qmv80Params params;
   std::memcpy(&params, step.params.data(), sizeof params);
-  const ProductBuffers b = {
-      pointer<simt::Pair>(step, 0), pointer<uint>(step, 1),  pointer<uint>(step, 2),
-      pointer<uint>(step, 3),       pointer<uchar>(step, 4), pointer<uchar>(step, 5),
-      pointer<float>(step, 6),      pointer<uchar>(step, 7), pointer<uchar>(step, 8),
-      pointer<uchar>(step, 9),      pointer<float>(step, 10), pointer<uchar>(step, 11),
-      pointer<uchar>(step, 12),     static_cast<uchar*>(step.pointers[13])};
+  const ProductBuffers b = {pointer<simt::Pair>(step, 0), pointer<uint>(step, 1),
+                            pointer<uint>(step, 2),       pointer<uint>(step, 3),
+                            pointer<uchar>(step, 4),      pointer<uchar>(step, 5),
+                            pointer<float>(step, 6),      pointer<uchar>(step, 7),
+                            pointer<uchar>(step, 8),      pointer<uchar>(step, 9),
+                            pointer<float>(step, 10),     pointer<uchar>(step, 11),
+                            pointer<uchar>(step, 12),     static_cast<uchar*>(step.pointers[13])};
   const Kernel kernel = kernels_by_name().at(step.kernel);
   const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
   run_grid({step.groups[0], step.threads[0], step.shared_bytes, seed, spoilt},

@@ -98,7 +98,9 @@ void run_cases(uint64_t count, Case (*made)(uint64_t), Counts& counts) {
       if (index->present) *index = plain(index->dtype, index->shape);
     }
     // The least that there is, where x comes in sections; a small GPU; a large one.
-    const cuda::Machine80 machine = {seed % 3 == 0 ? 1u : seed % 3 == 1 ? 3u : 8u,
+    const cuda::Machine80 machine = {seed % 3 == 0   ? 1u
+                                     : seed % 3 == 1 ? 3u
+                                                     : 8u,
                                      seed % 4 == 0   ? 49152u + 24576u
                                      : seed % 4 == 1 ? 101376u
                                                      : 232448u};

@@ -3,7 +3,8 @@
 // every code of the block formats:
 //
 //   a code masked where it stands       the subnormal code * 2^-24; n bits further up, 2^(n - 24)
-//   2, 3, 5 and 6 bits                  first a half of eight codes to each half of a word, as far as
+//   2, 3, 5 and 6 bits                  first a half of eight codes to each half of a word, as far
+//   as
 //                                       ten bits of mantissa go
 //   e2m1, its sign and rest moved up    value * 2^-14
 //   e4m3                                has an instruction from sm_89 on
@@ -80,8 +81,8 @@ struct Decoder<formats::Affine<2>> : OddDecoder<2> {
   static MB_FN int excess(int i) { return i / 2 * 2; }
   static MB_FN Octet decode(unsigned int first, unsigned int) {
     const unsigned int halves = bytes_of(first, 0, 0x4140);
-    return {{halves & 0x00030003u, halves & 0x000c000cu, halves & 0x00300030u,
-             halves & 0x00c000c0u}};
+    return {
+        {halves & 0x00030003u, halves & 0x000c000cu, halves & 0x00300030u, halves & 0x00c000c0u}};
   }
 };
 template <>

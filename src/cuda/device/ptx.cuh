@@ -249,8 +249,8 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
   return none;
 }
 
-// The same value, of which the compiler knows nothing: what follows from it is not kept in registers
-// from a time when it was known already.
+// The same value, of which the compiler knows nothing: what follows from it is not kept in
+// registers from a time when it was known already.
 __device__ __forceinline__ uint32_t forgotten(uint32_t value) {
   uint32_t same;
   asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));

@@ -1,5 +1,5 @@
-// In the place of src/simt/portable_kernel.h: what the headers that kernels of CUDA's own share with
-// the portable ones need of CUDA, on the host.
+// In the place of src/simt/portable_kernel.h: what the headers that kernels of CUDA's own share
+// with the portable ones need of CUDA, on the host.
 #pragma once
 
 #include <algorithm>

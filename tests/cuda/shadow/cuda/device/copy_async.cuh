@@ -30,7 +30,8 @@ void copy_async(uint32_t to, const void* from, bool read) {
     test::block_fails("a copy from an address that is not aligned");
   }
   test::spoil_shared(to, kBytes);
-  late_copies().open.push_back({to, kBytes, static_cast<const unsigned char*>(read ? from : nullptr)});
+  late_copies().open.push_back(
+      {to, kBytes, static_cast<const unsigned char*>(read ? from : nullptr)});
 }
 inline void copies_end_group() {
   LateCopies& mine = late_copies();
