@@ -24,7 +24,7 @@
 // and where groups are of 16, half a unit takes the place of a unit. Parts of K meet in shared
 // memory in the order of the warps. Sums that are not finite are made again from decoded weights.
 //
-// The time goes into reading w, once for up to 16 columns of x (float32 x takes four each); below
+// The time goes into reading w, once for up to 16 rows of x; below
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
@@ -48,7 +48,8 @@ struct XSection80 {
   int64_t x_col_stride;
   int32_t x_type;
   uint32_t x_runs;
-  uint32_t k, units, columns, column_bytes, limbs, column_step;
+  uint32_t k, units, columns, column_bytes;
+  uint32_t limbs, column_step;  // a row is a column
 };
 
 // A stage as a lane sees it: its octets of rows g and g + 8 of unit 0, and the scales and biases of
@@ -245,8 +246,7 @@ __device__ __noinline__ float decoded_output(const ProductParams& p, const uint8
     return simt::decoded_sum<F>(p, codes, scales, n, elements + at);
   };
   if (p.x.type == simt::kBf16) return of(reinterpret_cast<const ::bfloat*>(x));
-  if (p.x.type == simt::kF16) return of(reinterpret_cast<const ::half*>(x));
-  return of(reinterpret_cast<const float*>(x));
+  return of(reinterpret_cast<const ::half*>(x));
 }
 
 template <class T>
@@ -288,7 +288,7 @@ class Block80 {
         store([](uint32_t, uint32_t) { return 0.0f; });
         continue;
       }
-      const uint32_t exist = (tile_.rows - 1) * p_.column_step + p_.limbs;
+      const uint32_t exist = tile_.rows;
       float y[8] = {};
       for (uint32_t begin = 0; begin < p_.chunks; begin += p_.section) {
         stage_x(begin);
@@ -354,7 +354,7 @@ class Block80 {
     staged_ = chunk;
     const int64_t first = int64_t{chunk} * T::kChunk, left = q.k - first;
     const uint32_t values = min(p_.section, p_.chunks) * T::kChunk;
-    const XSection80 section = {b_.x + first * q.x.col_stride * (q.x.type == simt::kF32 ? 4 : 2),
+    const XSection80 section = {b_.x + first * q.x.col_stride * 2,
                                 q.x.col_stride,
                                 q.x.type,
                                 p_.x_runs,
@@ -362,8 +362,8 @@ class Block80 {
                                 values / kQmv80Unit,
                                 p_.columns,
                                 p_.column_bytes,
-                                p_.limbs,
-                                p_.column_step};
+                                1,
+                                1};
     if constexpr (T::kNvfp4) {
       fill<16>(section);
     } else if constexpr (!T::kAffine) {
@@ -525,16 +525,10 @@ class Block80 {
     const float factor = simt::tensor_scale_at(q.w.scale, b_.w_tensor_scale, tile_.w);
     store([&](uint32_t token, uint32_t row) {
       const float* from =
-          sums() + (row_group_ * p_.parts * p_.columns + token * p_.column_step) * kQmv80SumsPitch +
-          row;
+          sums() + (row_group_ * p_.parts * p_.columns + token) * kQmv80SumsPitch + row;
       float total = 0.0f;
-#pragma unroll 1
-      for (uint32_t limb = 0; limb < p_.limbs; ++limb, from += kQmv80SumsPitch) {
-        float sum = 0.0f;
 #pragma unroll 4
-        for (uint32_t i = 0; i < p_.parts; ++i) sum += from[i * p_.columns * kQmv80SumsPitch];
-        total += sum;
-      }
+      for (uint32_t i = 0; i < p_.parts; ++i) total += from[i * p_.columns * kQmv80SumsPitch];
       if constexpr (!T::kAffine) total = formats::mul(total, factor);
       if (!formats::is_finite(total)) {
         const int64_t n = int64_t{first_row_} + row;

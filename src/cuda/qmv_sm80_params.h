@@ -40,9 +40,7 @@ struct Qmv80Params {
   uint32_t scale_bytes;  // of a row's scales in a stage,
   uint32_t scale_pitch;  // and from row to row: four more where rows begin within a word
 
-  uint32_t limbs;        // columns that hold a row of x,
-  uint32_t column_step;  // and columns from row to row
-  uint32_t columns;      // all of them, made even
+  uint32_t columns;  // of x, made even
   uint32_t column_bytes;
   uint32_t x_runs;  // of x, four neighbours can be read at once
 };

@@ -70,7 +70,7 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   Qmv80Params& q = plan.params;
   const uint32_t warps = q.row_groups * q.parts;
   const uint32_t units = qmv80_chunk(p.w.spec->bits) / kQmv80Unit;
-  q.columns = (rows * q.column_step + 1) / 2 * 2;
+  q.columns = (rows + 1) / 2 * 2;
   const uint32_t factors = q.columns * kFactorBytes << (p.w.spec->group_size == 16 ? 1 : 0);
   const uint32_t fixed = kOwnBytes + q.columns * 64 + warps * q.columns * kQmv80SumsPitch * 4 +
                          warps * kLeastStages * q.stage_bytes;
@@ -124,6 +124,11 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
   if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  // Codes are float16 subnormals, and the tensor cores align products by the exponents that these
+  // have at most: sums keep some 17 bits, enough for results of 16, not of 32.
+  if (p.x.values.dtype == DType::f32 || p.out.dtype == DType::f32) {
+    return Reason::of("float32, of which sums of float16 subnormals keep too little");
+  }
   if (p.options.precision == Precision::exact) {
     return Reason::of("precision exact asks for sums in IEEE arithmetic");
   }
@@ -136,16 +141,11 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   if (const Reason r = simt::PairPlan(p, 1).why_not()) return r;
 
   Qmv80Params& q = plan.params;
-  const bool floats = p.x.values.dtype == DType::f32;
-  q.limbs = floats ? 3 : 1;
-  q.column_step = floats ? 4 : 1;
-  const int alignment = p.x.values.col_stride == 1 ? simt::row_alignment(p.x.values) : 1;
-  q.x_runs = alignment >= (floats ? 16 : 8);
+  q.x_runs = p.x.values.col_stride == 1 && simt::row_alignment(p.x.values) >= 8;
   q.chunks =
       static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) / qmv80_chunk(p.w.spec->bits));
   place_copies(p, q);
-  const auto rows = static_cast<uint32_t>(
-      std::clamp<int64_t>(most_rows(p), 1, kQmv80MostColumns / q.column_step));
+  const auto rows = static_cast<uint32_t>(std::clamp<int64_t>(most_rows(p), 1, kQmv80MostColumns));
   // As many rows of x as fit for all of K; of very long ones, one after the other in sections.
   plan.tile_rows = 0;
   for (uint32_t passes = 1; passes <= rows && plan.tile_rows == 0; ++passes) {

@@ -1,6 +1,7 @@
 // CUDA's kernels, in order of preference: the first row that takes a problem runs.
 #include "cuda/table.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "cuda/check_ids.h"
@@ -91,13 +92,27 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
-// How often qmv_sm80 may read w: in qmm_sm80's place, which takes about as long as five passes, and
-// in that of qmm_simt, which takes 25 (docs/performance-log.md).
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md) for
+// 16-bit x from so many values of w on; one or two rows of each matrix need twice as many, to make
+// up for what comes before the first copy.
+constexpr int64_t kEnoughValues = int64_t{1} << 24, kFewRows = 2;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
+// that of qmm_simt, which takes 25.
 constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+
+Reason why_not_beside_simt(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t values = matrices * p.n * p.k;
+  const int64_t enough = p.total_rows() <= kFewRows * matrices ? 2 * kEnoughValues : kEnoughValues;
+  if (values >= enough) return {};
+  return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
+                    static_cast<long long>(values));
+}
 
 Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   if (const Reason r = qmv_sm80_reject(p)) return r;
+  if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
   const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
   if (passes <= most) return {};
@@ -113,7 +128,7 @@ constexpr Row<MatmulProblem> kQmvSm90{
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmvSm80{
-  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
   Summary{"few rows per matrix, any format and group; codes decoded from a warp's own stages to float16, mma.sync"}};
 constexpr Row<FfnProblem> kFfnQmmSm90{

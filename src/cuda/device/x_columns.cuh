@@ -196,21 +196,10 @@ __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to
     float v[8] = {};
     if (k < p.k) {
       const int64_t row = row_at(token);
-      if (p.x_runs) {
 #pragma unroll
-        for (uint32_t i = 0; i < 2; ++i) {
-          const uint4 four = *reinterpret_cast<const uint4*>(p.x + (row + k + i * kSecond) * 4);
-          v[4 * i] = __uint_as_float(four.x);
-          v[4 * i + 1] = __uint_as_float(four.y);
-          v[4 * i + 2] = __uint_as_float(four.z);
-          v[4 * i + 3] = __uint_as_float(four.w);
-        }
-      } else {
-#pragma unroll
-        for (uint32_t i = 0; i < 8; ++i) {
-          const uint32_t at = i < 4 ? k + i : k + kSecond + i - 4;
-          v[i] = simt::load_float(p.x, p.x_type, row + at * p.x_col_stride);
-        }
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t at = i < 4 ? k + i : k + kSecond + i - 4;
+        v[i] = simt::load_float(p.x, p.x_type, row + at * p.x_col_stride);
       }
     }
     Place{p, to, unit, token * p.column_step, lane}.store_floats(v);
