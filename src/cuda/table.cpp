@@ -1,6 +1,7 @@
 // CUDA's kernels, in order of preference: the first row that takes a problem runs.
 #include "cuda/table.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "cuda/check_ids.h"
@@ -10,6 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
 #include "cuda/quantize_cuda_plan.h"
@@ -90,6 +92,33 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md) for
+// 16-bit x from so many values of w on; one or two rows of each matrix need twice as many, to make
+// up for what comes before the first copy.
+constexpr int64_t kEnoughValues = int64_t{1} << 24, kFewRows = 2;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
+// that of qmm_simt, which takes 25.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+
+Reason why_not_beside_simt(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t values = matrices * p.n * p.k;
+  const int64_t enough = p.total_rows() <= kFewRows * matrices ? 2 * kEnoughValues : kEnoughValues;
+  if (values >= enough) return {};
+  return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
+                    static_cast<long long>(values));
+}
+
+Reason qmv_sm80_of_few(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_sm80_reject(p)) return r;
+  if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
+  const uint32_t passes = qmv_sm80_passes(p);
+  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  if (passes <= most) return {};
+  return Reason::of("it would read w %u times, more than %u", passes, most);
+}
+
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -98,6 +127,10 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmvSm80{
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
+  Summary{"few rows per matrix, any format and group; codes decoded from a warp's own stages to float16, mma.sync"}};
 // Its kernels of 8-bit affine weights wait until scripts/gpu_check.sh has run them.
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::block_float(), DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
@@ -174,7 +207,8 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,       kQmmSm90,
     kMmSm90,        kQqmmCuda,
-    Portable::kQmv, Portable::kGatherQmvFast,
+    kQmvSm80,       Portable::kQmv,
+    Portable::kGatherQmvFast,
     kQmmSm80,       kSegmentedSm90Limbs,
     kSegmentedSm90, Portable::kQmm,
 };

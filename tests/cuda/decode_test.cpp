@@ -21,8 +21,9 @@ bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b;
 
 template <class Format>
 class Decoders : public testing::Test {};
-using FastFormats = testing::Types<formats::Affine<4>, formats::Affine<8>, formats::Mxfp4,
-                                   formats::Mxfp8, formats::Nvfp4>;
+using FastFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>,
+                                   formats::Affine<5>, formats::Affine<6>, formats::Affine<8>,
+                                   formats::Mxfp4, formats::Mxfp8, formats::Nvfp4>;
 TYPED_TEST_SUITE(Decoders, FastFormats);
 
 // Eight codes as a row holds them, decoded; the value of element e.
@@ -31,6 +32,8 @@ std::array<float, 8> decoded(const std::array<unsigned int, 8>& codes) {
   using D = Decoder<Format>;
   formats::uint64 octet = 0;
   for (int i = 0; i < 8; ++i) octet = formats::with_code<D::kBits>(octet, i, codes[i]);
+  // Behind eight codes that are no whole words stand the next ones.
+  if (D::kBits % 4 != 0) octet |= formats::uint64{0x5a3cf00f96e178d2u} << 8 * D::kBits;
   const cuda::device::Octet halves =
       D::decode(static_cast<unsigned int>(octet), static_cast<unsigned int>(octet >> 32));
   std::array<float, 8> values;

@@ -161,9 +161,28 @@ __device__ __forceinline__ void load_shared_4_if(bool wanted, uint4& x, uint32_t
       : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
       : "r"(from), "r"(static_cast<uint32_t>(wanted)));
 }
+__device__ __forceinline__ uint32_t load_shared_u32(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
+  return v;
+}
 __device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
   uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
+  return v;
+}
+// Four bytes if `wide`, else two.
+__device__ __forceinline__ uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  uint32_t v;
+  asm volatile(
+      "{\n"
+      ".reg .pred wide;\n"
+      "setp.ne.u32 wide, %2, 0;\n"
+      "@wide ld.shared.u32 %0, [%1];\n"
+      "@!wide ld.shared.u16 %0, [%1];\n"
+      "}"
+      : "=r"(v)
+      : "r"(from), "r"(static_cast<uint32_t>(wide)));
   return v;
 }
 __device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
@@ -175,6 +194,9 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
   return v;
+}
+__device__ __forceinline__ void store_shared_u32(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 __device__ __forceinline__ void store_shared_2(uint32_t to, uint2 v) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
@@ -225,6 +247,14 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
                : "=r"(none)
                : "r"(values));
   return none;
+}
+
+// The same value, of which the compiler knows nothing: what follows from it is not kept in
+// registers from a time when it was known already.
+__device__ __forceinline__ uint32_t forgotten(uint32_t value) {
+  uint32_t same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
+  return same;
 }
 
 // ---- launches that follow each other early

@@ -70,6 +70,9 @@ inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
 }
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> (shift & 31));
+}
 inline int __popc(uint32_t v) { return std::popcount(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
@@ -153,9 +156,16 @@ inline uint4 load_shared_4(uint32_t from) { return load_shared<uint4>(from); }
 inline void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
   if (wanted) x = load_shared_4(from);
 }
+inline uint32_t load_shared_u32(uint32_t from) { return load_shared<uint32_t>(from); }
 inline uint32_t load_shared_u16(uint32_t from) { return load_shared<uint16_t>(from); }
+inline uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  return wide ? load_shared_u32(from) : load_shared_u16(from);
+}
 inline uint32_t load_shared_u8(uint32_t from) { return load_shared<uint8_t>(from); }
 inline float load_shared_float(uint32_t from) { return load_shared<float>(from); }
+inline void store_shared_u32(uint32_t to, uint32_t v) {
+  std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
+}
 inline void store_shared_2(uint32_t to, uint2 v) {
   std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
 }
@@ -199,6 +209,7 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
 
 inline void let_next_launch_begin() {}
 inline void wait_for_previous_launch() {}
+inline uint32_t forgotten(uint32_t value) { return value; }
 inline uint32_t nothing_of(uint32_t) { return 0; }
 template <int registers>
 void leave_registers() {}
