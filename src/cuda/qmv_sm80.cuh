@@ -9,33 +9,29 @@
 // own, through panels and matrices without a break:
 //
 //   stage    16 rows x 512 values (256 of 8 bits): codes as they lie, scales, biases
-//   step     16 rows x 32 values, a unit: mma.m16n8k16 with w as the 16-row operand; lane t of a
-//   row
-//            has eight neighbours, which become float16 by a few operations on words (decode.cuh)
-//   x        float16 columns in shared memory for all of K (x_columns.cuh), or section by section
+//   x        in shared memory for all of K, or section by section, as the products want it
+//   one row  of x times integer codes: x as four limbs of a byte, exact sums (qmv_sm80_bytes.cuh)
+//   else     float16 columns of x, as float32 three of them (qmv_sm80_halves.cuh)
 //
-// Products are exact, sums float32. A group's sum is scaled in float32, the bias enters by the
-// group sum of x. The eight columns of a product are
-//
-//   one column of x, or four   times 8 or 2 units: a column holds x in one unit and zeros in the
-//                              others, so that one set of sums serves them all
-//   more                       8 columns of x, once or twice; sums of a unit, then its scale
-//
-// and where groups are of 16, half a unit takes the place of a unit. Parts of K meet in shared
-// memory in the order of the warps. Sums that are not finite are made again from decoded weights.
+// A group's sum is scaled in float32, the bias enters by the group sum of x. Parts of K meet in
+// shared memory in the order of the warps. Sums that are not finite are made again from decoded
+// weights.
 //
 // The time goes into reading w, once for up to 16 rows of x; below
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
+#include "cuda/device/x_bytes.cuh"
 #include "cuda/device/x_columns.cuh"
-#include "cuda/qmv_sm80_ring.cuh"
+#include "cuda/qmv_sm80_bytes.cuh"
+#include "cuda/qmv_sm80_halves.cuh"
 #include "simt/decoded_sum.h"
 
 namespace moeblas::cuda::device {
 
 // The tile that a block is at.
 struct Tile80 {
+  uint4 zeros;
   uint32_t rows;  // of x
   int64_t w;      // -1: they are zero
   simt::MatrixPlace matrix;
@@ -49,193 +45,8 @@ struct XSection80 {
   int32_t x_type;
   uint32_t x_runs;
   uint32_t k, units, columns, column_bytes;
-  uint32_t limbs, column_step;  // a row is a column
+  uint32_t limbs, column_step;  // columns of a row
 };
-
-// A stage as a lane sees it: its octets of rows g and g + 8 of unit 0, and the scales and biases of
-// these rows.
-struct Stage80 {
-  uint32_t codes, shift;
-  uint32_t scales[2], biases[2];
-};
-
-// The lane's eight codes of a unit.
-template <class T>
-__device__ __forceinline__ Octet load_octet80(const Stage80& s, uint32_t row, uint32_t unit) {
-  const uint32_t at = s.codes + row * T::kPitch + unit * (4 * T::kBits);
-  if constexpr (T::kBits == 2) {
-    return T::Decode::decode(load_shared_u16(at), 0);
-  } else if constexpr (T::kBits == 4) {
-    return T::Decode::decode(load_shared_u32(at), 0);
-  } else if constexpr (T::kBits == 8) {
-    const uint2 two = load_shared_2(at);
-    return T::Decode::decode(two.x, two.y);
-  } else {
-    const uint32_t first = load_shared_u32(at), second = load_shared_u32(at + 4);
-    return T::Decode::decode(__funnelshift_r(first, second, s.shift), second >> s.shift);
-  }
-}
-
-__device__ __forceinline__ void multiply80(float (&sums)[4], const Octet& upper, const Octet& lower,
-                                           int pair, uint32_t first, uint32_t second) {
-  multiply_f16(sums,
-               {upper.pair[pair], lower.pair[pair], upper.pair[pair + 1], lower.pair[pair + 1]},
-               {first, second});
-}
-
-// How a chunk's groups lie: log2 of the units in one, and of those that share a factor of x; where
-// groups are of 16, a unit is two. Of affine scales, their type.
-struct Groups80 {
-  uint32_t shift, factor_shift, halves;
-  bool wide, half;
-
-  static __device__ __forceinline__ Groups80 of(const ProductParams& p, uint32_t group) {
-    return {group > kQmv80Unit ? static_cast<uint32_t>(__ffs(group) - 6) : 0, group > kQmv80Unit,
-            group == 16, p.w.scale.type == simt::kF32, p.w.scale.type == simt::kF16};
-  }
-  // In one register, where registers are dear.
-  __device__ __forceinline__ uint32_t packed() const {
-    return shift | factor_shift << 2 | halves << 3 | uint32_t{wide} << 4 | uint32_t{half} << 5;
-  }
-  static __device__ __forceinline__ Groups80 unpacked(uint32_t word) {
-    return {word & 3, word >> 2 & 1, word >> 3 & 1, (word & 16) != 0, (word & 32) != 0};
-  }
-};
-
-// The scale (or bias) of a group, from shared memory.
-template <class T>
-__device__ __forceinline__ float load_scale80(uint32_t at, uint32_t group, const Groups80& groups) {
-  if constexpr (T::kAffine) {
-    const uint32_t bits = load_shared_2_or_4(groups.wide, at + (group << (groups.wide ? 2 : 1)));
-    return groups.half ? __half2float(__ushort_as_half(static_cast<uint16_t>(bits)))
-                       : __uint_as_float(bits << (groups.wide ? 0 : 16));
-  } else if constexpr (T::kNvfp4) {
-    const uint32_t two = e4m3_pair(load_shared_u8(at + group));
-    return __half2float(__ushort_as_half(static_cast<uint16_t>(two)));
-  } else {
-    return e8m0_or_infinity(load_shared_u8(at + group));
-  }
-}
-
-__device__ __forceinline__ Factor load_factor(uint32_t at) {
-  const uint2 v = load_shared_2(at);
-  return {__uint_as_float(v.x), __uint_as_float(v.y)};
-}
-
-// Where a lane finds x: its eight values of its column in unit 0 of the chunk, and the factors of
-// its first sum's column there.
-struct XAt80 {
-  uint32_t x, factors, factor_pitch;  // the pitch: from factor to factor
-};
-
-// A lane's sums: of tile j of columns, rows g + 8r, its column 2t + i (of one column of x: its unit
-// 2t + i).
-__device__ __forceinline__ constexpr int sum_of(int j, int r, int i) { return 4 * j + 2 * r + i; }
-
-// One chunk for one column or up to four.
-template <class T, int columns>
-__device__ __forceinline__ void add_few80(const Stage80& s, const XAt80& at, const Groups80& groups,
-                                          uint32_t active, uint4 (&x)[8 / columns], float (&y)[8],
-                                          uint32_t lane) {
-  constexpr uint32_t kSlots = 8 / columns;
-  const uint32_t t = lane % 4, units = kSlots >> groups.halves;
-#pragma unroll 1
-  for (uint32_t first = 0; first < T::kUnits; first += units) {
-    // Two sets, as products of one wait for each other.
-    float d[2][4] = {};
-#pragma unroll
-    for (uint32_t u = 0; u < kSlots; ++u) {
-      if (u == kSlots / 2 && groups.halves != 0) break;
-      const uint32_t unit = first + u;
-      load_shared_4_if((active & 1u << u) != 0, x[u], at.x + unit * 64);
-      const Octet upper = load_octet80<T>(s, 0, unit), lower = load_octet80<T>(s, 8, unit);
-      multiply80(d[0], upper, lower, 0, x[u].x, x[u].y);
-      multiply80(d[1], upper, lower, 2, x[u].z, x[u].w);
-    }
-    const uint32_t slot = (first << groups.halves) + (columns == 1 ? 2 * t : t / 2);
-    const uint32_t group = slot >> groups.shift;
-    const uint32_t factors = at.factors + (slot >> groups.factor_shift) * at.factor_pitch;
-    const Factor low = load_factor(factors);
-    // Neighbouring slots share a group if it is large, and then a factor too, whose sum counts
-    // once.
-    const bool other = columns == 1 && groups.shift == 0;
-    Factor high = low;
-    if (columns > 1) high = load_factor(factors + 8);
-    if (other) high = load_factor(factors + at.factor_pitch);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float scale = load_scale80<T>(s.scales[r], group, groups);
-      float& sum = y[sum_of(0, r, 0)];
-      float& next = y[sum_of(0, r, 1)];
-      sum += scale * low.scale * (d[0][2 * r] + d[1][2 * r]);
-      next += (other ? load_scale80<T>(s.scales[r], group + 1, groups) : scale) * high.scale *
-              (d[0][2 * r + 1] + d[1][2 * r + 1]);
-      if constexpr (T::kAffine) {
-        const float bias = load_scale80<T>(s.biases[r], group, groups);
-        const bool first_of_factor = groups.factor_shift == 0 || slot % 2 == 0;
-        if (columns == 1 ? true : first_of_factor) sum += bias * low.sum;
-        if (columns == 1 ? groups.factor_shift == 0 : first_of_factor) {
-          next += (other ? load_scale80<T>(s.biases[r], group + 1, groups) : bias) * high.sum;
-        }
-      }
-    }
-  }
-}
-
-// One chunk for up to 8 * tiles columns.
-template <class T, int tiles, bool halves>
-__device__ __forceinline__ void add_many80(const Stage80& s, const XAt80 (&at)[tiles],
-                                           const Groups80& groups, float (&y)[8], uint32_t lane) {
-  constexpr uint32_t kTimes = halves ? 2 : 1;
-  const uint32_t chained = 1u << groups.factor_shift;
-#pragma unroll 1
-  for (uint32_t first = 0; first < T::kUnits; first += chained) {
-    float d[kTimes][tiles][4] = {};
-#pragma unroll
-    for (uint32_t u = 0; u < (halves ? 1 : 2); ++u) {
-      if (u == chained) break;
-      const uint32_t unit = first + u;
-      const Octet upper = load_octet80<T>(s, 0, unit), lower = load_octet80<T>(s, 8, unit);
-#pragma unroll
-      for (int j = 0; j < tiles; ++j) {
-        const uint4 x = load_shared_4(at[j].x + unit * 64);
-#pragma unroll
-        for (uint32_t half = 0; half < kTimes; ++half) {
-          const uint32_t keep = !halves || lane % 4 / 2 == half ? ~0u : 0;
-          multiply80(d[half][j], upper, lower, 0, x.x & keep, x.y & keep);
-          multiply80(d[half][j], upper, lower, 2, x.z & keep, x.w & keep);
-        }
-      }
-    }
-#pragma unroll
-    for (uint32_t half = 0; half < kTimes; ++half) {
-      const uint32_t slot = first * kTimes + half, group = slot >> groups.shift;
-      float scale[2], bias[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        scale[r] = load_scale80<T>(s.scales[r], group, groups);
-        bias[r] = T::kAffine ? load_scale80<T>(s.biases[r], group, groups) : 0.0f;
-      }
-#pragma unroll
-      for (int j = 0; j < tiles; ++j) {
-        const uint4 v =
-            load_shared_4(at[j].factors + (slot >> groups.factor_shift) * at[j].factor_pitch);
-        const float by[2] = {__uint_as_float(v.x), __uint_as_float(v.z)};
-        const float sum[2] = {__uint_as_float(v.y), __uint_as_float(v.w)};
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            // In this order: a scale and the size of x may be far out, in opposite directions.
-            float& total = y[sum_of(j, r, i)];
-            total += scale[r] * by[i] * d[half][j][2 * r + i];
-            if constexpr (T::kAffine) total += bias[r] * sum[i];
-          }
-        }
-      }
-    }
-  }
-}
 
 // One output from decoded weights.
 template <class F>
@@ -245,6 +56,7 @@ __device__ __noinline__ float decoded_output(const ProductParams& p, const uint8
   const auto of = [&](const auto* elements) {
     return simt::decoded_sum<F>(p, codes, scales, n, elements + at);
   };
+  if (p.x.type == simt::kF32) return of(reinterpret_cast<const float*>(x));
   if (p.x.type == simt::kBf16) return of(reinterpret_cast<const ::bfloat*>(x));
   return of(reinterpret_cast<const ::half*>(x));
 }
@@ -288,21 +100,12 @@ class Block80 {
         store([](uint32_t, uint32_t) { return 0.0f; });
         continue;
       }
-      const uint32_t exist = tile_.rows;
+      const uint32_t exist = tile_.rows * p_.limbs;
       float y[8] = {};
       for (uint32_t begin = 0; begin < p_.chunks; begin += p_.section) {
         stage_x(begin);
         ring.fill_up();
-        const uint32_t end = min(begin + p_.section, p_.chunks);
-        if (exist == 1) {
-          few<1>(ring, begin, end, exist, y);
-        } else if (exist <= 4) {
-          few<4>(ring, begin, end, exist, y);
-        } else if (exist <= 8) {
-          many<1>(ring, begin, end, exist, y);
-        } else {
-          many<2>(ring, begin, end, exist, y);
-        }
+        add_section(ring, begin, min(begin + p_.section, p_.chunks), exist, y);
       }
       meet();
       put(exist, y);
@@ -320,6 +123,7 @@ class Block80 {
     if (warp_ == 0) {
       const simt::Tile tile = simt::tile_at(p_.product, b_, index);
       if (lane_ == 0) {
+        tile_.zeros = {0, 0, 0, 0};
         tile_.rows = tile.rows;
         tile_.w = tile.w;
         tile_.matrix = simt::matrix_at(p_.product.w, tile.w);
@@ -333,6 +137,13 @@ class Block80 {
     }
     staged_ = ~0u;
     all_meet();
+  }
+
+  // Whether x is bytes, for products of integers.
+  __device__ __forceinline__ bool in_bytes() const {
+    if constexpr (!T::kAffine) return false;
+    return tile_.rows == 1 &&
+           (T::kHalvesInBytes || Groups80::unpacked(groups_).halves == 0);
   }
 
   __device__ __forceinline__ uint32_t factors_of(uint32_t units) const {
@@ -354,23 +165,33 @@ class Block80 {
     staged_ = chunk;
     const int64_t first = int64_t{chunk} * T::kChunk, left = q.k - first;
     const uint32_t values = min(p_.section, p_.chunks) * T::kChunk;
-    const XSection80 section = {b_.x + first * q.x.col_stride * 2,
-                                q.x.col_stride,
-                                q.x.type,
-                                p_.x_runs,
-                                static_cast<uint32_t>(min(left, int64_t{values})),
-                                values / kQmv80Unit,
-                                p_.columns,
-                                p_.column_bytes,
-                                1,
-                                1};
+    const Groups80 groups = Groups80::unpacked(groups_);
+    const auto k = static_cast<uint32_t>(min(left, int64_t{values}));
+    const uint32_t units = values / kQmv80Unit;
+    const unsigned char* x = b_.x + first * q.x.col_stride * (q.x.type == simt::kF32 ? 4 : 2);
+    if constexpr (T::kAffine) {
+      if (in_bytes()) {
+        const int64_t row = tile_.x[0] * (q.x.type == simt::kF32 ? 4 : 2);
+        const XRow from = {x + row, q.x.col_stride, q.x.type, p_.x_runs, k, units};
+        if (groups.factor_shift != 0) {
+          fill_bytes<T::kBits, 64>(from, x_, warp_, lane_, warps());
+        } else if (groups.halves == 0) {
+          fill_bytes<T::kBits, 32>(from, x_, warp_, lane_, warps());
+        } else if constexpr (T::kHalvesInBytes) {
+          fill_bytes<T::kBits, 16>(from, x_, warp_, lane_, warps());
+        }
+        return all_meet();
+      }
+    }
+    const XSection80 section = {x,     q.x.col_stride, q.x.type,         p_.x_runs, k,
+                                units, p_.columns,     p_.column_bytes, p_.limbs,  p_.limbs};
     if constexpr (T::kNvfp4) {
       fill<16>(section);
     } else if constexpr (!T::kAffine) {
       fill<32>(section);
-    } else if (Groups80::unpacked(groups_).halves != 0) {
+    } else if (groups.halves != 0) {
       fill<16>(section);
-    } else if (Groups80::unpacked(groups_).factor_shift == 0) {
+    } else if (groups.factor_shift == 0) {
       fill<32>(section);
     } else {
       fill<64>(section);
@@ -378,15 +199,25 @@ class Block80 {
     all_meet();
   }
 
-  // This warp's chunks of a section: f(stage, groups, units of x before it).
-  template <class F>
-  __device__ __forceinline__ void for_each_chunk(Ring80<T>& ring, uint32_t begin, uint32_t end,
-                                                 F&& f) const {
-    Stage80 s;
-    const uint32_t g = lane_ / 4, t = lane_ % 4;
-    const uint32_t octet = t * T::kBits;
-    s.shift = T::kBits % 4 == 0 ? 0 : octet % 4 * 8;
-    const uint32_t codes = g * T::kPitch + (T::kBits == 2 ? octet : octet & ~3u);
+  // How x meets a stage: as bytes, by the size of groups (of 64 by their scales), or as so many
+  // columns of float16.
+  enum Way { kBytesBf16, kBytesF16, kBytes64, kBytes32, kBytes16, kOne, kFour, kEight, kSixteen };
+  __device__ __forceinline__ Way way_of(uint32_t exist) const {
+    if (in_bytes()) {
+      const Groups80 groups = Groups80::unpacked(groups_);
+      if (groups.factor_shift == 0) return groups.halves == 0 ? kBytes32 : kBytes16;
+      if (groups.shift != 1 || groups.wide || p_.easy == 0) return kBytes64;
+      return groups.half ? kBytesF16 : kBytesBf16;
+    }
+    if (!T::kAffine && exist <= 4) return exist == 1 ? kOne : kFour;
+    return exist <= 8 ? kEight : kSixteen;
+  }
+
+  // This warp's chunks of a section.
+  __device__ __forceinline__ void add_section(Ring80<T>& ring, uint32_t begin, uint32_t end,
+                                              uint32_t exist, float (&y)[8]) const {
+    const uint32_t g = lane_ / 4;
+    const Way way = way_of(exist);
     // Where within a word the four rows of scales and biases begin, two bits each.
     uint32_t skews = 0;
     if (p_.scale_pitch > p_.scale_bytes) {
@@ -399,26 +230,53 @@ class Block80 {
 #pragma unroll 1
     for (uint32_t chunk = begin + part_; chunk < end; chunk += p_.parts) {
       const uint32_t stage = ring.next();
-      s.codes = stage + codes;
+      Stage80 s;
+      s.codes = stage + g * T::kPitch;
       const uint32_t scales = scales_of_stage(stage, T::kPitch) + g * p_.scale_pitch;
 #pragma unroll
       for (uint32_t r = 0; r < 2; ++r) {
         s.scales[r] = scales + 8 * r * p_.scale_pitch + (skews >> 2 * r & 3);
         s.biases[r] = scales + (16 + 8 * r) * p_.scale_pitch + (skews >> (4 + 2 * r) & 3);
       }
-      f(s, Groups80::unpacked(forgotten(groups_)), (chunk - begin) * T::kUnits);
+      add_chunk(way, s, (chunk - begin) * T::kUnits, exist, y);
     }
   }
 
-  // Of the lane's column, and of the columns of its sums.
-  __device__ __forceinline__ XAt80 x_at(uint32_t column, uint32_t pair) const {
-    return {x_.columns + column * p_.column_bytes + lane_ % 4 * 16,
-            x_.factors + pair * static_cast<uint32_t>(sizeof(Factor)), factor_pitch_};
+  // units: of x before the chunk.
+  __device__ __forceinline__ void add_chunk(Way way, const Stage80& s, uint32_t units,
+                                            uint32_t exist, float (&y)[8]) const {
+    const Groups80 groups = Groups80::unpacked(forgotten(groups_));
+    if constexpr (T::kAffine) {
+      if (way == kBytesBf16) return bytes<64, simt::kBf16>(s, groups, units, y);
+      if (way == kBytesF16) return bytes<64, simt::kF16>(s, groups, units, y);
+      if (way == kBytes64) return bytes<64, kAnyScale>(s, groups, units, y);
+      if (way == kBytes32) return bytes<32, kAnyScale>(s, groups, units, y);
+      if constexpr (T::kHalvesInBytes) {
+        if (way == kBytes16) return bytes<16, kAnyScale>(s, groups, units, y);
+      }
+      const bool eight = way == kEight;
+      if (groups.halves != 0) {
+        return eight ? many<0, 1>(s, groups, units, exist, y) : many<0, 2>(s, groups, units, exist, y);
+      }
+      if (groups.factor_shift == 0) {
+        return eight ? many<1, 1>(s, groups, units, exist, y) : many<1, 2>(s, groups, units, exist, y);
+      }
+      return eight ? many<2, 1>(s, groups, units, exist, y) : many<2, 2>(s, groups, units, exist, y);
+    } else {
+      constexpr int kChained = T::kNvfp4 ? 0 : 1;
+      if (way == kOne) return few<1>(s, units, exist, y);
+      if (way == kFour) return few<4>(s, units, exist, y);
+      if (way == kEight) return many<kChained, 1>(s, groups, units, exist, y);
+      many<kChained, 2>(s, groups, units, exist, y);
+    }
   }
-  __device__ __forceinline__ XAt80 moved(XAt80 at, uint32_t units) const {
-    at.x += units * 64;
-    at.factors += factors_of(units) * at.factor_pitch;
-    return at;
+
+  // Of the lane's column, and of the columns of its sums, from a unit on.
+  __device__ __forceinline__ XAt80 x_at(uint32_t column, uint32_t pair, uint32_t units) const {
+    return {x_.columns + column * p_.column_bytes + lane_ % 4 * 16 + units * 64,
+            x_.factors + pair * static_cast<uint32_t>(sizeof(Factor)) +
+                factors_of(units) * factor_pitch_,
+            factor_pitch_};
   }
   // [warp][column][16 rows]
   __device__ __forceinline__ float* sums() const {
@@ -437,45 +295,40 @@ class Block80 {
     }
   }
 
-  template <int columns>
-  __device__ __forceinline__ void few(Ring80<T>& ring, uint32_t begin, uint32_t end, uint32_t exist,
-                                      float (&y)[8]) const {
-    constexpr uint32_t kSlots = 8 / columns;
-    const uint32_t slot = lane_ / 4 / columns, t = lane_ % 4;
-    // The units, of kSlots, in which this lane's column holds x.
-    uint32_t active = 1u << slot;
-    if (Groups80::unpacked(groups_).halves != 0) {
-      active = t / 2 == slot % 2 ? 1u << slot / 2 : 0;
-    }
-    const XAt80 at =
-        x_at(min(lane_ / 4 % columns, exist - 1), columns == 1 || exist <= 2 ? 0 : 2 * t % 4);
-    uint4 x[kSlots] = {};
-    for_each_chunk(ring, begin, end, [&](const Stage80& s, const Groups80& groups, uint32_t units) {
-      add_few80<T, columns>(s, moved(at, units), groups, active, x, y, lane_);
-    });
+  template <int group, int scale>
+  __device__ __forceinline__ void bytes(Stage80 s, const Groups80& groups, uint32_t units,
+                                        float (&y)[8]) const {
+    s.codes += lane_ % 4 * (4 * T::kBits);
+    float sums[2] = {y[sum_of(0, 0, 0)], y[sum_of(0, 1, 0)]};
+    const uint32_t zeros = shared_address(&tile_.zeros);
+    add_bytes80<T, group, scale>(s, ByteLane<group>::of(x_, zeros, lane_, units), groups, sums);
+    y[sum_of(0, 0, 0)] = sums[0];
+    y[sum_of(0, 1, 0)] = sums[1];
   }
 
-  template <int tiles>
-  __device__ __forceinline__ void many(Ring80<T>& ring, uint32_t begin, uint32_t end,
+  template <int columns>
+  __device__ __forceinline__ void few(const Stage80& s, uint32_t units, uint32_t exist,
+                                      float (&y)[8]) const {
+    const uint32_t slot = lane_ / 4 / columns, t = lane_ % 4;
+    // The units, of 8 / columns, in which this lane's column holds x.
+    const uint32_t active = !T::kNvfp4          ? 1u << slot
+                            : t / 2 == slot % 2 ? 1u << slot / 2
+                                                : 0;
+    const XAt80 at = x_at(min(lane_ / 4 % columns, exist - 1),
+                          columns == 1 || exist <= 2 ? 0 : 2 * t % 4, units);
+    add_few80<T, columns>(s, at, active, y, lane_);
+  }
+
+  template <int chained, int tiles>
+  __device__ __forceinline__ void many(const Stage80& s, const Groups80& groups, uint32_t units,
                                        uint32_t exist, float (&y)[8]) const {
     XAt80 at[tiles];
     const uint32_t g = lane_ / 4, t = lane_ % 4;
 #pragma unroll
     for (uint32_t j = 0; j < tiles; ++j) {
-      at[j] = x_at(min(8 * j + g, exist - 1), min(8 * j + 2 * t, (exist - 1) & ~1u));
+      at[j] = x_at(min(8 * j + g, exist - 1), min(8 * j + 2 * t, (exist - 1) & ~1u), units);
     }
-    for_each_chunk(ring, begin, end, [&](const Stage80& s, const Groups80& groups, uint32_t units) {
-      XAt80 now[tiles];
-#pragma unroll
-      for (uint32_t j = 0; j < tiles; ++j) now[j] = moved(at[j], units);
-      if constexpr (T::kNvfp4) {
-        add_many80<T, tiles, true>(s, now, groups, y, lane_);
-      } else if (!T::kAffine || groups.halves == 0) {
-        add_many80<T, tiles, false>(s, now, groups, y, lane_);
-      } else if constexpr (T::kAffine) {
-        add_many80<T, tiles, true>(s, now, groups, y, lane_);
-      }
-    });
+    add_many80<T, tiles, chained>(s, at, groups, y, lane_);
   }
 
   // This warp's sums to shared memory. Of few columns they are of several units: the lanes that
@@ -484,7 +337,7 @@ class Block80 {
     const uint32_t t = lane_ % 4;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      if (exist == 1) {
+      if (T::kAffine ? in_bytes() : exist == 1) {
         float sum = y[sum_of(0, r, 0)] + y[sum_of(0, r, 1)];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
@@ -496,7 +349,7 @@ class Block80 {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
           float sum = y[sum_of(j, r, i)];
-          if (exist <= 4 && j == 0) sum += __shfl_xor_sync(~0u, sum, 2);
+          if (!T::kAffine && exist <= 4 && j == 0) sum += __shfl_xor_sync(~0u, sum, 2);
           const uint32_t column = 8 * j + 2 * t + i;
           if (column < exist) sum_at(column, r) = sum;
         }
@@ -525,10 +378,14 @@ class Block80 {
     const float factor = simt::tensor_scale_at(q.w.scale, b_.w_tensor_scale, tile_.w);
     store([&](uint32_t token, uint32_t row) {
       const float* from =
-          sums() + (row_group_ * p_.parts * p_.columns + token) * kQmv80SumsPitch + row;
+          sums() + (row_group_ * p_.parts * p_.columns + token * p_.limbs) * kQmv80SumsPitch + row;
       float total = 0.0f;
+      for (uint32_t limb = 0; limb < p_.limbs; ++limb, from += kQmv80SumsPitch) {
+        float sum = 0.0f;
 #pragma unroll 4
-      for (uint32_t i = 0; i < p_.parts; ++i) total += from[i * p_.columns * kQmv80SumsPitch];
+        for (uint32_t i = 0; i < p_.parts; ++i) sum += from[i * p_.columns * kQmv80SumsPitch];
+        total += sum;
+      }
       if constexpr (!T::kAffine) total = formats::mul(total, factor);
       if (!formats::is_finite(total)) {
         const int64_t n = int64_t{first_row_} + row;
@@ -559,3 +416,12 @@ __device__ __forceinline__ void qmv80(const Qmv80Params& p, const ProductBuffers
 }
 
 }  // namespace moeblas::cuda::device
+
+#if defined(__CUDACC__)
+template <class F>
+__global__ void __launch_bounds__(32 * moeblas::cuda::kQmv80MostWarps, 1)
+    qmv_sm80(MB_PRODUCT_POINTERS, const __grid_constant__ moeblas::cuda::Qmv80Params p) {
+  const moeblas::simt::ProductBuffers b = MB_PRODUCT_BUFFERS;
+  moeblas::cuda::device::qmv80<F>(p, b);
+}
+#endif

@@ -10,7 +10,7 @@ enum {
   kQmv80Rows = 16,         // of w: a warp's
   kQmv80Unit = 32,         // values of a row that meet in one step
   kQmv80MostColumns = 16,  // of x at a time
-  kQmv80MostStages = 8,
+  kQmv80MostStages = 4,
   kQmv80SumsPitch = 20,  // floats between columns of 16 sums, so that lanes meet no banks twice
 };
 
@@ -25,6 +25,10 @@ constexpr uint32_t qmv80_code_pitch(int bits) {
   return qmv80_code_bytes(bits) + (bits == 8 ? 32 : 16);
 }
 
+// Whether one row of x meets these codes as bytes: where codes are of odd width a lane's two groups
+// of 16 stand in the same words.
+constexpr bool qmv80_in_bytes(int bits, int group) { return bits % 2 == 0 || group > 16; }
+
 struct Qmv80Params {
   simt::ProductParams product;
   uint32_t panels;      // of 16 * row_groups rows, in a matrix
@@ -35,11 +39,13 @@ struct Qmv80Params {
 
   uint32_t stages;  // of each warp
   uint32_t stage_bytes;
+  uint32_t easy;         // codes come 16 bytes at a time, scales 8 or 16, and rows begin words
   uint32_t code_piece;   // bytes of a copy; 1: codes are copied byte by byte
   uint32_t scale_piece;  // bytes of a copy
   uint32_t scale_bytes;  // of a row's scales in a stage,
   uint32_t scale_pitch;  // and from row to row: four more where rows begin within a word
 
+  uint32_t limbs;    // columns that hold a row of x
   uint32_t columns;  // of x, made even
   uint32_t column_bytes;
   uint32_t x_runs;  // of x, four neighbours can be read at once

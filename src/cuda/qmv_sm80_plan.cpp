@@ -26,7 +26,7 @@ constexpr int64_t kLongest = int64_t{1} << 30;  // K and N, counted in 32 bits
 constexpr int64_t kMostItems = int64_t{1} << 31;
 constexpr uint32_t kOwnBytes = 1024;  // more than what the kernel declares itself
 constexpr uint32_t kFactorBytes = 8;
-constexpr uint32_t kLeastStages = 2, kMostStages = 5;
+constexpr uint32_t kLeastStages = 2;
 // What the end of a panel costs, in chunks.
 constexpr double kPanelCost = 0.7;
 
@@ -59,6 +59,8 @@ void place_copies(const MatmulProblem& p, Qmv80Params& q) {
   q.scale_piece = std::clamp<uint32_t>(static_cast<uint32_t>(scales), 4, 16);
   q.scale_piece = std::min(q.scale_piece, q.scale_bytes);
   q.scale_pitch = q.scale_bytes + (scales < 4 ? 4 : 0);
+  q.easy = q.code_piece == 16 && q.scale_pitch == q.scale_bytes &&
+           (q.scale_piece == 16 || (q.scale_piece == 8 && q.scale_pitch == 8));
   const uint32_t kinds = p.w.spec->mode == Mode::affine ? 2 : 1;
   q.stage_bytes = kQmv80Rows * (qmv80_code_pitch(p.w.spec->bits) + kinds * q.scale_pitch);
 }
@@ -70,7 +72,7 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   Qmv80Params& q = plan.params;
   const uint32_t warps = q.row_groups * q.parts;
   const uint32_t units = qmv80_chunk(p.w.spec->bits) / kQmv80Unit;
-  q.columns = (rows + 1) / 2 * 2;
+  q.columns = (rows * q.limbs + 1) / 2 * 2;
   const uint32_t factors = q.columns * kFactorBytes << (p.w.spec->group_size == 16 ? 1 : 0);
   const uint32_t fixed = kOwnBytes + q.columns * 64 + warps * q.columns * kQmv80SumsPitch * 4 +
                          warps * kLeastStages * q.stage_bytes;
@@ -85,7 +87,7 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   // Columns that fall on other banks.
   q.column_bytes = q.section * units * 64 + 64;
   const uint32_t taken = fixed - warps * kLeastStages * q.stage_bytes + q.section * of_chunk;
-  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes), kMostStages);
+  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes), uint32_t{kQmv80MostStages});
   plan.shared_bytes = taken - kOwnBytes + warps * q.stages * q.stage_bytes;
   plan.threads = 32 * warps;
   return true;
@@ -124,11 +126,6 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   if (!p.transpose) return Reason::of("w is packed along N");
   if (p.x.form != Form::dense) return Reason::of("x is quantized");
   if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
-  // Codes are float16 subnormals, and the tensor cores align products by the exponents that these
-  // have at most: sums keep some 17 bits, enough for results of 16, not of 32.
-  if (p.x.values.dtype == DType::f32 || p.out.dtype == DType::f32) {
-    return Reason::of("float32, of which sums of float16 subnormals keep too little");
-  }
   if (p.options.precision == Precision::exact) {
     return Reason::of("precision exact asks for sums in IEEE arithmetic");
   }
@@ -139,13 +136,21 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   if (p.k == 0) return Reason::of("K is 0");
   if (p.k > kLongest || p.n > kLongest) return Reason::of("N or K is beyond 2^30");
   if (const Reason r = simt::PairPlan(p, 1).why_not()) return r;
+  const bool affine = p.w.spec->mode == Mode::affine;
+  const bool wide = p.x.values.dtype == DType::f32 || p.out.dtype == DType::f32;
+  if (affine && wide && !qmv80_in_bytes(p.w.spec->bits, p.w.spec->group_size)) {
+    return Reason::of("float32 with groups of 16 codes of odd width");
+  }
 
   Qmv80Params& q = plan.params;
+  q.limbs = !affine && p.x.values.dtype == DType::f32 ? 3 : 1;
   q.x_runs = p.x.values.col_stride == 1 && simt::row_alignment(p.x.values) >= 8;
   q.chunks =
       static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) / qmv80_chunk(p.w.spec->bits));
   place_copies(p, q);
-  const auto rows = static_cast<uint32_t>(std::clamp<int64_t>(most_rows(p), 1, kQmv80MostColumns));
+  // Of affine codes, sums in float16 columns are precise enough for results of 16 bits alone.
+  const uint32_t most = affine && wide ? 1 : kQmv80MostColumns / q.limbs;
+  const auto rows = static_cast<uint32_t>(std::clamp<int64_t>(most_rows(p), 1, most));
   // As many rows of x as fit for all of K; of very long ones, one after the other in sections.
   plan.tile_rows = 0;
   for (uint32_t passes = 1; passes <= rows && plan.tile_rows == 0; ++passes) {

@@ -25,6 +25,7 @@ struct Qmv80 {
   static constexpr int kBits = F::kBits;
   static constexpr bool kAffine = simt::IsAffine<F>::value;
   static constexpr bool kNvfp4 = int(F::kMode) == MOEBLAS_NVFP4;
+  static constexpr bool kHalvesInBytes = qmv80_in_bytes(kBits, 16);
   static constexpr uint32_t kChunk = qmv80_chunk(kBits), kUnits = kChunk / kQmv80Unit;
   static constexpr uint32_t kCodeBytes = qmv80_code_bytes(kBits);
   static constexpr uint32_t kPitch = qmv80_code_pitch(kBits);
@@ -92,7 +93,11 @@ class Ring80 {
   __device__ __forceinline__ uint32_t next() {
     wait_for_oldest();
     __syncwarp();
-    bring();
+    if (__builtin_expect(easy_ != 0, 1)) {
+      bring_easily();
+    } else {
+      bring();
+    }
     const uint32_t stage = at_ + taken_ * p_.stage_bytes;
     if (++taken_ == p_.stages) taken_ = 0;
     return stage;
@@ -100,46 +105,62 @@ class Ring80 {
 
  private:
   __device__ __forceinline__ void wait_for_oldest() const {
-    switch (p_.stages) {
-      case 2:
-        return copies_wait<0>();
-      case 3:
-        return copies_wait<1>();
-      case 4:
-        return copies_wait<2>();
-      case 5:
-        return copies_wait<3>();
-      case 6:
-        return copies_wait<4>();
-      case 7:
-        return copies_wait<5>();
-      default:
-        return copies_wait<6>();
+    static_assert(kQmv80MostStages == 4, "a wait for each number of stages");
+    if (p_.stages == 2) {
+      copies_wait<0>();
+    } else if (p_.stages == 3) {
+      copies_wait<1>();
+    } else {
+      copies_wait<2>();
     }
+  }
+
+  // Sixteen rows, a chunk and scales that exist, in large pieces: what most chunks are, and all that
+  // stands between two of them.
+  __device__ __forceinline__ void bring_easily() {
+    const uint32_t stage = at_ + slot_ * p_.stage_bytes;
+    bring_whole_codes(stage);
+    if (T::kAffine || lane_ % 2 == 0) {
+      const uint32_t to = scales_of_stage(stage, T::kPitch) +
+                          (lane_ / 2 + lane_ % 2 * kQmv80Rows) * p_.scale_pitch;
+      if (p_.scale_pitch == 8) {
+        copy_async<8>(to, scales_, true);
+      } else {
+        copy_async<16>(to, scales_, true);
+#pragma unroll 1
+        for (uint32_t at = 16; at < p_.scale_pitch; at += 16) {
+          copy_async<16>(to + at, scales_ + at, true);
+        }
+      }
+    }
+    --easy_;
+    advance();
+  }
+  __device__ __forceinline__ void advance() {
+    codes_ += p_.parts * T::kCodeBytes;
+    scales_ += p_.parts * p_.scale_bytes;
+    chunk_ += p_.parts;
+    if (chunk_ >= p_.chunks) {
+      chunk_ = part_;
+      ++item_;
+    }
+    copies_end_group();
+    if (++slot_ == p_.stages) slot_ = 0;
   }
 
   // One more chunk, or none where there is nothing left: a group of copies all the same.
   __device__ __forceinline__ void bring() {
     while (item_ < end_ && chunk_ == part_ && !begin_item()) ++item_;
-    if (item_ < end_) {
-      const uint32_t stage = at_ + slot_ * p_.stage_bytes;
-      const bool whole = last_row_ == kQmv80Rows - 1 && chunk_ + 1 < p_.chunks;
-      if (whole && p_.code_piece == 16) {
-        bring_whole_codes(stage);
-      } else {
-        bring_codes(stage);
-      }
-      bring_scales(scales_of_stage(stage, T::kPitch), whole);
-      codes_ += p_.parts * T::kCodeBytes;
-      scales_ += p_.parts * p_.scale_bytes;
-      chunk_ += p_.parts;
-      if (chunk_ >= p_.chunks) {
-        chunk_ = part_;
-        ++item_;
-      }
+    if (item_ >= end_) {
+      copies_end_group();
+      if (++slot_ == p_.stages) slot_ = 0;
+      return;
     }
-    copies_end_group();
-    if (++slot_ == p_.stages) slot_ = 0;
+    if (easy_ != 0) return bring_easily();
+    const uint32_t stage = at_ + slot_ * p_.stage_bytes;
+    bring_codes(stage);
+    bring_scales(scales_of_stage(stage, T::kPitch));
+    advance();
   }
 
   // Finds the rows of an item; whether they are of a matrix.
@@ -158,6 +179,9 @@ class Ring80 {
                                    first + min(lane_ / 2, last_row_));
     skew_ = p_.scale_pitch > p_.scale_bytes ? reinterpret_cast<uintptr_t>(row) & 3 : 0;
     scales_ = row - skew_ + chunk_ * p_.scale_bytes;
+    const uint32_t whole = static_cast<uint32_t>(p_.product.k / T::kChunk);
+    const bool easy = p_.easy != 0 && last_row_ == kQmv80Rows - 1 && whole > part_;
+    easy_ = easy ? (whole - part_ + p_.parts - 1) / p_.parts : 0;
     return true;
   }
   __device__ __forceinline__ const uint8_t* codes_of(uint32_t i) const {
@@ -199,8 +223,7 @@ class Ring80 {
   static constexpr uint32_t kWide = kPieces % 8 == 0 ? 8 : kPieces % 4 == 0 ? 4 : 2;
   static constexpr uint32_t kRowsAtOnce = 32 / kWide;
   __device__ __forceinline__ void bring_whole_codes(uint32_t stage) const {
-    const uint32_t lane = forgotten(lane_);
-    const uint32_t row = lane / kWide, at = lane % kWide * 16;
+    const uint32_t row = lane_ / kWide, at = lane_ % kWide * 16;
     const uint8_t* from = codes_ + row * p_.product.w.n_stride + at;
     const int64_t step = kRowsAtOnce * p_.product.w.n_stride;
     stage += row * T::kPitch + at;
@@ -239,17 +262,14 @@ class Ring80 {
   }
 
   // Even lanes bring scales, odd ones biases, a row each.
-  __device__ __forceinline__ void bring_scales(uint32_t to, bool whole) const {
+  __device__ __forceinline__ void bring_scales(uint32_t to) const {
     const uint32_t lane = forgotten(lane_);
     if (!T::kAffine && lane % 2 != 0) return;
     // To the end of the row, where that comes first.
-    uint32_t left = p_.scale_pitch;
-    if (!whole) {
-      const int64_t groups = p_.product.k / p_.product.w.group;
-      left = static_cast<uint32_t>(
-          min(groups * scale_size(p_.product) - int64_t{chunk_} * p_.scale_bytes + skew_,
-              int64_t{left}));
-    }
+    const int64_t groups = p_.product.k / p_.product.w.group;
+    const auto left = static_cast<uint32_t>(
+        min(groups * scale_size(p_.product) - int64_t{chunk_} * p_.scale_bytes + skew_,
+            int64_t{p_.scale_pitch}));
     to += (lane / 2 + lane % 2 * kQmv80Rows) * p_.scale_pitch;
     const auto bring_all = [&](auto piece) {
       constexpr uint32_t kBytes = decltype(piece)::value;
@@ -273,6 +293,7 @@ class Ring80 {
   uint32_t item_, end_, chunk_;
   uint32_t slot_ = 0, taken_ = 0;
   bool full_ = false;
+  uint32_t easy_ = 0;  // chunks of the item from the present one on that exist as a whole
   // Of the item: its rows after the first; where that one's codes and this lane's scales of the
   // chunk are.
   uint32_t last_row_ = 0, skew_ = 0;

@@ -112,6 +112,8 @@ Reason why_not_beside_simt(const MatmulProblem& p) {
 Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   if (const Reason r = qmv_sm80_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
   if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
   const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
@@ -128,9 +130,9 @@ constexpr Row<MatmulProblem> kQmvSm90{
   qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmvSm80{
-  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
-  Summary{"few rows per matrix, any format and group; codes decoded from a warp's own stages to float16, mma.sync"}};
+  Summary{"few rows per matrix, any format and group; codes from a warp's own stages, bytes or float16 on mma.sync"}};
 // Its kernels of 8-bit affine weights wait until scripts/gpu_check.sh has run them.
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::block_float(), DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},

@@ -239,6 +239,15 @@ __device__ __forceinline__ void multiply_bf16(float (&sums)[4], uint4 a, uint2 b
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
+// 16 x 32 unsigned by 32 x 8 signed bytes; a: rows g and g + 8 of columns 4t to 4t + 3, then of
+// those 16 further on.
+__device__ __forceinline__ void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32"
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
 // 0, but not before `values` is known: an arrival at a barrier does not wait for loads that stand
 // before it; one whose address depends on what they brought does.
 __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
