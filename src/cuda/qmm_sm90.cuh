@@ -9,13 +9,15 @@
 //   |  64 per       |    In a block:
 //   |  warpgroup    |      warp 0      tiles; staged rows, by bulk copies to both blocks
 //   +---------------+      warp 1      codes, by bulk copies
-//   | block 1       |      warp 2      scales and where rows go, by copies of 4 to 16 bytes
+//   | block 1       |      warp 2      scales and where rows go, by boxes or 4 to 16 bytes
 //   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
 //   +---------------+
 //
-// A consumer decodes the next 64 k while the tensor cores multiply the last 64. Sums are float32 in
+// A consumer decodes the next 64 k while the tensor cores multiply the last 64; where there are
+// more than two, it decodes the next 128 while they multiply for the others. Sums are float32 in
 // ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
-// on other rows. At 128 tokens and more the tensor cores are the limit, below it reading weights.
+// on other rows. At 256 tokens the tensor cores are the limit; at fewer decoding, copies and
+// products hide each other in part.
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
@@ -54,9 +56,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 
   // One thread.
   __device__ void send_codes() const {
-    // A matrix that few tokens meet is read once or twice.
-    const uint64_t policy =
-        Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
+    const uint64_t policy = weights_policy();
     constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
@@ -98,6 +98,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
+    const uint64_t policy = weights_policy();
     const uint32_t chunk_bytes =
         Weights::kDense ? 0 : Block::kChunkBlocks * kBlockK / p_.group * p_.scale_bytes;
     uint32_t filled = 0;
@@ -115,22 +116,44 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
-        if constexpr (Weights::kScales > 0) {
+        const uint32_t full = barrier(Block::kScalesFull) + slot * 8;
+        // Boxes hold neighbouring rows.
+        const bool boxes = Weights::kScales > 0 && Weights::kEnding != Ending::activations &&
+                           p_.scales_in_boxes != 0;
+        if (Weights::kScales > 0 && !boxes) {
           copy_scales(p_.scales, p_.glu_rows.second_scales, tile, i * chunk_bytes, to);
+          if constexpr (Weights::kBiases) {
+            copy_scales(p_.biases, p_.glu_rows.second_biases, tile, i * chunk_bytes,
+                        to + Shape::kRows * p_.scale_pitch);
+          }
         }
-        if constexpr (Weights::kBiases) {
-          copy_scales(p_.biases, p_.glu_rows.second_biases, tile, i * chunk_bytes,
-                      to + Shape::kRows * p_.scale_pitch);
-        }
-        // Copies arrive as they end, what was stored with lane 0.
-        device::copies_async_arrive(barrier(Block::kScalesFull) + slot * 8);
+        // Copies arrive as they end, what was stored with lane 0, boxes by their bytes.
+        device::copies_async_arrive(full);
         __syncwarp();
-        if (lane == 0) device::barrier_arrive(barrier(Block::kScalesFull) + slot * 8);
+        if (lane != 0) continue;
+        if (boxes) {
+          const uint32_t bytes = Shape::kRows * chunk_bytes;
+          const auto at = static_cast<int32_t>(i * chunk_bytes);
+          const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
+          const auto w = static_cast<int32_t>(tile.w * p_.matrix_step);
+          device::barrier_expect(full, Weights::kBiases ? 2 * bytes : bytes);
+          device::copy_box(to, &p_.scale_boxes, at, row, w, full, policy);
+          if constexpr (Weights::kBiases) {
+            device::copy_box(to + bytes, &p_.bias_boxes, at, row, w, full, policy);
+          }
+        } else {
+          device::barrier_arrive(full);
+        }
       }
     }
   }
 
  private:
+  // A matrix that few tokens meet is read once or twice.
+  __device__ static uint64_t weights_policy() {
+    return Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
+  }
+
   // Returns the number of slots filled so far, given that before this tile.
   __device__ uint32_t send_rows_of(const TileRecord& tile, uint32_t filled) const {
     const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);

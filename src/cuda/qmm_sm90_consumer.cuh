@@ -56,7 +56,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * 16;
+    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * (kPieceWords * 4);
     columns_ = device::uniform(device::wgmma_columns_at(base));
     row_ = row;
     scales_ = base + Memory::kScales + row * p.scale_pitch +
@@ -79,8 +79,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       if (tile.tokens == 0) return;
       if constexpr (!Weights::kDense) find_scales(tile);
       multiply_as<Tiles::kMostTokens>(tile, n);
-      __syncwarp();
-      if (lane_ == 0) records_.release(n);
+      records_.release(n);
     }
   }
 
@@ -89,11 +88,12 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
   static constexpr uint32_t kScales = Weights::kScales;
+  static constexpr uint32_t kPieceWords = Weights::Bytes::kPiece / 16;  // a lane's
   using Math = typename Weights::Math;
 
   // A piece of rows g and g + 8, as it came.
   struct Raw {
-    uint4 codes[2];
+    uint32_t codes[2][kPieceWords];
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
@@ -135,8 +135,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
     const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
-    raw.codes[0] = device::load_shared_4(codes);
-    raw.codes[1] = device::load_shared_4(codes + 8 * Weights::Bytes::kPiece);
+    device::load_shared_words(codes, raw.codes[0]);
+    device::load_shared_words(codes + 8 * Weights::Bytes::kPiece, raw.codes[1]);
     const uint32_t scales = chunk % kScaleSlots * Memory::kScaleSlotBytes +
                             b % kChunkBlocks * next_scales_ + i % kPieces * second_scales_;
 #pragma unroll
@@ -154,21 +154,30 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   // The piece's slots may be filled again. The addresses depend on what was read, so that no
   // arrival overtakes a read.
   __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
+    constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
+    if (i % (kLast + 1) == kLast || i + 1 == p_.blocks * kPieces) {
+      release_scales(raw, chunk_ + i / kPieces / kChunkBlocks, zero);
+    }
     __syncwarp();
     if (lane_ != 0) return;
     const uint32_t slot = (code_slot_ + i) % kCodeSlots;
-    uint32_t read = raw.codes[0].w | raw.codes[1].w;
+    uint32_t read = 0;
 #pragma unroll
-    for (uint32_t s = 0; s < kScales; ++s) {
-      read |= raw.scales[s][0] | raw.scales[s][1] | raw.biases[s][0] | raw.biases[s][1];
+    for (uint32_t i = device::kSharedLoad<kPieceWords> - 1; i < kPieceWords;
+         i += device::kSharedLoad<kPieceWords>) {
+      read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
     }
-    read &= zero;
-    device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + read);
-    constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
-    if (i % (kLast + 1) == kLast || i + 1 == p_.blocks * kPieces) {
-      const uint32_t chunk = chunk_ + i / kPieces / kChunkBlocks;
-      device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8 + read);
+    device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + (read & zero));
+  }
+  // By every lane: these may have come by each lane's own copies.
+  __device__ void release_scales(const Raw& raw, uint32_t chunk, uint32_t zero) const {
+    uint32_t read = raw.scales[0][0] & raw.scales[0][1];
+    if constexpr (kScales == 2) read &= raw.scales[1][0] & raw.scales[1][1];
+    if constexpr (Weights::kBiases) {
+      read &= raw.biases[0][0] & raw.biases[0][1];
+      if constexpr (kScales == 2) read &= raw.biases[1][0] & raw.biases[1][1];
     }
+    device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8 + (read & zero));
   }
 
   __device__ void release_rows(uint32_t slot) const {
@@ -185,14 +194,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4& c = raw.codes[r];
+      const uint32_t(&c)[kPieceWords] = raw.codes[r];
       uint32_t pairs[8];
-      if constexpr (kPieces == 2) {
-        Weights::decode({c.x, c.y, c.z, c.w}, scales[r], pairs);
-      } else if (h == 0) {
-        Weights::decode({c.x, c.y}, scales[r], pairs);
+      if constexpr (Weights::kAcrossBytes) {
+        Weights::decode(c, h, scales[r], pairs);
+      } else if constexpr (kPieces == 2) {
+        Weights::decode(c, scales[r], pairs);
       } else {
-        Weights::decode({c.z, c.w}, scales[r], pairs);
+        Weights::decode({c[2 * h], c[2 * h + 1]}, scales[r], pairs);
       }
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
@@ -231,8 +240,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
     if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
-    } else if constexpr (Tiles::kWholeBlocks) {
-      multiply_blocks<kTokens>(sums, zero);
+    } else if constexpr (Tiles::kRowGroups > 2) {
+      multiply_pieces<kTokens>(sums, zero);
     } else {
       multiply_halves<kTokens>(sums, zero);
     }
@@ -307,38 +316,30 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     release_rows(slot - 1);
   }
 
-  // The same by whole blocks, where there are registers for two of them.
+  // One piece after the other, where other warpgroups multiply while this one decodes.
   template <uint32_t kTokens>
-  __device__ void multiply_blocks(float (&sums)[kTokens / 2], uint32_t zero) {
+  __device__ void multiply_pieces(float (&sums)[kTokens / 2], uint32_t zero) {
     static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
-    uint32_t a[2][8][4];
-    Raw raw[kPieces];
-    const auto fetch_block = [&](uint32_t b) {
-#pragma unroll
-      for (uint32_t i = 0; i < kPieces; ++i) fetch(raw[i], b * kPieces + i);
+    constexpr uint32_t kProducts = 8 / kPieces;
+    uint32_t a[kProducts][4];
+    Raw raw;
+    const auto decode_piece = [&](uint32_t i) {
+      decode(raw, 0, a);
+      if constexpr (kPieces == 1) decode(raw, 1, a + 4);
+      release_codes(raw, i, zero);
     };
-    const auto decode_block = [&](uint32_t b, uint32_t(*to)[4]) {
-      decode(raw[0], 0, to);
-      decode(raw[kPieces - 1], 1, to + 4);
-#pragma unroll
-      for (uint32_t i = 0; i < kPieces; ++i) release_codes(raw[i], b * kPieces + i, zero);
-    };
-    fetch_block(0);
-    decode_block(0, a[0]);
-    const auto step = [&](uint32_t b, uint32_t(*now)[4], uint32_t(*next)[4]) {
-      const bool more = b + 1 < p_.blocks;
-      if (more) fetch_block(b + 1);
-      multiply<kTokens, 8>(sums, now, x_slot_ + b, 0);
-      device::wgmma_wait<1>();
-      if (b > 0) release_rows(x_slot_ + b - 1);
-      if (more) decode_block(b + 1, next);
-    };
-    for (uint32_t b = 0; b < p_.blocks; b += 2) {
-      step(b, a[0], a[1]);
-      if (b + 1 < p_.blocks) step(b + 1, a[1], a[0]);
+    const uint32_t pieces = p_.blocks * kPieces;
+    fetch(raw, 0);
+    decode_piece(0);
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const uint32_t slot = x_slot_ + i / kPieces, part = i % kPieces;
+      const bool more = i + 1 < pieces;
+      multiply<kTokens, kProducts>(sums, a, slot, part);
+      if (more) fetch(raw, i + 1);
+      device::wgmma_wait<0>();
+      if (part == kPieces - 1) release_rows(slot);
+      if (more) decode_piece(i + 1);
     }
-    device::wgmma_wait<0>();
-    release_rows(x_slot_ + p_.blocks - 1);
   }
 
   // Weights that need no decoding: pieces of 64 k, w and x both from shared memory.
@@ -386,7 +387,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     // Where rows go has come with this.
     device::barrier_wait(barrier(Block::kScalesFull) + chunk_ % kScaleSlots * 8,
                          chunk_ / kScaleSlots % 2);
-    if (lane_ == 0) device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk_ % kScaleSlots * 8);
+    device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk_ % kScaleSlots * 8);
   }
 
   // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64

@@ -22,6 +22,13 @@ struct ByteOrder {
     return 64 * (j / 4) + 16 * t + 4 * (j % 4) + h + 2 * e;
   }
 };
+// Other widths, whose codes lie across bytes: pairs of neighbours, of a lane's 32 codes.
+struct NeighbourOrder {
+  static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) {
+    const uint32_t j = position / 16, h = position / 8 % 2, t = position / 2 % 4, e = position % 2;
+    return 32 * t + 4 * j + 2 * h + e;
+  }
+};
 struct NaturalOrder {
   static __host__ __device__ constexpr uint32_t natural_k(uint32_t position) { return position; }
 };
@@ -34,7 +41,8 @@ constexpr bool is_permutation() {
   }
   return true;
 }
-static_assert(is_permutation<NibbleOrder>() && is_permutation<ByteOrder>(),
+static_assert(is_permutation<NibbleOrder>() && is_permutation<ByteOrder>() &&
+                  is_permutation<NeighbourOrder>(),
               "every value of a block has one place");
 
 }  // namespace moeblas::cuda

@@ -23,35 +23,46 @@ struct Tiles256 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
-  static constexpr bool kWholeBlocks = false;  // a step of the products is 64 k, not 128
 };
 // Room for wide scales.
 struct Tiles256Any : Tiles256 {
   static constexpr uint32_t kXSlots = 3;
 };
 struct Tiles128 {
-  static constexpr uint32_t kRowGroups = 2, kMostTokens = 128, kLeastTokens = 64;
-  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
-  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
-  static constexpr bool kWholeBlocks = true;
+  static constexpr uint32_t kRowGroups = 3, kMostTokens = 128, kLeastTokens = 64;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 3, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr int kConsumerRegisters = 152, kProducerRegisters = 40;
 };
 struct Tiles64 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
-  static constexpr bool kWholeBlocks = false;
 };
 struct Tiles32 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
   static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
-  static constexpr bool kWholeBlocks = false;
 };
 
-// Room for pieces of twice the bytes.
+// Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
+// twice the bytes.
 template <class Tiles>
 struct DenseTiles : Tiles {
   static constexpr uint32_t kCodeSlots = 3;
+};
+template <>
+struct DenseTiles<Tiles128> : Tiles128 {
+  static constexpr uint32_t kRowGroups = 2, kXSlots = 4, kCodeSlots = 3;
+  static constexpr int kConsumerRegisters = 232;
+};
+
+// Codes of 2, 3, 5 and 6 bits come by whole blocks of K.
+template <uint32_t kBits>
+struct FieldTiles {
+  template <class Tiles>
+  struct Of : Tiles {
+    static constexpr uint32_t kCodeSlots = kBits == 6 && Tiles::kRowGroups == 3 ? 2 : 3;
+  };
 };
 
 template <class Tiles>
@@ -77,6 +88,10 @@ template <uint32_t kBits>  // 16 bits each, groups of 32
 using AffineBytes = WeightBytes<kBits, 2 * (32 + 4), 4>;
 template <uint32_t kBits>  // 32 bits each, groups of 16
 using AnyAffineBytes = WeightBytes<kBits, 2 * (64 + 4), 2>;
+template <uint32_t kBits>  // as AffineBytes, a lane's 32 codes in a piece
+struct FieldBytes : AffineBytes<8> {
+  static constexpr uint32_t kPiece = kBlockK * kBits / 8, kPieces = 1;
+};
 using Mxfp4Bytes = WeightBytes<4, 16 + 4, 4>;
 using Mxfp8Bytes = WeightBytes<8, 16 + 4, 4>;
 using Nvfp4Bytes = WeightBytes<4, 32 + 4, 4>;
@@ -157,8 +172,9 @@ struct GluRows {
 struct QmmSm90Params {
   static constexpr int kBoxes = 5;
 
-  CUtensorMap codes;      // words: K, N, matrices; dense: values, or N, K, matrices
-  CUtensorMap x[kBoxes];  // staged rows; boxes of 64 k and 8 << i rows
+  CUtensorMap codes;                    // words: K, N, matrices; dense: values, or N, K, matrices
+  CUtensorMap scale_boxes, bias_boxes;  // bytes: a chunk of them, N, matrices
+  CUtensorMap x[kBoxes];                // staged rows; boxes of 64 k and 8 << i rows
   Runs runs;
   const int64_t* out_rows;  // where each staged row goes, in elements of out
   ScaleRows scales, biases;
@@ -176,6 +192,7 @@ struct QmmSm90Params {
   uint32_t scale_row_bytes;  // that exist, of a row
   uint32_t scale_pitch;      // of a row and chunk in shared memory
   uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
+  uint32_t scales_in_boxes;  // chunks can come by scale_boxes and bias_boxes
   uint32_t matrix_step;      // 0: all matrices lie in one place
   uint32_t wide_out;         // eight neighbours may be written as one
   // Of an expert layer.

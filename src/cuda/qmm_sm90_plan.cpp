@@ -28,6 +28,7 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
+bool lies_across_bytes(const MatmulProblem& p) { return p.w.spec->bits % 4 != 0; }
 // Dense weights lie in rows of K, or across: in rows of N.
 int64_t k_stride(const MatmulProblem& p) {
   return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
@@ -90,6 +91,8 @@ struct Kernels {
    MB_ORDER(order)}
 #define MB_KERNELS(name, Bytes, order) MB_KERNELS_OF(name, Bytes, order, std::type_identity_t)
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, "natural", DenseTiles)
+#define MB_FIELD_KERNELS(bits) \
+  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, "neighbours", FieldTiles<bits>::Of)
 // One width for what is rare.
 template <class Bytes>
 constexpr Kernels any_kernels(const char* name, const char* place_rows, const char* stage_rows) {
@@ -104,6 +107,10 @@ constexpr Kernels kAnyAffine8 =
     any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16", MB_ORDER("bytes"));
 constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>, "nibbles");
 constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>, "bytes");
+constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
+constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
+constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
+constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
 constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes, "nibbles");
 constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes, "bytes");
 constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes, "nibbles");
@@ -112,6 +119,7 @@ constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
 constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
 constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
+#undef MB_FIELD_KERNELS
 #undef MB_DENSE_KERNELS
 #undef MB_KERNELS
 #undef MB_KERNELS_OF
@@ -127,6 +135,10 @@ const Kernels& kernels_of(const MatmulProblem& p) {
   if (spec.mode == Mode::mxfp4) return kMxfp4;
   if (spec.mode == Mode::mxfp8) return kMxfp8;
   if (spec.mode == Mode::nvfp4) return half ? kNvfp4F16 : kNvfp4;
+  if (spec.bits == 2) return kAffine2;
+  if (spec.bits == 3) return kAffine3;
+  if (spec.bits == 5) return kAffine5;
+  if (spec.bits == 6) return kAffine6;
   if (half) return spec.bits == 8 ? kAffine8F16 : kAffine4F16;
   const bool plain = p.w.scales.dtype == p.x.values.dtype && spec.group_size >= 32;
   if (spec.bits == 8) return plain ? kAffine8 : kAnyAffine8;
@@ -287,9 +299,12 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
   TensorMapShape s;
   s.data = w.data;
+  // Twice as much was slower for matrices that few rows meet.
+  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   if (p.w.spec) {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-    s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4, 16);
+    s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4,
+          lies_across_bytes(p) ? 4 * p.w.spec->bits : 16);
     s.add(n, static_cast<uint64_t>(w.row_stride), rows);
   } else {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
@@ -320,8 +335,29 @@ ScaleRows scale_rows(const Matrices& m) {
   return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
 }
 
+// Boxes of a chunk of the scales (or biases) of so many rows of w.
+TensorMapShape scales_shape(const Matrices& m, const MatmulProblem& p, uint32_t chunk,
+                            uint32_t rows) {
+  const ScaleRows at = scale_rows(m);
+  const bool one = at.matrix_stride == 0;
+  TensorMapShape s;
+  s.data = m.data;
+  s.add(static_cast<uint64_t>(p.k / p.w.spec->group_size) * size_of(m.dtype), 1, chunk);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(at.row_stride), rows);
+  s.add(one ? 1 : static_cast<uint64_t>(m.count()),
+        one ? 16 : static_cast<uint64_t>(at.matrix_stride), 1);
+  return s;
+}
+// Whether chunks can come as boxes: of whole 16 bytes, from the matrix that the codes are of.
+bool has_scale_boxes(const Matrices& m, const MatmulProblem& p, uint32_t chunk) {
+  const bool same = (*matrix_stride(m) == 0) == (*matrix_stride(p.w.values) == 0);
+  const TensorMapShape shape = scales_shape(m, p, chunk, 1);
+  return chunk % 16 == 0 && same && shape.stride[1] >= shape.size[0] &&
+         !why_no_tensor_map(shape, "");
+}
+
 // Of packed weights.
-void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
+void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
   q.scales = scale_rows(p.w.scales);
   if (biases) q.biases = scale_rows(p.w.biases);
@@ -337,6 +373,11 @@ void set_scales(const MatmulProblem& p, QmmSm90Params& q) {
       std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
   q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
   q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
+  if (has_scale_boxes(p.w.scales, p, chunk) && (!biases || has_scale_boxes(p.w.biases, p, chunk))) {
+    q.scales_in_boxes = 1;
+    q.scale_boxes = tensor_map(scales_shape(p.w.scales, p, chunk, rows), p.op);
+    if (biases) q.bias_boxes = tensor_map(scales_shape(p.w.biases, p, chunk, rows), p.op);
+  }
 }
 
 // All but the map of codes.
@@ -358,7 +399,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
-  if (p.w.spec) set_scales(p, q);
+  if (p.w.spec) set_scales(p, kernel_of(p).rows, q);
   return q;
 }
 
@@ -371,6 +412,16 @@ Reason why_not_packed(const MatmulProblem& p) {
   const bool affine = p.w.spec->mode == Mode::affine;
   if (affine && p.options.precision == Precision::exact) {
     return Reason::of("precision is exact, and affine weights are rounded to 16 bits here");
+  }
+  if (lies_across_bytes(p)) {
+    if (p.x.values.dtype != DType::bf16 || p.w.scales.dtype != DType::bf16) {
+      return Reason::of("codes have %d bits, and x and scales are not both bfloat16",
+                        p.w.spec->bits);
+    }
+    if (p.w.spec->group_size < 32) {
+      return Reason::of("codes have %d bits, and groups %d values, 32 at the least", p.w.spec->bits,
+                        p.w.spec->group_size);
+    }
   }
   if (p.x.values.dtype == DType::f16) {
     if (p.w.spec->mode == Mode::mxfp4 || p.w.spec->mode == Mode::mxfp8) {

@@ -42,9 +42,9 @@ class QmmBlock {
     init(kCodesFull, Tiles::kCodeSlots, 1);
     init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
     init(kScalesFull, kScaleSlots, 33);
-    init(kScalesEmpty, kScaleSlots, kConsumerWarps);
+    init(kScalesEmpty, kScaleSlots, 32 * kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
-    init(kRecordEmpty, kRecordSlots, kConsumerWarps + kReadingProducers);
+    init(kRecordEmpty, kRecordSlots, 32 * kConsumerWarps + kReadingProducers);
     device::barrier_init_visible();
   }
 

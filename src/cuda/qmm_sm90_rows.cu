@@ -270,10 +270,12 @@ __global__ void __launch_bounds__(kStageThreads)
 
 MB_CUDA_ROW(stage_rows_nibbles, stage_rows<NibbleOrder>);
 MB_CUDA_ROW(stage_rows_bytes, stage_rows<ByteOrder>);
+MB_CUDA_ROW(stage_rows_neighbours, stage_rows<NeighbourOrder>);
 MB_CUDA_ROW(stage_rows_natural, stage_rows<NaturalOrder>);
 MB_CUDA_ROW(place_rows_natural, place_rows<NaturalOrder>);
 MB_CUDA_ROW(place_rows_nibbles, place_rows<NibbleOrder>);
 MB_CUDA_ROW(place_rows_bytes, place_rows<ByteOrder>);
+MB_CUDA_ROW(place_rows_neighbours, place_rows<NeighbourOrder>);
 MB_CUDA_ROW(count_pairs, count_pairs);
 
 }  // namespace

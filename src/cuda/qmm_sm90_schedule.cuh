@@ -126,7 +126,8 @@ class TileRecords {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
     return {v.x, v.y, v.z, v.w, w};
   }
-  // By one thread of each reading warp, when the warp needs nothing of the tile any more.
+  // When nothing of the tile is needed any more: by every thread of the consumers, who read where
+  // its rows go as well, and by one of each producer.
   __device__ void release(uint32_t index) const {
     device::barrier_arrive(empty_ + index % kRecordSlots * 8);
   }

@@ -1,19 +1,22 @@
 // How qmm_sm90 reads weights: a lane's share of the packed rows, which it decodes into the words of
 // a wgmma's A as they lie in the checkpoint.
 //
-// A row's codes come in pieces of 64 bytes: 128 k of four bits, 64 k of eight. Lane 4g + t takes
-// the 16 bytes from 16t on of two rows. Which 16 values one wgmma multiplies is free as long as x
-// agrees, so the order of k is chosen for the decoding: value `natural_k(p)` of a block of 128
-// stands at position p of the staged rows of x. Position 16j + 8h + 2t + e is element e of word h
-// of lane t in product j.
+// A row's codes come in pieces of 64 bytes: 128 k of four bits, 64 k of eight; of other widths in
+// pieces of 128 k. Lane 4g + t takes quarter t of two rows' pieces. Which 16 values one wgmma
+// multiplies is free as long as x agrees, so the order of k is chosen for the decoding: value
+// `natural_k(p)` of a block of 128 stands at position p of the staged rows of x. Position 16j + 8h
+// + 2t + e is element e of word h of lane t in product j.
 //
 // Decoding is exact for all codes under all scales: codes become 16-bit floats without a rounding,
 // then one instruction per pair applies scale (and bias) with the one rounding that the format's
 // definition has. (Any: in float32, and the rounding to 16 bits after that.)
 //
 //   format            per 8 codes   why
-//   affine 4-bit      16            128 + q is exact in bfloat16, and so is taking 128 away again
+//   affine 4-bit      13            128 + q is exact in bfloat16, and so is taking 128 away again;
+//                                   q * 2^-129 is a nibble as it stands; under scales below 2^126,
+//                                   which finite weights' range over 15 does not reach
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
+//   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
 //   mxfp8             34            the same, and NaN
 #pragma once
@@ -21,6 +24,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/device/code_pairs.cuh"
 #include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -135,6 +139,21 @@ struct Nibbles {
     }
   }
 };
+// In bfloat16 without most of the shifts: a nibble masked in bits 7..4 is the subnormal q * 2^-129,
+// which comes out as q / 4, for the odd of `pairs`.
+struct NibblesInPlace {
+  static __device__ __forceinline__ void integers_or_quarters(const uint32_t (&codes)[2],
+                                                              uint32_t (&pairs)[8]) {
+    const uint32_t magic = pair16::held<Bfloat16Pairs::kMagic>();
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+      const uint32_t word = i % 4 == 0 ? codes[i / 4] : codes[i / 4] >> 8;
+      pairs[i] = Bfloat16Pairs::add(pair16::and_or<0x000f000fu>(word, magic),
+                                    Bfloat16Pairs::kMagic | 0x80008000u);
+      pairs[i + 1] = Bfloat16Pairs::multiply(word & 0x00f000f0u, 0x7f007f00u);  // 2^127
+    }
+  }
+};
 template <class Math>
 struct OneByte;
 template <>
@@ -188,6 +207,7 @@ struct Dense : Rounded {
 // All others: decoded into registers.
 struct Decoded : Rounded {
   static constexpr bool kDense = false, kAcross = false;
+  static constexpr bool kAcrossBytes = false;  // codes lie across bytes
 };
 
 // kWords words of codes are a lane's 64 k of a row; of a piece of them there are kScales
@@ -207,9 +227,11 @@ struct Affine : Decoded {
   static constexpr bool kBiases = true, kTensorScale = false;
   static constexpr bool kMayOverflow = std::is_same_v<Math, Float16Pairs>;
 
+  // Of codes in even and in odd places.
   struct Scale {
-    uint32_t scale, bias;
+    uint32_t even, odd, bias;
   };
+  static constexpr bool kQuarters = kBits == 4 && std::is_same_v<Math, Bfloat16Pairs>;
   // The larger of `before` and what the weights under these scales can be.
   static __device__ __forceinline__ uint32_t largest(const uint32_t (&scale)[2],
                                                      const uint32_t (&bias)[2], uint32_t before) {
@@ -226,14 +248,21 @@ struct Affine : Decoded {
                                                 const uint32_t (&bias)[2], Scale (&rows)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
+      const uint32_t s = pair16::low_twice(scale[r]);
+      rows[r] = {s, kQuarters ? Math::multiply(s, 0x40804080u) : s, pair16::low_twice(bias[r])};
     }
   }
   static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
                                                 uint32_t (&pairs)[8]) {
-    Codes::integers(codes, pairs);
+    if constexpr (kQuarters) {
+      NibblesInPlace::integers_or_quarters(codes, pairs);
+    } else {
+      Codes::integers(codes, pairs);
+    }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply_add(pairs[i], s.scale, s.bias);
+    for (int i = 0; i < 8; ++i) {
+      pairs[i] = Math::multiply_add(pairs[i], i % 2 == 0 ? s.even : s.odd, s.bias);
+    }
   }
 };
 
@@ -265,6 +294,39 @@ struct AnyAffine : Decoded {
       const float high = __uint_as_float(pairs[i] & 0xffff0000u);
       pairs[i] = Math::rounded(__fmaf_rn(low, s.scale, s.bias), __fmaf_rn(high, s.scale, s.bias));
     }
+  }
+};
+
+// Affine of a width whose codes lie across bytes, with scales and biases in bfloat16: a lane's 32
+// codes are kBits words.
+template <uint32_t kBits>
+struct AffineFields : Decoded {
+  using Math = Bfloat16Pairs;
+  using Bytes = FieldBytes<kBits>;
+  using Order = NeighbourOrder;
+  using Stored = Scales16;
+  static constexpr uint32_t kScales = 1;
+  static constexpr bool kAcrossBytes = true;
+  static constexpr bool kBiases = true, kTensorScale = false, kMayOverflow = false;
+
+  struct Scale {
+    uint32_t scale, bias;
+  };
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
+    }
+  }
+  // Half `h` of the lane's codes.
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kBits], uint32_t h,
+                                                const Scale& s, uint32_t (&pairs)[8]) {
+    using Octets = device::OctetPairs<formats::Affine<kBits>>;
+    Octets::decode(codes, 2 * h, pairs);
+    Octets::decode(codes, 2 * h + 1, pairs + 4);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply_add(pairs[i], s.scale, s.bias);
   }
 };
 

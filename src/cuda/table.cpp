@@ -56,11 +56,35 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
                           .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
                           .most = 90};
 
+// Of a layer's products at one row an expert, 128 in all, it was as fast as qmv_simt.
+constexpr int64_t kRowsOfFields = 64;
+
+// Of fewer qmv_sm80 may read w so often, where they are more than qmv_simt takes.
+constexpr uint32_t kPassesBeforeFields = 3;
+
+Reason qmm_sm90_fields_of_many(const MatmulProblem& p) {
+  const uint32_t passes = qmv_sm80_passes(p);
+  if (p.total_rows() < kRowsOfFields &&
+      (!why_not(Portable::kQmv, p, kHopper.least) || (passes > 0 && passes <= kPassesBeforeFields))) {
+    return Reason::of("%lld rows, fewer than %lld are those of qmv_sm80 and qmv_simt",
+                      static_cast<long long>(p.total_rows()),
+                      static_cast<long long>(kRowsOfFields));
+  }
+  return qmm_sm90_reject(p);
+}
+
+constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mode::affine, 3) |
+                                  Formats::of(Mode::affine, 5) | Formats::of(Mode::affine, 6);
+
 // clang-format off
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
   Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
+constexpr Row<MatmulProblem> kQmmSm90Fields{
+  Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
+  qmm_sm90_fields_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
+  Summary{"qmm_sm90 with codes that lie across bytes, whose lanes take neighbours"}};
 constexpr Row<MatmulProblem> kMmSm90{
   Name{"mm_sm90"}, kHopper, Formats::dense(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_reject, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -92,18 +116,26 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
-// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md) for
-// 16-bit x from so many values of w on; one or two rows of each matrix need twice as many, to make
-// up for what comes before the first copy.
-constexpr int64_t kEnoughValues = int64_t{1} << 24, kFewRows = 2;
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md) from
+// so many values of w on, of one row of each matrix from twice as many, to make up for what comes
+// before the first copy; not for groups of 16, nor for more rows of float32, each of which it
+// multiplies by itself.
+constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
 // How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
 // that of qmm_simt, which takes 25.
 constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
 
 Reason why_not_beside_simt(const MatmulProblem& p) {
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  if (p.w.spec->mode == Mode::affine && p.w.spec->group_size == 16) {
+    return Reason::of("groups of 16, which qmv_simt takes less time for");
+  }
+  if (p.x.values.dtype == DType::f32 && p.total_rows() > kFloatRows * matrices) {
+    return Reason::of("more than %lld rows of float32 for a matrix, which qmv_simt takes less time for",
+                      static_cast<long long>(kFloatRows));
+  }
   const int64_t values = matrices * p.n * p.k;
-  const int64_t enough = p.total_rows() <= kFewRows * matrices ? 2 * kEnoughValues : kEnoughValues;
+  const int64_t enough = p.total_rows() <= matrices ? 2 * kEnoughValues : kEnoughValues;
   if (values >= enough) return {};
   return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
                     static_cast<long long>(values));
@@ -133,9 +165,8 @@ constexpr Row<MatmulProblem> kQmvSm80{
   Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
   Summary{"few rows per matrix, any format and group; codes from a warp's own stages, bytes or float16 on mma.sync"}};
-// Its kernels of 8-bit affine weights wait until scripts/gpu_check.sh has run them.
 constexpr Row<FfnProblem> kFfnQmmSm90{
-  Name{"ffn_qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::block_float(), DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
+  Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
   ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
   Summary{"moe_ffn by two products of qmm_sm90: rows gathered once, activations in the first one's stores"}};
 
@@ -207,12 +238,18 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kMmSm90,        kQqmmCuda,
-    kQmvSm80,       Portable::kQmv,
+    kQmvSm90,
+    kQmmSm90,
+    kMmSm90,
+    kQqmmCuda,
+    kQmmSm90Fields,
+    kQmvSm80,
+    Portable::kQmv,
     Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, Portable::kQmm,
+    kQmmSm80,
+    kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

@@ -25,6 +25,17 @@ TEST(OrderOfK, IsWhatLanesDecodeOfNibbles) {
   }
 }
 
+// A lane's 32 codes are four octets of neighbours.
+TEST(OrderOfK, IsWhatLanesDecodeOfFields) {
+  for (uint32_t lane = 0; lane < 4; ++lane) {
+    for (uint32_t code = 0; code < 32; ++code) {
+      const uint32_t pair = code / 2, product = pair / 2;
+      EXPECT_EQ(cuda::NeighbourOrder::natural_k(position(product, pair % 2, lane, code % 2)),
+                32 * lane + code);
+    }
+  }
+}
+
 // 16 bytes of each of two pieces; pair i of a word's four codes is of codes i and i + 2.
 TEST(OrderOfK, IsWhatLanesDecodeOfBytes) {
   for (uint32_t piece = 0; piece < 2; ++piece) {

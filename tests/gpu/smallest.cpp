@@ -75,16 +75,21 @@ void run_smallest(Report& report, const std::string& only) {
     return names;
   };
   const std::vector<std::string> rows = rows_of("matmul"), conversions = rows_of("quantize");
+  std::vector<std::string> tuned;  // with kernels for some shapes only
+  for (const std::string& row : rows) {
+    if (!row.ends_with("_simt")) tuned.push_back(row);
+  }
+  // qmv_sm80 takes whatever the others do, at every size, and would take most of the time.
+  std::vector<std::string> others = tuned;
+  std::erase(others, "qmv_sm80");
   const std::vector<std::string> layer_rows = rows_of("ffn");
   const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
   // Forced through every row, since the first that takes a product hides the others.
-  const auto run_rows = [&](const test::Case& c) {
-    // As aligned as tensors are in practice; each has memory of its exact size here.
-    const Job job = job_of(c, test::Side::left);
-    run_all(job, rows);
-  };
+  // As aligned as tensors are in practice; each has memory of its exact size here.
+  const auto run_rows = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), rows); };
+  const auto run_tuned = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), tuned); };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
     for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});
@@ -116,12 +121,9 @@ void run_smallest(Report& report, const std::string& only) {
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // What is aligned as kernels with bulk copies want it.
-  std::vector<std::string> aligned;
-  for (const std::string& row : rows) {
-    if (row != "qmv_sm80") aligned.push_back(row);
-  }
   for (uint64_t seed = 0; seed < 250; ++seed) {
-    run_all(job_of(test::decode_case(seed), test::Side::left), seed < 90 ? rows : aligned);
+    const Job job = job_of(test::decode_case(seed), test::Side::left);
+    run_all(job, seed < 90 ? tuned : others);
   }
   // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -137,30 +139,38 @@ void run_smallest(Report& report, const std::string& only) {
     run_all(job, rows);
   }
   // The rows that every width of tiles is for.
-  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale) {
+  const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale, int64_t k = 320) {
     const auto with_scales = [&](test::Case c) {
       if (c.biases.present) c.scales.dtype = c.biases.dtype = scale;
       return c;
     };
     for (int64_t m : {30, 64, 130, 300}) {
-      run_all(job_of(with_scales(product_case(Op::grouped_qmm, format, dtype, true, m, 264, 320,
-                                              test::Ids::mixed, 1)), test::Side::left), aligned);
+      run_all(job_of(with_scales(product_case(Op::grouped_qmm, format, dtype, true, m, 264, k,
+                                              test::Ids::mixed, 1)),
+                     test::Side::left),
+              others);
     }
     test::Case layer =
-        product_case(Op::gather_qmm, format, dtype, true, 1, 264, 320, test::Ids::mixed, 3);
-    as_expert_layer(layer, 70, 3);
-    run_rows(with_scales(layer));
+        product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::mixed, 3);
+    for (int64_t tokens : {30, 70}) {
+      as_expert_layer(layer, tokens, 3);
+      run_tuned(with_scales(layer));
+    }
   };
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (int bits : {4, 8}) run_widths({Mode::affine, bits, 64}, dtype, dtype);
     for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) run_widths({mode}, dtype, dtype);
   }
   for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
+  // Rows of codes of whole 16 bytes.
+  for (int bits : {2, 3, 5, 6}) {
+    run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);
+  }
   for (DType dtype : {DType::bf16, DType::f16}) {
     for (bool rows_of_k : {false, true}) {
       const auto run_dense = [&](test::Case c) {
         if (rows_of_k && !c.transpose) along_k(c.w);
-        run_rows(c);
+        run_tuned(c);
       };
       for (int64_t m : {30, 64, 130, 300}) {
         run_dense(product_case(Op::grouped_mm, std::nullopt, dtype, false, m, 264, 320,
@@ -174,12 +184,12 @@ void run_smallest(Report& report, const std::string& only) {
       run_dense(layer);
     }
   }
-  for (uint64_t seed = 0; seed < 240; ++seed) run_all(qqmm_job(seed), rows);
+  for (uint64_t seed = 0; seed < 400; ++seed) run_all(qqmm_job(seed), seed < 160 ? rows : tuned);
   for (uint64_t seed = 0; seed < 288; ++seed) {
     run_all(generated_job(Op::quantize, seed), conversions);
     run_all(generated_job(Op::dequantize, seed), conversions);
-    if (seed < 36) run_all(generated_job(Op::to_fp8, seed), conversions);
-    if (seed < 36) run_all(generated_job(Op::from_fp8, seed), conversions);
+    if (seed < 72) run_all(generated_job(Op::to_fp8, seed), conversions);
+    if (seed < 72) run_all(generated_job(Op::from_fp8, seed), conversions);
     if (seed < 144) run_all(dual_job(seed), conversions);
   }
   for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);

@@ -1,5 +1,6 @@
 #include "weights.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cuda_lane.h"
@@ -47,7 +48,7 @@ struct Exponents {
 };
 Exponents exponents_of(DType scale, int bits, bool small) {
   if (scale == DType::f16) return small ? Exponents{-14, -2} : Exponents{-2, 10};
-  return small ? Exponents{-126, 0} : Exponents{0, 125 - bits};
+  return small ? Exponents{-126, 0} : Exponents{0, 125 - std::max(bits, 4)};
 }
 
 // Significands of 8 bits, and biases near enough to scales for s q + b to be exact: in double where
@@ -114,7 +115,7 @@ std::string difference(const Weights& w) {
   if (biased) q.biases = {biases.data(), w.scale, {kRows, groups}, kCuda};
   if (w.tensor_scale != 1) q.host_tensor_scale = w.tensor_scale;
   Options options;
-  options.kernel = "qmm_sm90";
+  options.kernel = w.spec.bits % 4 == 0 ? "qmm_sm90" : "qmm_sm90_fields";
   quantized_matmul({x.data(), w.x, {kValues, kValues}, kCuda}, q, true,
                    {result.data(), w.x, {kValues, kRows}, kCuda}, options);
   check_cuda(cudaDeviceSynchronize(), "the product with the identity");
@@ -158,6 +159,13 @@ void check_weights(Report& report) {
           check(what + " of " + name(scale), affine(bits, group, DType::bf16, scale, small));
         }
         check(what + ", float16", affine(bits, group, DType::f16, DType::f16, small));
+      }
+    }
+    for (int bits : {2, 3, 5, 6}) {
+      for (int group : {32, 64, 128}) {
+        check(
+            "affine " + std::to_string(bits) + "-bit, groups of " + std::to_string(group) + scales,
+            affine(bits, group, DType::bf16, DType::bf16, small));
       }
     }
     for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) {

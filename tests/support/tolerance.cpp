@@ -51,7 +51,8 @@ Path path_of(std::string_view kernel, Precision precision) {
     return Path::factored;
   }
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
-  if (kernel == "qmm_sm90" || kernel == "mm_sm90" || kernel == "qmm_sm80")
+  if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
+      kernel == "qmm_sm80")
     return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");

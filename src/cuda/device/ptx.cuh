@@ -150,6 +150,26 @@ __device__ __forceinline__ uint4 load_shared_4(uint32_t from) {
                : "r"(from));
   return v;
 }
+// Neighbours, as many at a time as their address, a multiple of 4 * kWords, allows.
+template <uint32_t kWords>
+constexpr uint32_t kSharedLoad = kWords % 4 == 0   ? 4
+                                 : kWords % 2 == 0 ? 2
+                                                   : 1;
+template <uint32_t kWords>
+__device__ __forceinline__ void load_shared_words(uint32_t from, uint32_t (&words)[kWords]) {
+#pragma unroll
+  for (uint32_t i = 0; i < kWords; i += kSharedLoad<kWords>) {
+    if constexpr (kSharedLoad<kWords> == 4) {
+      const uint4 v = load_shared_4(from + i * 4);
+      words[i] = v.x, words[i + 1] = v.y, words[i + 2] = v.z, words[i + 3] = v.w;
+    } else if constexpr (kSharedLoad<kWords> == 2) {
+      const uint2 v = load_shared_2(from + i * 4);
+      words[i] = v.x, words[i + 1] = v.y;
+    } else {
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[i]) : "r"(from + i * 4));
+    }
+  }
+}
 // The same into x, where `wanted`; else x stays.
 __device__ __forceinline__ void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
   asm volatile(
