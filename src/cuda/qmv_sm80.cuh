@@ -142,8 +142,7 @@ class Block80 {
   // Whether x is bytes, for products of integers.
   __device__ __forceinline__ bool in_bytes() const {
     if constexpr (!T::kAffine) return false;
-    return tile_.rows == 1 &&
-           (T::kHalvesInBytes || Groups80::unpacked(groups_).halves == 0);
+    return tile_.rows == 1 && (T::kHalvesInBytes || Groups80::unpacked(groups_).halves == 0);
   }
 
   __device__ __forceinline__ uint32_t factors_of(uint32_t units) const {
@@ -183,7 +182,7 @@ class Block80 {
         return all_meet();
       }
     }
-    const XSection80 section = {x,     q.x.col_stride, q.x.type,         p_.x_runs, k,
+    const XSection80 section = {x,     q.x.col_stride, q.x.type,        p_.x_runs, k,
                                 units, p_.columns,     p_.column_bytes, p_.limbs,  p_.limbs};
     if constexpr (T::kNvfp4) {
       fill<16>(section);
@@ -256,12 +255,15 @@ class Block80 {
       }
       const bool eight = way == kEight;
       if (groups.halves != 0) {
-        return eight ? many<0, 1>(s, groups, units, exist, y) : many<0, 2>(s, groups, units, exist, y);
+        return eight ? many<0, 1>(s, groups, units, exist, y)
+                     : many<0, 2>(s, groups, units, exist, y);
       }
       if (groups.factor_shift == 0) {
-        return eight ? many<1, 1>(s, groups, units, exist, y) : many<1, 2>(s, groups, units, exist, y);
+        return eight ? many<1, 1>(s, groups, units, exist, y)
+                     : many<1, 2>(s, groups, units, exist, y);
       }
-      return eight ? many<2, 1>(s, groups, units, exist, y) : many<2, 2>(s, groups, units, exist, y);
+      return eight ? many<2, 1>(s, groups, units, exist, y)
+                   : many<2, 2>(s, groups, units, exist, y);
     } else {
       constexpr int kChained = T::kNvfp4 ? 0 : 1;
       if (way == kOne) return few<1>(s, units, exist, y);
@@ -311,9 +313,7 @@ class Block80 {
                                       float (&y)[8]) const {
     const uint32_t slot = lane_ / 4 / columns, t = lane_ % 4;
     // The units, of 8 / columns, in which this lane's column holds x.
-    const uint32_t active = !T::kNvfp4          ? 1u << slot
-                            : t / 2 == slot % 2 ? 1u << slot / 2
-                                                : 0;
+    const uint32_t active = !T::kNvfp4 ? 1u << slot : t / 2 == slot % 2 ? 1u << slot / 2 : 0;
     const XAt80 at = x_at(min(lane_ / 4 % columns, exist - 1),
                           columns == 1 || exist <= 2 ? 0 : 2 * t % 4, units);
     add_few80<T, columns>(s, at, active, y, lane_);

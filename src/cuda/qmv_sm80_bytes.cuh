@@ -16,7 +16,9 @@
 namespace moeblas::cuda::device {
 
 template <int kGroup>
-constexpr int kByteSets = kGroup == 64 ? 1 : kGroup == 32 ? 2 : 4;
+constexpr int kByteSets = kGroup == 64   ? 1
+                          : kGroup == 32 ? 2
+                                         : 4;
 
 // What of x a lane's column holds, and where its sums' factors are.
 template <int kGroup>
@@ -74,8 +76,8 @@ __device__ __forceinline__ void load_codes32(uint32_t at, uint32_t (&bytes)[8]) 
   ByteDecoder<bits>::decode(w, bytes);
 }
 
-// A row's scales (or biases) of a chunk in groups of 64, of 16 bits, all at once: a lane keeps those
-// of its own slot. kScale: an ElementType.
+// A row's scales (or biases) of a chunk in groups of 64, of 16 bits, all at once: a lane keeps
+// those of its own slot. kScale: an ElementType.
 template <int kScale, uint32_t kBatches>
 __device__ __forceinline__ void load_scales64(uint32_t at, uint32_t slot, float (&v)[kBatches]) {
   uint32_t two[kBatches];
@@ -106,7 +108,7 @@ __device__ __forceinline__ void add_bytes80(const Stage80& s, const ByteLane<kGr
   constexpr int kSets = kByteSets<kGroup>;
   constexpr uint32_t kBatches = T::kUnits / 4;
   // Of more sets, several would take more registers than there are.
-  [[maybe_unused]] constexpr int kUnroll = kGroup == 64 ? 4 : kGroup == 32 ? 2 : 1;
+  [[maybe_unused]] constexpr int kUnroll = kGroup == 64 ? 4 : 1;
   [[maybe_unused]] float scales[2][kBatches], biases[2][kBatches];
   if constexpr (kScale != kAnyScale) {
 #pragma unroll

@@ -87,7 +87,8 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   // Columns that fall on other banks.
   q.column_bytes = q.section * units * 64 + 64;
   const uint32_t taken = fixed - warps * kLeastStages * q.stage_bytes + q.section * of_chunk;
-  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes), uint32_t{kQmv80MostStages});
+  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes),
+                      uint32_t{kQmv80MostStages});
   plan.shared_bytes = taken - kOwnBytes + warps * q.stages * q.stage_bytes;
   plan.threads = 32 * warps;
   return true;

@@ -115,14 +115,14 @@ class Ring80 {
     }
   }
 
-  // Sixteen rows, a chunk and scales that exist, in large pieces: what most chunks are, and all that
-  // stands between two of them.
+  // Sixteen rows, a chunk and scales that exist, in large pieces: what most chunks are, and all
+  // that stands between two of them.
   __device__ __forceinline__ void bring_easily() {
     const uint32_t stage = at_ + slot_ * p_.stage_bytes;
     bring_whole_codes(stage);
     if (T::kAffine || lane_ % 2 == 0) {
-      const uint32_t to = scales_of_stage(stage, T::kPitch) +
-                          (lane_ / 2 + lane_ % 2 * kQmv80Rows) * p_.scale_pitch;
+      const uint32_t to =
+          scales_of_stage(stage, T::kPitch) + (lane_ / 2 + lane_ % 2 * kQmv80Rows) * p_.scale_pitch;
       if (p_.scale_pitch == 8) {
         copy_async<8>(to, scales_, true);
       } else {

@@ -64,8 +64,8 @@ constexpr uint32_t kPassesBeforeFields = 3;
 
 Reason qmm_sm90_fields_of_many(const MatmulProblem& p) {
   const uint32_t passes = qmv_sm80_passes(p);
-  if (p.total_rows() < kRowsOfFields &&
-      (!why_not(Portable::kQmv, p, kHopper.least) || (passes > 0 && passes <= kPassesBeforeFields))) {
+  if (p.total_rows() < kRowsOfFields && (!why_not(Portable::kQmv, p, kHopper.least) ||
+                                         (passes > 0 && passes <= kPassesBeforeFields))) {
     return Reason::of("%lld rows, fewer than %lld are those of qmv_sm80 and qmv_simt",
                       static_cast<long long>(p.total_rows()),
                       static_cast<long long>(kRowsOfFields));
@@ -116,9 +116,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
-// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md) from
-// so many values of w on, of one row of each matrix from twice as many, to make up for what comes
-// before the first copy; not for groups of 16, nor for more rows of float32, each of which it
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
+// from so many values of w on, of one row of each matrix from twice as many, to make up for what
+// comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
 // multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
 // How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
@@ -131,8 +131,9 @@ Reason why_not_beside_simt(const MatmulProblem& p) {
     return Reason::of("groups of 16, which qmv_simt takes less time for");
   }
   if (p.x.values.dtype == DType::f32 && p.total_rows() > kFloatRows * matrices) {
-    return Reason::of("more than %lld rows of float32 for a matrix, which qmv_simt takes less time for",
-                      static_cast<long long>(kFloatRows));
+    return Reason::of(
+        "more than %lld rows of float32 for a matrix, which qmv_simt takes less time for",
+        static_cast<long long>(kFloatRows));
   }
   const int64_t values = matrices * p.n * p.k;
   const int64_t enough = p.total_rows() <= matrices ? 2 * kEnoughValues : kEnoughValues;
@@ -238,18 +239,12 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,
-    kQmmSm90,
-    kMmSm90,
-    kQqmmCuda,
-    kQmmSm90Fields,
-    kQmvSm80,
-    Portable::kQmv,
-    Portable::kGatherQmvFast,
-    kQmmSm80,
-    kSegmentedSm90Limbs,
-    kSegmentedSm90,
-    Portable::kQmm,
+    kQmvSm90,       kQmmSm90,
+    kMmSm90,        kQqmmCuda,
+    kQmmSm90Fields, kQmvSm80,
+    Portable::kQmv, Portable::kGatherQmvFast,
+    kQmmSm80,       kSegmentedSm90Limbs,
+    kSegmentedSm90, Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

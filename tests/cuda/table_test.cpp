@@ -241,13 +241,9 @@ TEST_F(CudaTable, BetweenFewAndManyRows) {
 TEST_F(CudaTable, DecodingByName) {
   Options options;
   options.kernel = "qmv_sm80";
-  for (const QuantSpec& spec : {QuantSpec{Mode::affine, 3, 64}, kMxfp4}) {
-    const DType scale = spec.mode == Mode::affine ? kBf16 : DType::u8;
-    const MatmulProblem p =
-        ops::quantized_matmul(nowhere(kBf16, {1, 256}), weights_nowhere(spec, {64}, 256, scale),
-                              true, output_nowhere(kBf16, {1, 64}), options);
-    EXPECT_EQ(winner(p), "qmv_sm80");
-  }
+  const QuantSpec spec{Mode::affine, 3, 64};
+  EXPECT_EQ(winner(dense_nowhere(1, 64, 256, spec, kBf16, kBf16, options)), "qmv_sm80");
+  EXPECT_EQ(winner(dense_nowhere(1, 64, 256, spec, kBf16, kBf16)), "qmv_simt");
 }
 
 // Rows that begin anywhere, experts' rows by their ends.

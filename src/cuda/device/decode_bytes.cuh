@@ -86,13 +86,14 @@ struct ByteDecoder<5> {
   static MB_FN int at(int word, int byte) { return 4 * byte + word % 4; }
   static MB_FN void decode(const unsigned int (&w)[5], unsigned int (&out)[8]) {
     // Bytes 0, 5, 10, 15, then those one to four further on.
-    const auto four = [](unsigned int low, unsigned int high) { return bytes_of(low, high, 0x5410); };
-    const unsigned int b[5] = {
-        four(bytes_of(w[0], w[1], 0x0050), bytes_of(w[2], w[3], 0x0072)),
-        four(bytes_of(w[0], w[1], 0x0061), bytes_of(w[2], w[4], 0x0043)),
-        four(bytes_of(w[0], w[1], 0x0072), bytes_of(w[3], w[4], 0x0050)),
-        four(bytes_of(w[0], w[2], 0x0043), bytes_of(w[3], w[4], 0x0061)),
-        four(bytes_of(w[1], w[2], 0x0050), bytes_of(w[3], w[4], 0x0072))};
+    const auto four = [](unsigned int low, unsigned int high) {
+      return bytes_of(low, high, 0x5410);
+    };
+    const unsigned int b[5] = {four(bytes_of(w[0], w[1], 0x0050), bytes_of(w[2], w[3], 0x0072)),
+                               four(bytes_of(w[0], w[1], 0x0061), bytes_of(w[2], w[4], 0x0043)),
+                               four(bytes_of(w[0], w[1], 0x0072), bytes_of(w[3], w[4], 0x0050)),
+                               four(bytes_of(w[0], w[2], 0x0043), bytes_of(w[3], w[4], 0x0061)),
+                               four(bytes_of(w[1], w[2], 0x0050), bytes_of(w[3], w[4], 0x0072))};
     out[0] = down(b[0], 0, 31);
     out[1] = down(b[0], 5, 7) | up(b[1], 3, 24);
     out[2] = down(b[1], 2, 31);

@@ -2,7 +2,8 @@
 // codes. 64 values are divided by the power of two that brings the largest magnitude to
 // [2^29, 2^30) and rounded to integers, so exact to 2^-31 of the largest; an integer is four bytes,
 // the limbs, of which the lower three are balanced. That power stands in a table beside the sum of
-// a group's values (of 64 of them where it is larger), twice: for the lower and the upper two limbs.
+// a group's values (of 64 of them where it is larger), twice: for the lower and the upper two
+// limbs.
 //
 //   x: 32 values | 32 values ...    32 values: words 0 to 3 of each limb, words 4 to 7 of each;
 //                                   the other way round in every second 32, for the banks
@@ -76,8 +77,8 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
     for (int i = 0; i < 16; ++i) largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sums[i] = v[2 * i] + v[2 * i + 1];
-    float sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-                ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    float sum =
+        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 #pragma unroll
     for (int distance = 1; distance < 4; distance *= 2) {
       largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
@@ -85,8 +86,8 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
       if (16 * distance < kGroup) sum += other;
     }
     const int exponent = max(static_cast<int>(largest >> 23) - 127, -97) - 29;
-    const bool fits = largest == 0 || (largest >= uint32_t{127 - 97} << 23 &&
-                                               largest < uint32_t{127 + 118} << 23);
+    const bool fits = largest == 0 ||
+                      (largest >= uint32_t{127 - 97} << 23 && largest < uint32_t{127 + 118} << 23);
     const float shrink = fits ? power_of_two(-exponent) : 0.0f;
     uint32_t limbs[4][4];
 #pragma unroll

@@ -51,7 +51,8 @@ struct OctetPlace {
     const uint32_t at = to.columns + (column + limb) * p.column_bytes + unit * 64 + lane % 4 * 16;
     store_shared_4(at, {pairs[0], pairs[1], pairs[2], pairs[3]});
     if (lane % kLanes == 0) {
-      const uint32_t group = kLanes < 4 ? (unit * 4 + lane % 4) / kLanes : unit / max(kLanes / 4, 1);
+      const uint32_t group =
+          kLanes < 4 ? (unit * 4 + lane % 4) / kLanes : unit / max(kLanes / 4, 1);
       const uint32_t entry = group * p.columns + column + limb;
       store_shared_2(to.factors + entry * static_cast<uint32_t>(sizeof(Factor)),
                      {__float_as_uint(scale), __float_as_uint(limb == 0 ? sum : 0.0f)});

@@ -82,7 +82,9 @@ inline float load_written(const float* from) { return *from; }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
-inline int32_t __float2int_rn(float f) { return std::isnan(f) ? 0 : static_cast<int32_t>(std::nearbyint(f)); }
+inline int32_t __float2int_rn(float f) {
+  return std::isnan(f) ? 0 : static_cast<int32_t>(std::nearbyint(f));
+}
 inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
   return max(a & 0xffff0000u, b & 0xffff0000u) | max(a & 0xffffu, b & 0xffffu);
 }
@@ -212,7 +214,9 @@ inline void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
   const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
   const unsigned char* all = test::meet("multiply_bytes", words, sizeof words);
   const uint32_t g = lane_index() / 4, t = lane_index() % 4;
-  const auto byte = [&](uint32_t lane, uint32_t word, uint32_t i) { return all[32 * lane + 4 * word + i]; };
+  const auto byte = [&](uint32_t lane, uint32_t word, uint32_t i) {
+    return all[32 * lane + 4 * word + i];
+  };
   for (uint32_t i = 0; i < 4; ++i) {
     const uint32_t row = g, column = 2 * t + i % 2, lower = i / 2;
     int64_t sum = sums[i];
