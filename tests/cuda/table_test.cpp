@@ -218,7 +218,7 @@ TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
   for (int64_t rows : {1, 2, 4}) {
     EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, spec, DType::f32, kBf16)),
               rows <= 2 ? "qmv_sm80" : "qmv_simt");
-    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, {Mode::affine, 4, 16}, kBf16, kBf16)),
+    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, {Mode::affine, 6, 16}, kBf16, kBf16)),
               "qmv_simt");
   }
   EXPECT_EQ(winner(dense_nowhere(8, 1024, 1024, spec, kBf16, kBf16)), "qmv_simt");
