@@ -27,6 +27,7 @@ struct Ceilings {
   double bf16 = 0;
   double f16 = 0;
   double fp8 = 0;
+  double int8 = 0;  // a CPU's products of bytes into int32 sums
   std::string isa;  // what the arithmetic was measured with
 };
 

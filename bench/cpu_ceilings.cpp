@@ -68,6 +68,7 @@ Ceilings measure_cpu_ceilings(int threads, int64_t bytes) {
   c.isa = loops.isa;
   c.f32 = arithmetic(threads, loops.f32);
   c.bf16 = arithmetic(threads, loops.bf16_dot);
+  c.int8 = arithmetic(threads, loops.int8_dot);
 
   // One stream per thread, each in pages of its own. Written first: pages that were never written
   // may all be one page of zeros.

@@ -15,14 +15,15 @@ Ceilings measure_cpu_ceilings(int threads, int64_t bytes);
 namespace cpu_loops {
 
 // Each loop runs on one thread. read: the sum of count floats (so that none can be skipped); copy:
-// to <- from, past the caches where the ISA can; f32, bf16_dot: `steps` rounds of independent
-// multiply-adds, returning FLOP done. A null entry: not on this machine.
+// to <- from, past the caches where the ISA can; f32, bf16_dot, int8_dot: `steps` rounds of
+// independent multiply-adds, returning FLOP done. A null entry: not on this machine.
 struct Loops {
   const char* isa;
   float (*read)(const float* from, int64_t count);
   void (*copy)(float* to, const float* from, int64_t count);
   double (*f32)(int64_t steps);
   double (*bf16_dot)(int64_t steps);
+  double (*int8_dot)(int64_t steps);
 };
 Loops best();
 

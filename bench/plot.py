@@ -74,22 +74,16 @@ def draw_roof(axes, roof, intensities, name, style):
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("files", nargs="+", help="JSON of moeblas bench")
-    parser.add_argument("-o", "--output", default="roofline.png", help=".png or .svg")
-    args = parser.parse_args()
+def read_run(name):
+    with open(name, encoding="utf-8") as file:
+        run = json.load(file)
+    if run.get("schema") != 2:
+        raise ValueError(f"{name}: schema {run.get('schema')}, expected 2")
+    return run
 
-    runs = []
-    for name in args.files:
-        with open(name, encoding="utf-8") as file:
-            run = json.load(file)
-        if run.get("schema") != 2:
-            parser.error(f"{name}: schema {run.get('schema')}, expected 2")
-        runs.append(run)
 
+def draw(runs, output, listing=True):
+    """A roofline of these runs; without the listing, points have no numbers and no names."""
     points = defaultdict(list)  # by kernel: (number, intensity, FLOP/s, chosen)
     names = []
     for run in runs:
@@ -105,16 +99,16 @@ def main():
                 (len(names), intensity, result["flop_per_s"], result["chosen"])
             )
     if not points:
-        parser.error("no products in these files")
+        raise ValueError("no products in these files")
 
-    figure, axes = plt.subplots(figsize=(14, 7))
+    figure, axes = plt.subplots(figsize=(14 if listing else 9, 7))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     intensities = [p[1] for ps in points.values() for p in ps]
     styles = ["-", "--", ":", "-."]
     for i, (name, roof) in enumerate(sorted(roofs_of(runs).items())):
         draw_roof(axes, roof, intensities, name, styles[i % len(styles)])
-    markers = "osD^v<>Pp*"
+    markers = "osD^v<>Pp*h"  # one more than colors: no pair comes twice
     for i, (kernel, ps) in enumerate(sorted(points.items())):
         for chosen, fill, label in ((True, f"C{i}", kernel), (False, "none", f"{kernel}, forced")):
             some = [p for p in ps if p[3] == chosen]
@@ -128,31 +122,55 @@ def main():
                     markersize=5,
                     label=label,
                 )
-        for number, x, y, _ in ps:
+        for number, x, y, _ in ps if listing else ():
             axes.annotate(
                 str(number), (x, y), fontsize=7, xytext=(4, 2), textcoords="offset points"
             )
-    listing = "\n".join(f"{i:3} {name}" for i, name in enumerate(names, 1))
-    axes.text(
-        1.02,
-        1.0,
-        "share of the floor\n" + listing,
-        transform=axes.transAxes,
-        va="top",
-        family="monospace",
-        fontsize=min(7, 500 / (len(names) + 2)),
-    )
+    if listing:
+        lines = [f"{i:3} {name}" for i, name in enumerate(names, 1)]
+        axes.text(
+            1.02,
+            1.0,
+            "\n".join(["share of the floor", *lines]),
+            transform=axes.transAxes,
+            va="top",
+            family="monospace",
+            fontsize=min(7, 500 / (len(names) + 2)),
+        )
     axes.set_xlabel("FLOP per necessary byte")
     axes.set_ylabel("FLOP/s")
     commits = sorted(
         {run["library"]["commit"][:10] + ("+" if run["library"]["dirty"] else "") for run in runs}
     )
     dates = sorted({run["date"][:10] for run in runs})
-    axes.set_title(f"moeblas {', '.join(commits)}, {', '.join(dates)}", fontsize=10)
+    of = ", ".join(commits) if len(commits) <= 4 else f"at {len(commits)} commits"
+    axes.set_title(f"moeblas {of}, {', '.join(dates)}", fontsize=10)
     axes.grid(True, which="both", linewidth=0.3, alpha=0.6)
-    axes.legend(loc="upper left", fontsize=8)
+    if listing:
+        axes.legend(loc="upper left", fontsize=8)
+    else:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=7)
     figure.tight_layout()
-    figure.savefig(args.output, dpi=160, bbox_inches="tight")
+    figure.savefig(
+        output,
+        dpi=160,
+        bbox_inches="tight",
+        metadata={"Date": None} if str(output).endswith(".svg") else None,
+    )
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", help="JSON of moeblas bench")
+    parser.add_argument("-o", "--output", default="roofline.png", help=".png or .svg")
+    args = parser.parse_args()
+    try:
+        draw([read_run(name) for name in args.files], args.output)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

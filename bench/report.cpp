@@ -6,6 +6,7 @@
 #include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "bench/build_info.h"
 #include "bench/operations.h"
@@ -37,13 +38,10 @@ double rounded(double value) {
 }
 
 Json to_json(const Ceilings& c) {
-  return {{"read_bytes_per_s", rounded(c.read)},
-          {"copy_bytes_per_s", rounded(c.copy)},
-          {"f32_flop_per_s", rounded(c.f32)},
-          {"bf16_flop_per_s", rounded(c.bf16)},
-          {"f16_flop_per_s", rounded(c.f16)},
-          {"fp8_flop_per_s", rounded(c.fp8)},
-          {"isa", c.isa}};
+  return {{"read_bytes_per_s", rounded(c.read)}, {"copy_bytes_per_s", rounded(c.copy)},
+          {"f32_flop_per_s", rounded(c.f32)},    {"bf16_flop_per_s", rounded(c.bf16)},
+          {"f16_flop_per_s", rounded(c.f16)},    {"fp8_flop_per_s", rounded(c.fp8)},
+          {"int8_flop_per_s", rounded(c.int8)},  {"isa", c.isa}};
 }
 
 // What means nothing to the operation is null.
@@ -139,6 +137,30 @@ const Record* product_of(const Run& run, const Record& r) {
   return best;
 }
 
+// The share of what the machine can bring to a product that one thread alone does not exhaust: of
+// the read stream on all threads, or, where that is less, of as many threads as fast as the same
+// kernel is on one. 0 where the run has no such record, or memory is not the bound.
+double share_of_bandwidth(const Run& run, const Record& r) {
+  const Floor floor = floor_of(r, run.groups[r.group]);
+  if (r.threads <= 1 || std::string_view(floor.bound) != "read") return 0;
+  const std::string name = describe(r.spec);
+  for (const Record& one : run.records) {
+    if (one.threads != 1 || one.kernel != r.kernel || describe(one.spec) != name) continue;
+    return std::max(floor.seconds, one.samples.median() / r.threads) / r.samples.median();
+  }
+  return 0;
+}
+
+void print_shares_of_bandwidth(const Run& run, size_t group) {
+  for (const Record& r : run.records) {
+    if (r.group != group) continue;
+    if (const double share = share_of_bandwidth(run, r); share > 0) {
+      std::printf("%s, %s: %.1f%% of the smaller of the read stream and %d times one thread\n",
+                  describe(r.spec).c_str(), r.kernel.c_str(), 100 * share, r.threads);
+    }
+  }
+}
+
 // What of a qqmm is the product, and what x's way there. Of bfloat16 alone: the values of codes are
 // bfloat16 whatever x was, and so the product of another x is another product.
 void print_splits(const Run& run, size_t group) {
@@ -190,6 +212,7 @@ void print_group(const Run& run, size_t group) {
   rate(", bf16", &Ceilings::bf16, "FLOP/s");
   rate(", f16", &Ceilings::f16, "FLOP/s");
   rate(", fp8", &Ceilings::fp8, "FLOP/s");
+  rate(", int8", &Ceilings::int8, "FLOP/s");
   std::printf("%s\n", g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
   if (group == 0) std::printf("arithmetic by %s\n", g.before.isa.c_str());
   const std::string bytes = std::string(letter) + "B/s", flop = std::string(letter) + "FLOP/s";
@@ -209,6 +232,7 @@ void print_group(const Run& run, size_t group) {
                 100 * floor.seconds / median, floor.bound);
   }
   print_splits(run, group);
+  print_shares_of_bandwidth(run, group);
   std::fflush(stdout);
 }
 
@@ -277,7 +301,10 @@ std::string to_json(const Run& run) {
   }
   j["results"] = Json::array();
   for (const Record& r : run.records) {
-    j["results"].push_back(record_json(r, run.groups[r.group]));
+    Json record = record_json(r, run.groups[r.group]);
+    if (const double share = share_of_bandwidth(run, r); share > 0)
+      record["share_of_bandwidth"] = rounded(share);
+    j["results"].push_back(std::move(record));
   }
   j["wrong"] = Json::array();
   for (const Record& r : run.wrong) {

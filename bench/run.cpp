@@ -232,6 +232,7 @@ Floor floor_of(const Record& r, const Group& g) {
   if (r.precision == Precision::fast) {
     if (r.spec.dtype == DType::f32) consider(bf16 / 2, "tf32");
     if (r.spec.dtype != DType::f32) consider(best(&Ceilings::fp8), "fp8");
+    consider(best(&Ceilings::int8), "int8");
   }
   const double compute = static_cast<double>(r.work.flop) / peak;
   return compute > moves.seconds ? Floor{compute, unit} : moves;

@@ -10,9 +10,9 @@ packages=(g++ cmake ninja-build ccache libcli11-dev nlohmann-json3-dev)
 for argument in "$@"; do
   case "$argument" in
     # GNUstep, its runtime (gobjc brings the headers) and libssl: the Metal backend's tests. qemu-user:
-    # the kernels for AVX2 on a machine that has no more.
+    # the kernels for AVX2 on a machine that has no more, and those for 64-bit Arm, with the cross compiler.
     --tests) packages+=(libgtest-dev pkg-config clang-19 libclang-rt-19-dev python3 python3-dev python3-venv
-                        libgnustep-base-dev gobjc libssl-dev qemu-user) ;;
+                        libgnustep-base-dev gobjc libssl-dev qemu-user g++-aarch64-linux-gnu) ;;
     # ruff comes from PyPI, pinned, into an environment of its own.
     --checks) packages+=(clang-format-19 python3 python3-venv) checks=1 ;;
     *) echo "setup.sh: unknown argument $argument" >&2; exit 2 ;;

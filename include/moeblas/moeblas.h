@@ -168,7 +168,12 @@ enum {
                          activations products of many rows may round affine weights to bfloat16 and
                          take numbers below 2^-126 for 0 */
   MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
-  MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them */
+  MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them. On CPUs
+                         with AVX-512 VNNI, products of many rows with affine weights of 2, 4 and 8
+                         bits in groups of 32 and more, and with mxfp4: the values of x that meet
+                         one group of weights are rounded to whole 127ths of their largest magnitude
+                         a (to 0 where a < 2^-100), so that a result is off by up to
+                         sum over groups of a/254 * sum |w| beside the roundings of float32 sums */
 };
 
 /* What a call would do, instead of doing it: the arguments are checked, a kernel is selected, and

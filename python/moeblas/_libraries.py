@@ -28,6 +28,16 @@ def is_mutable(array: Any) -> bool:
     return not (_is_jax(array) or _is_of(array, "mlx"))
 
 
+def exchange(cls: type) -> Any:
+    """Of a class with DLPack's C functions: what makes its arrays, (sizes, strides, dtype=, device=),
+    and its library's dtypes by name. None where the functions cannot be relied on: classes derived
+    from torch's may mean something else by their memory, and others have none that is known."""
+    torch = sys.modules.get("torch")
+    if torch is None or cls not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    return torch.empty_strided, {n: d for n, d in vars(torch).items() if isinstance(d, torch.dtype)}
+
+
 def empty(
     op: str, like: Any, shape: tuple[int, ...], dtype: str, device_type: int, device_id: int
 ) -> Any:

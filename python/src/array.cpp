@@ -12,18 +12,11 @@
 namespace moeblas::python {
 namespace {
 
-// DLPack's managed tensors; moeblas_tensor has the layout of its DLTensor.
+// DLPack's managed tensors of before versions.
 struct Managed {
   moeblas_tensor tensor;
   void* context;
   void (*deleter)(Managed*);
-};
-struct ManagedVersioned {
-  uint32_t major, minor;
-  void* context;
-  void (*deleter)(ManagedVersioned*);
-  uint64_t flags;
-  moeblas_tensor tensor;
 };
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr uint32_t kMajor = 1;
@@ -85,12 +78,15 @@ Array::~Array() {
 
 void Array::bind(Call& call, const char* name, nb::handle object, Access access) {
   if (object.is_none()) return;
-  if (is_numpy(object)) {
-    bind_numpy(call, name, object, access);
-  } else if (has_attribute(object, "__dlpack__")) {
-    bind_dlpack(call, name, object, access);
-  } else {
-    fail_type(call.op(), name, object, "an array (of numpy, or one that speaks DLPack)");
+  if (!bind_exchange(call, name, object)) {
+    if (call.direct()) throw NotDirect();
+    if (is_numpy(object)) {
+      bind_numpy(call, name, object, access);
+    } else if (has_attribute(object, "__dlpack__")) {
+      bind_dlpack(call, name, object, access);
+    } else {
+      fail_type(call.op(), name, object, "an array (of numpy, or one that speaks DLPack)");
+    }
   }
   present_ = true;
   if (access == Access::read) call.add_input(object, tensor_.device);
@@ -118,6 +114,32 @@ void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Ac
                      std::to_string(buffer_.itemsize));
     }
   }
+}
+
+bool Array::view(const Exchange& exchange, nb::handle object) {
+  if (exchange.table->view(object.ptr(), &tensor_) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  borrowed_ = nb::borrow(object);
+  return true;
+}
+
+bool Array::bind_exchange(Call& call, const char* name, nb::handle object) {
+  const Exchange* exchange = exchange_of(object);
+  if (exchange == nullptr || !view(*exchange, object)) return false;
+  if (is_negated(object, tensor_)) {
+    if (call.direct()) return false;
+    fail_value(call.op(), name, "is to be negated when it is read, expected resolve_neg() of it");
+  }
+  // A direct call is made where nothing records gradients.
+  if (!call.direct() && asks_for_gradients(object)) return false;
+  // No memory, though there are elements: a stand-in (a compiler's, a transformation's).
+  int64_t elements = 1;
+  for (int i = 0; i < tensor_.ndim; ++i) elements *= tensor_.shape[i];
+  if (tensor_.data == nullptr && elements != 0) return false;
+  if (tensor_.device.type == MOEBLAS_CPU) return true;
+  return tensor_.device.type == MOEBLAS_CUDA && call.on_stream_of(*exchange, tensor_.device);
 }
 
 void Array::bind_dlpack(Call& call, const char* name, nb::handle object, Access access) {
@@ -187,6 +209,13 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
     object_ = new_numpy(spec);
     array_.bind(call, name, object_, Access::write);
     return;
+  }
+  if (const Exchange* exchange = exchange_of(call.model())) {
+    object_ = new_array(*exchange, call.model(), spec);
+    if (array_.view(*exchange, object_)) {
+      array_.present_ = true;
+      return;
+    }
   }
   nb::list sizes;
   for (int i = 0; i < spec.ndim; ++i) sizes.append(spec.shape[i]);

@@ -1,6 +1,7 @@
 // Arrays of any library as the core's tensors, without a copy: numpy's through the buffer protocol
 // (which, asked for no format, also gives those whose dtypes it cannot name: ml_dtypes'), all
-// others through DLPack. And results, new arrays of the library that the first argument is of.
+// others through DLPack, by its table of C functions where they have one. And results, new arrays
+// of the library that the first argument is of.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "call.h"
+#include "exchange.h"
 
 namespace moeblas::python {
 
@@ -39,13 +41,17 @@ class Array {
  private:
   friend class Result;
   void bind_numpy(const Call& call, const char* name, nb::handle object, Access access);
+  // False where the array has to be asked for in the other way.
+  bool bind_exchange(Call& call, const char* name, nb::handle object);
   void bind_dlpack(Call& call, const char* name, nb::handle object, Access access);
+  bool view(const Exchange& exchange, nb::handle object);
 
   moeblas_tensor tensor_{};
   int64_t strides_[MOEBLAS_MAX_NDIM];
   bool present_ = false;
   bool has_buffer_ = false;
   Py_buffer buffer_;
+  nb::object borrowed_;  // whose sizes and strides tensor_ points to
   DLPackTensor* dlpack_ = nullptr;
 };
 

@@ -32,6 +32,11 @@ nb::object libraries(const char* function) {
   return nb::module_::import_("moeblas._libraries").attr(function);
 }
 
+bool asks_for_direct(nb::handle options) {
+  static PyObject* const name = PyUnicode_InternFromString("direct");
+  return PyDict_Size(options.ptr()) > 0 && PyDict_Contains(options.ptr(), name) == 1;
+}
+
 Call::Call(const char* op, nb::handle options) : op_(op) {
   if (PyDict_Size(options.ptr()) == 0) return;
   for (const auto& [key, value] : nb::borrow<nb::dict>(options)) {
@@ -53,6 +58,8 @@ Call::Call(const char* op, nb::handle options) : op_(op) {
       options_.stream =
           reinterpret_cast<void*>(nb::cast<uintptr_t>(libraries("stream_pointer")(op, value)));
       has_stream_ = true;
+    } else if (name == "direct") {
+      direct_ = true;
     } else if (name == "plan") {
       options_.query = &nb::cast<Plan&>(value).query;
     } else {
@@ -77,6 +84,20 @@ uintptr_t Call::stream_for(nb::handle object, int32_t device_id) {
   // 0 is ambiguous in DLPack; the legacy default stream is 1 there, and for CUDA's runtime too.
   const auto stream = reinterpret_cast<uintptr_t>(options_.stream);
   return stream == 0 ? 1 : stream;
+}
+
+bool Call::on_stream_of(const Exchange& exchange, moeblas_device device) {
+  if (has_stream_) return stream_of_ == exchange.table && stream_device_ == device.id;
+  if (exchange.table->current_stream(device.type, device.id, &options_.stream) != 0) {
+    throw nb::python_error();
+  }
+  has_stream_ = true;
+  stream_of_ = exchange.table;
+  stream_device_ = device.id;
+  workspace_.emplace(exchange, device);
+  options_.allocate = LibraryMemory::allocate;
+  options_.allocate_context = &*workspace_;
+  return true;
 }
 
 int32_t integer_of(const char* op, const char* name, nb::handle value) {

@@ -10,12 +10,20 @@
 #include <span>
 #include <string>
 
+#include "exchange.h"
 #include "moeblas/error.h"
 #include "moeblas/moeblas.h"
 
 namespace moeblas::python {
 
 namespace nb = nanobind;
+
+// Thrown by a direct call (Call::direct) that has to go through torch's dispatcher instead; what
+// Python gets is None.
+struct NotDirect {};
+
+// Whether these options, the last argument of every operation, have "direct" among them.
+bool asks_for_direct(nb::handle options);
 
 // One call: its name, which begins every message, its options, and what its arrays decide.
 class Call {
@@ -29,6 +37,9 @@ class Call {
   const moeblas_options* options() const { return &options_; }
   // Only a plan is asked for: there are no results.
   bool asks() const { return options_.query != nullptr; }
+  // In the place of a torch operator: every array is a torch tensor whose memory is what it stands
+  // for, or the call is not made.
+  bool direct() const { return direct_; }
 
   // Whose library new results are of, and on which device.
   nb::handle model() const { return model_; }
@@ -36,6 +47,9 @@ class Call {
   void add_input(nb::handle object, moeblas_device device);
   // The stream on which a call with this CUDA array runs, as DLPack writes it.
   uintptr_t stream_for(nb::handle object, int32_t device_id);
+  // The call runs on the current stream of this array's library, and takes workspaces from it.
+  // False where it runs on another stream already.
+  bool on_stream_of(const Exchange& exchange, moeblas_device device);
 
   // Runs the C function without the GIL; throws its error.
   template <class Function>
@@ -50,6 +64,10 @@ class Call {
   nb::handle model_;
   moeblas_device device_{MOEBLAS_CPU, 0};
   bool has_stream_ = false;
+  bool direct_ = false;
+  const ExchangeTable* stream_of_ = nullptr;
+  int32_t stream_device_ = 0;
+  std::optional<LibraryMemory> workspace_;
 };
 
 // What a call would do: the answer to moeblas.explain.

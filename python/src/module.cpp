@@ -47,6 +47,7 @@ void bind_library(nb::module_& m) {
       "set_num_threads",
       [](nb::handle n) { check(moeblas_set_num_threads(integer_of("set_num_threads", "n", n))); },
       nb::arg().none());
+  m.def("set_between", &set_between);
   m.def("get_num_threads", [] { return moeblas_get_num_threads(); });
 }
 

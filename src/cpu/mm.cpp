@@ -1,5 +1,5 @@
-// mm_f32_*, mm_bf16_*: products of many rows with packed or dense weights, on the kernels of a tier
-// (simd/mm_panels.h, simd/mm_tiles.h).
+// mm_f32_*, mm_bf16_*, mm_int8_*: products of many rows with packed or dense weights, on the
+// kernels of a tier (simd/mm_panels.h, simd/mm_tiles.h, simd/mm_int8.h).
 //
 // An item of work is a block of up to kRowBlock rows that share a matrix, and a panel of its
 // outputs. K is walked in blocks that fill a panel in the L1 cache: weights are decoded into it
@@ -9,16 +9,20 @@
 //
 // mm_f32 multiplies in float32, whatever x and w are, and its weights are the numbers that
 // dequantize gives. mm_bf16 multiplies pairs of bfloat16: weights are rounded to it where it does
-// not hold them, and numbers below 2^-126, products included, count as 0. A sum's order depends on
-// K alone in both.
+// not hold them, and numbers below 2^-126, products included, count as 0. mm_int8, which `fast`
+// asks for, rounds the values of x that one group of weights meets to 127ths of their largest
+// magnitude; sums that are not finite are made again (cpu/remade.h). A sum's order depends on K and
+// the format alone in all of them.
 //
 // The time goes into the multiply-adds from some 64 rows per matrix on, into decoding below.
 #include "cpu/mm.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "cpu/mm_weights.h"
 #include "cpu/quantized_x.h"
+#include "cpu/remade.h"
 #include "cpu/store.h"
 #include "threads/parallel.h"
 
@@ -29,9 +33,14 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 using dispatch::Reason;
 
+// Smaller groups of int8 take as long as bfloat16.
+constexpr int kLeastInt8Group = 32;
 constexpr int64_t kRowBlock = 512;  // sums of a panel: 128 KiB, which the L2 cache holds
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Bytes of a number of x.
+int64_t number_size(Panel panel) { return panel == Panel::int8 ? 1 : panel == Panel::bf16 ? 2 : 4; }
 
 // As indices of the kernels' tables.
 int at(Panel panel) { return static_cast<int>(panel); }
@@ -51,9 +60,10 @@ struct RowBlock {
 
 // The workspace, offsets in bytes.
 struct Layout {
-  bool direct;    // rows of x are used where they are
-  bool by_pair;   // copies of x: one per pair, or one per matrix of x
-  int64_t pitch;  // bytes from one copied row to the next
+  bool direct;     // rows of x are used where they are
+  bool by_pair;    // copies of x: one per pair, or one per matrix of x
+  int64_t pitch;   // bytes from one copied row to the next
+  int64_t groups;  // int8: from a copied row to its groups
   int64_t begins, blocks, rows, x, scratch, per_slot;
   // Within a worker's share.
   WeightPanels::Layout weights;
@@ -63,9 +73,13 @@ struct Layout {
     const dispatch::Matrices& values = p.x.values;
     const int64_t pairs = pair_count(p), all_rows = p.total_rows();
     const DType dtype = kind == Panel::bf16 ? DType::bf16 : DType::f32;
-    direct = p.x.form == Form::dense && values.dtype == dtype && values.col_stride == 1;
+    direct = kind != Panel::int8 && p.x.form == Form::dense && values.dtype == dtype &&
+             values.col_stride == 1;
     by_pair = p.x.form != Form::dense || values.count() > pairs;
-    pitch = aligned(p.k * static_cast<int64_t>(size_of(dtype)));
+    pitch = aligned(p.k * number_size(kind));
+    groups = pitch;
+    if (kind == Panel::int8)
+      pitch += aligned(p.k / p.w.spec->group_size * static_cast<int64_t>(sizeof(Int8Group)));
     const int64_t copies = direct ? 0 : (by_pair ? pairs : values.count()) * p.m;
     begins = aligned(pairs * static_cast<int64_t>(sizeof(Pair)));
     blocks = begins + aligned((pairs + 1) * static_cast<int64_t>(sizeof(int64_t)));
@@ -88,14 +102,15 @@ class Product {
         kind_(kind),
         weights_(p, kernels, kind),
         layout_(p, kind, kernels.cols),
-        base_(static_cast<char*>(workspace.data)) {
+        base_(static_cast<char*>(workspace.data)),
+        size_(number_size(kind)),
+        remade_(p) {
     // The thread count may have grown since the workspace was sized.
     const auto room = (static_cast<int64_t>(workspace.bytes) - layout_.scratch) / layout_.per_slot;
     slots_ = static_cast<int>(std::min<int64_t>(threads::num_threads(), room));
     pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
     rows_ = reinterpret_cast<RowOfX*>(base_ + layout_.rows);
     blocks_ = reinterpret_cast<RowBlock*>(base_ + layout_.blocks);
-    size_ = kind == Panel::bf16 ? 2 : 4;
   }
 
   void run() {
@@ -131,6 +146,7 @@ class Product {
         if (pair.w == kNoMatrix) return;
       }
       if (p_.x.form != Form::dense) return copy_quantized_row(pair, row, to);
+      if (kind_ == Panel::int8) return copy_as_int8(pair, row, to);
       const dispatch::Matrices& x = p_.x.values;
       const int64_t first = x.offset(pair.x) + row * x.row_stride;
       if (kind_ == Panel::bf16) {
@@ -155,6 +171,25 @@ class Product {
       const int64_t count = std::min(kPart, p_.k - first);
       quantized_x_row(p_, pair, row, first, count, false, part);
       store_floats(to, DType::bf16, first, count, part);
+    }
+  }
+
+  void copy_as_int8(const Pair& pair, int64_t row, uint8_t* to) const {
+    constexpr int64_t kPart = 1024;  // a multiple of every group
+    const dispatch::Matrices& x = p_.x.values;
+    const int64_t first = x.offset(pair.x) + row * x.row_stride, group = p_.w.spec->group_size;
+    const auto codes = static_cast<Codes>(code_index(*p_.w.spec));
+    auto* groups = reinterpret_cast<Int8Group*>(to + layout_.groups);
+    if (x.col_stride == 1) {
+      const void* from =
+          static_cast<const char*>(x.data) + first * static_cast<int64_t>(size_of(x.dtype));
+      return kernels_.quantize_x[at(x.dtype)](from, p_.k, group, codes, to, groups);
+    }
+    float part[kPart];
+    for (int64_t k = 0; k < p_.k; k += kPart) {
+      const int64_t count = std::min(kPart, p_.k - k);
+      load_floats(x.data, x.dtype, first + k * x.col_stride, x.col_stride, count, part);
+      kernels_.quantize_x[at(DType::f32)](part, count, group, codes, to + k, groups + k / group);
     }
   }
 
@@ -203,25 +238,42 @@ class Product {
       for (int64_t k = 0; k < w.k; k += depth) {
         const int64_t here = std::min(depth, w.k - k);
         weights_.fill(w, k, here, scratch);
-        multiply_rows(block, k, here, scratch.panel, sums, fetch, blocks);
+        multiply_rows(block, k, here, scratch, sums, fetch, blocks);
       }
     }
     finish(block, w, sums);
   }
 
   // Tiles of as equal heights as can be.
-  void multiply_rows(const RowBlock& block, int64_t k, int64_t count, const void* panel,
-                     float* sums, WeightPanels::Fetch& fetch, int64_t blocks) const {
+  void multiply_rows(const RowBlock& block, int64_t k, int64_t count,
+                     const WeightPanels::Scratch& scratch, float* sums, WeightPanels::Fetch& fetch,
+                     int64_t blocks) const {
+    const uint8_t* x[kTileRows];
+    const Int8Group* groups[kTileRows];
+    PanelProduct tile{.x = x, .k = count, .panel = scratch.panel, .first = k == 0};
+    if (kind_ == Panel::int8) {
+      tile.codes = static_cast<Codes>(code_index(*p_.w.spec));
+      tile.scales = weights_.scales_from(k, scratch.scales);
+      tile.biases = weights_.scales_from(k, scratch.biases);
+      tile.group_shift = std::countr_zero(static_cast<uint64_t>(p_.w.spec->group_size));
+      tile.x_groups = groups;
+    }
     const int64_t tiles = (block.end - block.begin + kTileRows - 1) / kTileRows;
     int64_t row = block.begin;
     for (int64_t left = tiles; left > 0; --left) {
       fetch.some(tiles * blocks);
-      const int64_t height = (block.end - row + left - 1) / left;
-      const uint8_t* x[kTileRows];
-      for (int64_t r = 0; r < height; ++r) x[r] = rows_[row + r].x + k * size_;
-      kernels_.multiply[at(kind_)](x, height, count, panel, sums, k == 0);
-      row += height;
-      sums += height * kernels_.cols;
+      tile.rows = (block.end - row + left - 1) / left;
+      tile.sums = sums;
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        const uint8_t* of_row = rows_[row + r].x;
+        x[r] = of_row + k * size_;
+        if (kind_ == Panel::int8)
+          groups[r] =
+              reinterpret_cast<const Int8Group*>(of_row + layout_.groups) + (k >> tile.group_shift);
+      }
+      kernels_.multiply[at(kind_)](tile);
+      row += tile.rows;
+      sums += tile.rows * kernels_.cols;
     }
   }
 
@@ -232,11 +284,16 @@ class Product {
     for (int64_t r = block.begin; r < block.end; ++r, sums += kernels_.cols) {
       const RowOfX& row = rows_[r];
       const Pair& pair = pairs_[static_cast<size_t>(row.pair)];
+      float factor = w.factor;
+      if (!p_.epilogue.trivial() || kind_ == Panel::int8) {
+        for (int64_t j = 0; factor != 1 && j < w.count; ++j) sums[j] *= factor;
+        factor = 1;
+      }
+      if (kind_ == Panel::int8 && w.k > 0) remade_(pair, row.row, w.n, w.count, sums);
       if (p_.epilogue.trivial()) {
         const int64_t first = pair.out + row.row * p_.out.row_stride + w.n;
-        store(sums, w.factor, w.count, static_cast<char*>(p_.out.data) + first * size);
+        store(sums, factor, w.count, static_cast<char*>(p_.out.data) + first * size);
       } else {
-        for (int64_t j = 0; w.factor != 1 && j < w.count; ++j) sums[j] *= w.factor;
         store_sums(p_, pair, row.row, w.n, w.count, sums);
       }
     }
@@ -249,7 +306,8 @@ class Product {
   const Layout layout_;
   char* const base_;
   int slots_ = 1;
-  int64_t size_;  // of the panel's numbers in x
+  const int64_t size_;  // of the panel's numbers in x
+  const RemadeSums remade_;
   std::span<Pair> pairs_;
   RowOfX* rows_ = nullptr;
   RowBlock* blocks_ = nullptr;
@@ -262,6 +320,14 @@ class Product {
 Reason mm_reject(const MatmulProblem& p, Panel panel) {
   if (panel == Panel::bf16 && p.options.precision == Precision::exact)
     return Reason::of("rounds weights to bfloat16, which `exact` rules out");
+  if (panel == Panel::int8) {
+    if (p.options.precision != Precision::fast)
+      return Reason::of("rounds x to int8, which only `fast` allows");
+    if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
+    if (p.w.spec->group_size < kLeastInt8Group)
+      return Reason::of("groups of %d, it takes %d and more", p.w.spec->group_size,
+                        kLeastInt8Group);
+  }
   if (p.w.form == Form::dense && k_step(p) != 1 && n_step(p) != 1) {
     return Reason::of("w has steps of %lld along K and %lld along N, and one must be 1",
                       static_cast<long long>(k_step(p)), static_cast<long long>(n_step(p)));

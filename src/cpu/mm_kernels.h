@@ -2,15 +2,15 @@
 // inline function is shared with code that is compiled for another instruction set.
 //
 // A panel is kPanelSteps x cols words, outputs side by side in a vector's lanes: a step holds one
-// value of K for every output (float32) or two of them (a pair of bfloat16).
+// value of K for every output (float32), two of them (a pair of bfloat16) or four codes (int8).
 #pragma once
 
 #include <cstdint>
 
 namespace moeblas::cpu {
 
-enum class Panel : uint8_t { f32, bf16 };
-inline constexpr int kPanelKinds = 2;
+enum class Panel : uint8_t { f32, bf16, int8 };
+inline constexpr int kPanelKinds = 3;
 inline constexpr int kPanelSteps = 128;  // 32 KiB with 64 outputs: the L1 cache holds it
 inline constexpr int kChunk = 16;        // the smallest group
 inline constexpr int kTileRows = 6;      // rows of x that meet a panel together, at most
@@ -38,6 +38,28 @@ struct WeightBlock {
   void* panel = nullptr;
 };
 
+// A group of values of x as int8: value i is scale * number i. `sum` is that of the numbers.
+struct Int8Group {
+  float scale;
+  int32_t sum;
+};
+
+// sums[r][cols] (+)= x[r] . panel over k values.
+struct PanelProduct {
+  const uint8_t* const* x = nullptr;  // the panel's numbers
+  int64_t rows = 0;                   // kTileRows at most
+  int64_t k = 0;
+  const void* panel = nullptr;
+  float* sums = nullptr;
+  bool first = false;  // from 0
+  // int8: scales and biases as in WeightBlock, and the rows' groups.
+  Codes codes = Codes::u8;
+  const float* scales = nullptr;
+  const float* biases = nullptr;
+  int group_shift = 0;
+  const Int8Group* const* x_groups = nullptr;
+};
+
 struct MmKernels {
   int cols = 0;  // outputs of a panel, a multiple of kChunk
   using Fill = void (*)(const WeightBlock&);
@@ -48,10 +70,10 @@ struct MmKernels {
   // Scales of block formats, a byte each, along K into a panel of float32.
   Fill e8m0_scales = nullptr;
   Fill e4m3_scales = nullptr;
-  // sums[r][cols] (+)= x[r] . panel over k values, `first`: from 0; x holds the panel's numbers,
-  // kTileRows rows at most.
-  void (*multiply[kPanelKinds])(const uint8_t* const* x, int64_t rows, int64_t k, const void* panel,
-                                float* sums, bool first) = {};
+  void (*multiply[kPanelKinds])(const PanelProduct&) = {};
+  // `count` values of x, whole groups, as int8 in the order of an int8 panel of such codes.
+  void (*quantize_x[kElements])(const void* x, int64_t count, int64_t group, Codes codes,
+                                uint8_t* numbers, Int8Group* groups) = {};
   // Rows of count numbers; stored ones times `factor`, rounded once.
   void (*load[kElements])(const void* from, int64_t count, float* to) = {};
   void (*store[kElements])(const float* from, float factor, int64_t count, void* to) = {};
@@ -64,6 +86,9 @@ namespace avx512 {
 extern const MmKernels mm_kernels;
 }
 namespace avx512_bf16 {
+extern const MmKernels mm_kernels;
+}
+namespace neon {
 extern const MmKernels mm_kernels;
 }
 

@@ -12,7 +12,6 @@ namespace {
 using dispatch::Form;
 using dispatch::MatmulProblem;
 
-constexpr int64_t kScaleGroups = kPanelSteps;  // transposed at a time
 constexpr int kMostCols = 64;
 constexpr int64_t kMostFetched = 512 << 10;
 
@@ -87,6 +86,7 @@ PanelWeights WeightPanels::panel(const Pair& pair, int64_t n) const {
     w.packed.tensor_scale = std::ldexp(1.0f, exponent);
     w.factor = std::ldexp(scale, -exponent);
   }
+  if (kind_ == Panel::int8 && p_.w.spec->mode != Mode::affine) w.factor = 0.5f;  // see mm_int8.h
   if (kind_ == Panel::bf16 && p_.x.form != Form::dense)
     w.factor *= load_tensor_scale(p_.x.tensor_scale, pair.w);
   return w;
@@ -141,13 +141,13 @@ void WeightPanels::fill(const PanelWeights& w, int64_t k, int64_t here,
       scales_along_n(w, k, here, scratch);
     } else {
       // Several blocks' worth at a time.
-      const int64_t group = k / group_, within = group % kScaleGroups;
-      if (within == 0) {
+      const int64_t group = k / group_;
+      if (group % kScaleGroups == 0) {
         const int64_t groups = std::min(kScaleGroups, p_.k / group_ - group);
         scales_along_k(w, group, groups, scratch);
       }
-      b.scales += within * kernels_.cols;
-      b.biases += within * kernels_.cols;
+      b.scales = scales_from(k, scratch.scales);
+      b.biases = scales_from(k, scratch.biases);
     }
   }
   fill_(b);

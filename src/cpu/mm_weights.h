@@ -7,7 +7,9 @@
 
 namespace moeblas::cpu {
 
-constexpr int64_t panel_depth(Panel panel) { return kPanelSteps * (panel == Panel::bf16 ? 2 : 1); }
+constexpr int64_t panel_depth(Panel panel) {
+  return kPanelSteps * (panel == Panel::int8 ? 4 : panel == Panel::bf16 ? 2 : 1);
+}
 
 // Elements from one output, or one value of K, to the next.
 inline int64_t n_step(const dispatch::MatmulProblem& p) {
@@ -52,6 +54,11 @@ class WeightPanels {
   // k = 0 on.
   void fill(const PanelWeights& w, int64_t k, int64_t count, const Scratch& scratch) const;
 
+  // Of what fill() left in scratch.scales or biases, where the block of K that begins at k begins.
+  const float* scales_from(int64_t k, const float* scales) const {
+    return scales + k / group_ % kScaleGroups * kernels_.cols;
+  }
+
   // A panel's weights, line by line in the order of memory, for the cache: as many as L2 may hold
   // beside the rest, none where they lie along N.
   class Fetch {
@@ -67,6 +74,8 @@ class WeightPanels {
   };
 
  private:
+  static constexpr int64_t kScaleGroups = kPanelSteps;  // transposed at a time
+
   void quantize(const PanelWeights& w, int64_t k, int64_t count, uint8_t* to) const;
   void scales_along_k(const PanelWeights& w, int64_t first, int64_t count,
                       const Scratch& scratch) const;

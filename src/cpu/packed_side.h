@@ -12,9 +12,9 @@ inline constexpr int64_t kConversionChunk = 4096;  // values of an item; a multi
 
 // Calls f(row, first, count) for parts of rows that together are all values. An item is so many
 // parts that what a thread reads and writes is a stream, and few enough for every thread to have
-// several.
-template <class F>
-void for_each_chunk(const dispatch::Rows& values, F&& f) {
+// several; `end_of_item` is called after each.
+template <class F, class End>
+void for_each_chunk(const dispatch::Rows& values, F&& f, End&& end_of_item) {
   constexpr int64_t kItem = 32, kItemsPerThread = 8;  // parts; measured
   const int64_t cols = values.cols, rows = values.count();
   const int64_t in_row = (cols + kConversionChunk - 1) / kConversionChunk;
@@ -28,7 +28,12 @@ void for_each_chunk(const dispatch::Rows& values, F&& f) {
                              const int64_t first = part % in_row * kConversionChunk;
                              f(part / in_row, first, std::min(kConversionChunk, cols - first));
                            }
+                           end_of_item();
                          });
+}
+template <class F>
+void for_each_chunk(const dispatch::Rows& values, F&& f) {
+  for_each_chunk(values, f, [] {});
 }
 
 // One direction of a problem: values and their packed form.

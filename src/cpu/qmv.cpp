@@ -4,17 +4,14 @@
 // Rows of x are prepared once (in the order in which codes are unpacked), whatever number of
 // matrices they meet. An item of work is a panel of one matrix's rows, so long that its stream is
 // worth starting, and all rows of x that chose the matrix; items are taken from one queue, without
-// a barrier per matrix. Sums that are not finite are made again from decoded weights: where the
-// unscaled sum of a group overflows, or 0 meets infinity, the factored sum differs from the product
-// that the operation means.
+// a barrier per matrix. Sums that are not finite are made again (cpu/remade.h).
 #include "cpu/qmv.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "cpu/decode.h"
 #include "cpu/pairs.h"
+#include "cpu/remade.h"
 #include "cpu/row_kernels.h"
 #include "cpu/simd/qmv.h"
 #include "cpu/store.h"
@@ -34,10 +31,9 @@ constexpr int64_t kMostRowsDense = 5;
 // A panel is so long that its stream is worth starting, and short enough for every thread to have
 // several.
 constexpr int64_t kLeastPanelBytes = 16 << 10;
-constexpr int64_t kMostPanelBytes = 512 << 10;
+constexpr int64_t kMostPanelBytes = 128 << 10;
 constexpr int64_t kMostPanel = 256;  // rows of w
-constexpr int64_t kPanelsPerThread = 8;
-constexpr int64_t kMaxGroup = 128;
+constexpr int64_t kPanelsPerThread = 16;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
 constexpr int64_t kWorthThreads = 1 << 16;
@@ -81,31 +77,6 @@ struct Layout {
   }
 };
 
-// One output from decoded weights.
-template <class Format>
-float decoded_sum(const MatmulProblem& p, const Pair& pair, int64_t row, int64_t n) {
-  const dispatch::Matrices& x = p.x.values;
-  const PackedRow packed = packed_row(p.w, pair.w, n, pair.w);
-  const int64_t group = p.w.spec->group_size;
-  const int64_t at = x.offset(pair.x) + row * x.row_stride;
-  float weights[kMaxGroup], values[kMaxGroup], sum = 0.0f;
-  for (int64_t k = 0; k < p.k; k += group) {
-    decode_row<Format>(packed, group, k, group, weights, 1);
-    load_floats(x.data, x.dtype, at + k * x.col_stride, x.col_stride, group, values);
-    for (int64_t i = 0; i < group; ++i) sum += values[i] * weights[i];
-  }
-  return sum;
-}
-
-// In a form that becomes vector code.
-bool all_finite(const float* values, int64_t count) {
-  constexpr uint32_t kExponent = 0x7f800000u;
-  uint32_t others = 0;
-  for (int64_t i = 0; i < count; ++i)
-    others |= static_cast<uint32_t>((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent);
-  return others == 0;
-}
-
 QmvWay way(const Qmv& q, const MatmulProblem& p) {
   if (!p.w.spec) return q.dense[static_cast<int>(scale_kind(p))];
   switch (p.w.spec->mode) {
@@ -130,7 +101,8 @@ class Product {
         ways_{way(first, p), way(second, p)},
         layout_(p),
         x_rows_(p),
-        base_(static_cast<char*>(workspace.data)) {
+        base_(static_cast<char*>(workspace.data)),
+        remade_(p) {
     pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
     begins_ = reinterpret_cast<int64_t*>(base_ + layout_.begins);
     way_of_ = reinterpret_cast<uint8_t*>(base_ + layout_.ways);
@@ -142,7 +114,6 @@ class Product {
     if (!p.w.spec) return;
     format_.group_size = static_cast<int>(p.w.spec->group_size);
     formats::visit_format(p.w.spec->mode, p.w.spec->bits, [&]<class Format>() {
-      decoded_sum_ = decoded_sum<Format>;
       if constexpr (!formats::kIsAffine<Format> && int(Format::kBits) == 4)
         format_.code_values = code_values<Format>().data();
     });
@@ -288,11 +259,7 @@ class Product {
       const Pair& pair = pair_at(run, rows[i]);
       const int64_t row = rows[i] % p_.m;
       float* const of_row = sums + i * kMostPanel;
-      if (decoded_sum_ != nullptr && !all_finite(of_row, panel.rows)) {
-        for (int64_t j = 0; j < panel.rows; ++j) {
-          if (!std::isfinite(of_row[j])) of_row[j] = decoded_sum_(p_, pair, row, n + j);
-        }
-      }
+      remade_(pair, row, n, panel.rows, of_row);
       store(pair, row, n, panel.rows, of_row);
     }
     *size = 0;
@@ -316,8 +283,7 @@ class Product {
   int64_t panel_ = 0;
   int64_t panels_ = 0;
   QmvFormat format_;
-  // Of packed weights.
-  float (*decoded_sum_)(const MatmulProblem&, const Pair&, int64_t, int64_t) = nullptr;
+  const RemadeSums remade_;
   // Where sums are results.
   void (*store_row_)(const float* sums, int64_t count, void* out) = nullptr;
 };
@@ -372,6 +338,13 @@ void mv_avx512(const MatmulProblem& p, dispatch::Workspace workspace) {
 }
 void qmv_dot_avx512_bf16(const MatmulProblem& p, dispatch::Workspace workspace) {
   Product(p, avx512_bf16::qmv_dot, avx512::qmv, workspace).run();
+}
+#elif defined(__aarch64__)
+void qmv_neon(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, neon::qmv, neon::qmv, workspace).run();
+}
+void mv_neon(const MatmulProblem& p, dispatch::Workspace workspace) {
+  Product(p, neon::mv, neon::mv, workspace).run();
 }
 #endif
 

@@ -15,6 +15,9 @@ void mv_avx2(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 void mv_avx512(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 void qmv_dot_avx512_bf16(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 void qmv_avx512(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
+#elif defined(__aarch64__)
+void qmv_neon(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
+void mv_neon(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 #endif
 
 }  // namespace moeblas::cpu

@@ -16,7 +16,8 @@ struct Groups {
   uint8_t* scale_bytes = nullptr;  // of block formats, to be written
   float enc = 1.0f;                // nvfp4: 1 / tensor_scale
   int64_t count = 0;
-  int64_t size = 0;  // of a group
+  int64_t size = 0;         // of a group
+  bool past_cache = false;  // dequantized values, which then begin at a multiple of 64 bytes
 };
 
 struct QuantizeKernels {
@@ -35,6 +36,10 @@ namespace avx2 {
 extern const QuantizeKernels quantize_kernels;
 }
 namespace avx512 {
+extern const QuantizeKernels quantize_kernels;
+}
+#elif defined(__aarch64__)
+namespace neon {
 extern const QuantizeKernels quantize_kernels;
 }
 #endif

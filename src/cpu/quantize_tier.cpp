@@ -11,6 +11,23 @@ using dispatch::Conversion;
 using dispatch::QuantizeProblem;
 
 constexpr int64_t kMostGroups = kConversionChunk / 16;
+// Bytes of values from which on they leave the cache again before anybody reads them, and are
+// stored past it: lines that are only written need not be read first.
+constexpr int64_t kPastCache = 16 << 20;
+
+// What was stored past the cache is there for all to see.
+void fence() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+}
+
+bool aligned(const dispatch::Rows& rows, int64_t element) {
+  uint64_t bytes = reinterpret_cast<uintptr_t>(rows.data);
+  for (int i = 0; i < rows.lead_stride.ndim(); ++i)
+    bytes |= static_cast<uint64_t>(rows.lead_stride[i] * element);
+  return bytes % 64 == 0;
+}
 
 // A part of a row.
 struct Part {
@@ -72,7 +89,10 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
   const auto element = static_cast<int64_t>(size_of(dtype));
   formats::visit_format(p.spec->mode, p.spec->bits, [&]<class Format>() {
     const Side side{p, p.values, p.packed, p.rows_per_matrix};
-    for_each_chunk(p.values, [&](int64_t r, int64_t first, int64_t count) {
+    const bool past_cache = p.conversion == Conversion::dequantize &&
+                            p.values.count() * p.values.cols * element >= kPastCache &&
+                            aligned(p.values, element);
+    const auto convert = [&](int64_t r, int64_t first, int64_t count) {
       float scales[kMostGroups], biases[kMostGroups];
       Part part{side.row(r), first / size, {}};
       char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
@@ -81,12 +101,16 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
                      .scales = scales,
                      .biases = biases,
                      .count = count / size,
-                     .size = size};
+                     .size = size,
+                     .past_cache = past_cache};
       if (p.conversion == Conversion::dequantize) {
         dequantize_part<Format>(kernels, code, dtype, part);
       } else {
         quantize_part<Format>(kernels, code, dtype, part);
       }
+    };
+    for_each_chunk(p.values, convert, [&] {
+      if (past_cache) fence();
     });
   });
 }

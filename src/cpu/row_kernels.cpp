@@ -11,6 +11,9 @@ const RowKernels* row_kernels() {
   const Tier tier = current_tier(why_not);
   if (tier >= Tier::avx512) return &avx512::row_kernels;
   if (tier >= Tier::avx2) return &avx2::row_kernels;
+#elif defined(__aarch64__)
+  dispatch::Reason why_not;
+  if (current_tier(why_not) == Tier::neon) return &neon::row_kernels;
 #endif
   return nullptr;
 }
@@ -21,6 +24,9 @@ const QuantizeKernels* quantize_kernels() {
   const Tier tier = current_tier(why_not);
   if (tier >= Tier::avx512) return &avx512::quantize_kernels;
   if (tier >= Tier::avx2) return &avx2::quantize_kernels;
+#elif defined(__aarch64__)
+  dispatch::Reason why_not;
+  if (current_tier(why_not) == Tier::neon) return &neon::quantize_kernels;
 #endif
   return nullptr;
 }

@@ -34,6 +34,10 @@ extern const RowKernels row_kernels;
 namespace avx512 {
 extern const RowKernels row_kernels;
 }
+#elif defined(__aarch64__)
+namespace neon {
+extern const RowKernels row_kernels;
+}
 #endif
 
 // Those of the machine's tier; null: it has none.

@@ -29,15 +29,18 @@ constexpr Groupings kUngrouped = Groupings::of(Grouping::none);
 constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grouping::segments);
 
 #if defined(__x86_64__)
+using MmInt8 = Mm<avx512_bf16::mm_kernels, Panel::int8>;
 using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
+#endif
 template <const MmKernels& kKernels>
 using MmF32 = Mm<kKernels, Panel::f32>;
-#endif
 constexpr Extras kFloatExtras =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::swizzled_scales);
 constexpr Extras kBf16Extras = kFloatExtras | Extras::of(Extra::packed_x) |
                                Extras::of(Extra::quantized_x) | Extras::of(Extra::quantized_w);
 constexpr Extras kF32Extras = kBf16Extras | Extras::of(Extra::other_w);
+constexpr Formats kInt8Formats = Formats::of(Mode::affine, 2) | Formats::of(Mode::affine, 4) |
+                                 Formats::of(Mode::affine, 8) | Formats::of(Mode::mxfp4, 4);
 constexpr Extras kEpilogueAndDTypes =
     Extras::of(Extra::epilogue) | Extras::of(Extra::wide_out) | Extras::of(Extra::other_w);
 
@@ -54,6 +57,9 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    mv_reject, qmv_workspace, mv_avx512, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
   {Name{"mv_avx2"}, needs(Tier::avx2), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    mv_reject, qmv_workspace, mv_avx2, Summary{"the same, eight lanes wide"}},
+  {Name{"mm_int8_avx512"}, needs(Tier::avx512_bf16), kInt8Formats, DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   MmInt8::reject, MmInt8::workspace, MmInt8::launch,
+   Summary{"`fast`: many rows; x rounded to int8 by groups, exact sums of a group, float32 totals"}},
   {Name{"mm_bf16_avx512"}, needs(Tier::avx512_bf16), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), kEveryGrouping, kBf16Extras, RowRange{},
    MmBf16::reject, MmBf16::workspace, MmBf16::launch,
    Summary{"many rows; panels of weights decoded once to bfloat16, pairs of products"}},
@@ -63,6 +69,14 @@ constexpr Row<MatmulProblem> kMatmul[] = {
   {Name{"mm_f32_avx2"}, needs(Tier::avx2), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
    MmF32<avx2::mm_kernels>::reject, MmF32<avx2::mm_kernels>::workspace, MmF32<avx2::mm_kernels>::launch,
    Summary{"the same, eight lanes wide"}},
+#elif defined(__aarch64__)
+  {Name{"qmv_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   qmv_reject, qmv_workspace, qmv_neon, Summary{"packed rows as one stream, unpacked in registers, up to four rows of x at a time, float32 sums"}},
+  {Name{"mv_neon"}, needs(Tier::neon), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
+   mv_reject, qmv_workspace, mv_neon, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
+  {Name{"mm_f32_neon"}, needs(Tier::neon), Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, kF32Extras, RowRange{},
+   MmF32<neon::mm_kernels>::reject, MmF32<neon::mm_kernels>::workspace, MmF32<neon::mm_kernels>::launch,
+   Summary{"many rows; panels of weights decoded once to float32, fused multiply-adds"}},
 #endif
   {Name{"matmul_portable"}, Arch{}, Formats::dense() | Formats::quantized(), DTypes::floats(), kEveryGrouping, Extras::all(), RowRange{},
    nullptr, matmul_portable_workspace, matmul_portable,
@@ -75,6 +89,9 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
    quantize_tier_reject, nullptr, QuantizeTier<avx512::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, sixteen values at a time"}},
   {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
    quantize_tier_reject, nullptr, QuantizeTier<avx2::quantize_kernels>::launch, Summary{"the same, eight lanes wide"}},
+#elif defined(__aarch64__)
+  {Name{"quantize_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+   quantize_tier_reject, nullptr, QuantizeTier<neon::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, eight values at a time"}},
 #endif
   {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    nullptr, nullptr, quantize_portable, Summary{"quantize, quantize_dual and dequantize, group by group"}},

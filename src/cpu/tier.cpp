@@ -10,7 +10,17 @@
 namespace moeblas::cpu {
 namespace {
 
+// Of this architecture.
+#if defined(__x86_64__)
 constexpr Tier kTiers[] = {Tier::portable, Tier::avx2, Tier::avx512, Tier::avx512_bf16};
+constexpr const char* kExpected = "portable, avx2, avx512 or avx512_bf16";
+#elif defined(__aarch64__)
+constexpr Tier kTiers[] = {Tier::portable, Tier::neon};
+constexpr const char* kExpected = "portable or neon";
+#else
+constexpr Tier kTiers[] = {Tier::portable};
+constexpr const char* kExpected = "portable";
+#endif
 
 Tier tier_of_machine() {
 #if defined(__x86_64__)
@@ -30,6 +40,8 @@ Tier tier_of_machine() {
     return Tier::avx512;
   }
   return Tier::avx512_bf16;
+#elif defined(__aarch64__)
+  return Tier::neon;  // a part of the architecture
 #else
   return Tier::portable;
 #endif
@@ -50,15 +62,13 @@ Decision decide() {
     return {machine, dispatch::Reason::of("MOEBLAS_CPU_TIER=%s, but this machine has %s", wanted,
                                           name(machine))};
   }
-  return {machine,
-          dispatch::Reason::of(
-              "MOEBLAS_CPU_TIER=%.32s, expected portable, avx2, avx512 or avx512_bf16", wanted)};
+  return {machine, dispatch::Reason::of("MOEBLAS_CPU_TIER=%.32s, expected %s", wanted, kExpected)};
 }
 
 }  // namespace
 
 const char* name(Tier tier) {
-  constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16"};
+  constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "neon"};
   return kNames[static_cast<int>(tier)];
 }
 

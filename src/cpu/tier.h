@@ -7,17 +7,17 @@
 
 namespace moeblas::cpu {
 
-// In ascending order: a machine of one tier runs the rows of all below it.
-enum class Tier : int { portable, avx2, avx512, avx512_bf16 };
+// Of each architecture in ascending order: a machine of one tier runs the rows of all below it.
+enum class Tier : int { portable, avx2, avx512, avx512_bf16, neon };
 
 // The column of the table.
 constexpr dispatch::Arch needs(Tier tier) {
   constexpr const char* kNeeds[] = {"any", "AVX2, FMA, F16C, BMI2", "AVX-512 (F, BW, DQ, VL)",
-                                    "AVX-512, VNNI, BF16, VBMI"};
+                                    "AVX-512, VNNI, BF16, VBMI", "NEON"};
   return {static_cast<int>(tier), kNeeds[static_cast<int>(tier)]};
 }
 
-// As MOEBLAS_CPU_TIER and messages have it: portable, avx2, avx512, avx512_bf16.
+// As MOEBLAS_CPU_TIER and messages have it: portable, avx2, avx512, avx512_bf16; portable, neon.
 const char* name(Tier tier);
 
 // The machine's tier or, where the environment's MOEBLAS_CPU_TIER names a lower one, that. A name

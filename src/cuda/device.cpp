@@ -1,8 +1,9 @@
 #include "cuda/device.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,9 +35,12 @@ struct Device {
   cudaMemPool_t pool = nullptr;
 };
 
+// In a child of the process that looked for devices. (Asking for the process in every call would be
+// a system call in every call.)
+std::atomic<bool> g_forked = false;
+
 // What this process found. Never destroyed: calls may come as late as other libraries' destructors.
 struct Machine {
-  pid_t process = getpid();
   int driver = 0;
   int runtime = 0;
   Reason why_not;  // none of the devices can be used
@@ -77,6 +81,7 @@ Device& found(Device& device, int id) {
 
 Machine::Machine() {
   int count = 0;
+  pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
   cudaRuntimeGetVersion(&runtime);
   const cudaError_t driver_status = cudaDriverGetVersion(&driver);
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -102,7 +107,7 @@ Machine& machine() {
 
 // CUDA does not survive a fork: a child of a process that used it gets an error from every call.
 Reason why_none(const Machine& all) {
-  if (!all.why_not && all.process != getpid()) {
+  if (!all.why_not && g_forked.load(std::memory_order_relaxed)) {
     return Reason::of("CUDA was in use before this process was forked; start it anew (spawn)");
   }
   return all.why_not;

@@ -1,9 +1,11 @@
 #include "ops/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <span>
 #include <vector>
 
 namespace moeblas::ops {
@@ -83,14 +85,18 @@ bool may_overlap(const TensorView& a, const TensorView& b) {
 // Whether two positions of `t` may share an element (sufficient: each step jumps over all smaller).
 bool may_repeat(const TensorView& t) {
   if (t.numel() == 0) return false;
-  std::vector<Step> steps;
+  std::array<Step, kMaxNdim> steps;  // in order; of every call, so not from the heap
+  size_t count = 0;
   const auto element = static_cast<int64_t>(size_of(t.dtype));
   for (int i = 0; i < t.ndim(); ++i) {
-    if (t.shape[i] > 1) steps.push_back({t.shape[i], std::abs(t.strides[i]) * element});
+    if (t.shape[i] <= 1) continue;
+    const Step step{t.shape[i], std::abs(t.strides[i]) * element};
+    size_t at = count++;
+    for (; at > 0 && steps[at - 1].bytes > step.bytes; --at) steps[at] = steps[at - 1];
+    steps[at] = step;
   }
-  std::sort(steps.begin(), steps.end(), [](Step a, Step b) { return a.bytes < b.bytes; });
   int64_t reach = element;
-  for (const Step& step : steps) {
+  for (const Step& step : std::span(steps.data(), count)) {
     if (step.bytes < reach) return true;
     reach += (step.size - 1) * step.bytes;
   }

@@ -47,8 +47,8 @@ MatmulProblem gather_mm(const TensorView& a, const TensorView& b, const TensorVi
                         const Options& options) {
   Product result = analyse(a, b, lhs, rhs);
   result.problem.sorted = sorted;
-  return bind(result, {{"a", a}, {"b", b}, {"lhs_indices", lhs}, {"rhs_indices", rhs}}, out,
-              options);
+  return bind(std::move(result), {{"a", a}, {"b", b}, {"lhs_indices", lhs}, {"rhs_indices", rhs}},
+              out, options);
 }
 
 }  // namespace moeblas::ops

@@ -46,7 +46,7 @@ MatmulProblem gather_qmm(const TensorView& x, const Quantized& w, const TensorVi
                          const Options& options) {
   Product result = analyse_qmm(x, w, lhs, rhs, transpose);
   result.problem.sorted = sorted;
-  return bind(result,
+  return bind(std::move(result),
               {{"x", x},
                {"w", w.codes},
                {"scales", w.scales},

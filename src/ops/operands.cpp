@@ -362,7 +362,7 @@ void set_epilogue(Product& product, const Epilogue& e) {
   }
 }
 
-MatmulProblem bind(Product product, std::initializer_list<Argument> inputs, const TensorView& out,
+MatmulProblem bind(Product&& product, std::initializer_list<Argument> inputs, const TensorView& out,
                    const Options& options) {
   MatmulProblem& p = product.problem;
   require_output(p.op, {"out", out}, product.out);

@@ -72,7 +72,7 @@ Product batched(const char* op, Argument x_argument, const dispatch::Operand& x,
                 DType packed_dtype = DType::bf16);
 
 // The product with its output bound: output, devices and memory checked, rows folded.
-dispatch::MatmulProblem bind(Product product, std::initializer_list<Argument> inputs,
+dispatch::MatmulProblem bind(Product&& product, std::initializer_list<Argument> inputs,
                              const TensorView& out, const Options& options);
 
 }  // namespace moeblas::ops

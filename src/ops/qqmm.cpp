@@ -110,7 +110,7 @@ MatmulProblem qqmm(const Quantized& x, const Quantized& w, const Epilogue& epilo
                    const TensorView& out, const Options& options) {
   Product result = analyse_qqmm(x, w, dtype_of("qqmm", out));
   set_epilogue(result, epilogue);
-  return bind(result,
+  return bind(std::move(result),
               {{kBlockX.codes, x.codes},
                {kBlockX.scales, x.scales},
                {kBlockX.tensor_scale, x.tensor_scale},
@@ -133,7 +133,7 @@ MatmulProblem gather_qqmm(const Quantized& x, const Quantized& w, const TensorVi
   Product result = analyse_gather(x, w, lhs, rhs, dtype_of("gather_qqmm", out));
   result.problem.sorted = sorted;
   set_epilogue(result, epilogue);
-  return bind(result,
+  return bind(std::move(result),
               {{kBlockX.codes, x.codes},
                {kBlockX.scales, x.scales},
                {kBlockX.tensor_scale, x.tensor_scale},
@@ -157,7 +157,7 @@ MatmulProblem grouped_qqmm(const Quantized& x, const Quantized& w, const TensorV
                            const Options& options) {
   Product result = analyse_grouped(x, w, offsets, dtype_of("grouped_qqmm", out));
   set_epilogue(result, epilogue);
-  return bind(result,
+  return bind(std::move(result),
               {{kBlockX.codes, x.codes},
                {kBlockX.scales, x.scales},
                {kBlockX.tensor_scale, x.tensor_scale},

@@ -117,6 +117,8 @@ TEST(BenchWork, FloorOfFloat32IsThePiecesWhereTheyAreFaster) {
   EXPECT_STREQ(floor_of(r, g).bound, "tf32");
   r.spec.dtype = DType::bf16;
   EXPECT_STREQ(floor_of(r, g).bound, "fp8");
+  g.after.int8 = 3600e9;
+  EXPECT_STREQ(floor_of(r, g).bound, "int8");
   r.precision = Precision::native;
   EXPECT_STREQ(floor_of(r, g).bound, "bf16");
 }

@@ -16,8 +16,10 @@
 namespace moeblas::test {
 namespace {
 
-constexpr uint64_t kSeeds = 600;  // looked at per kind of case
-constexpr int kEnough = 60;       // cases run per row and kind
+// Cases run per row and kind, unless MOEBLAS_TEST_CASES says so, and how many are looked at for
+// each.
+constexpr int kEnough = 60;
+constexpr int64_t kSeedsPerCase = 10;
 
 // A kind of generated case: its operation and the table whose rows it is for.
 struct Generator {
@@ -66,6 +68,7 @@ bool elsewhere(const moeblas_kernel& row) { return std::string(row.backend) != "
 
 TEST(Rows, EveryRowIsRightOnWhatItTakes) {
   std::map<std::string, int> taken_of;  // operation
+  const int64_t enough = cases_wanted(kEnough);
   for (const moeblas_kernel& row : kernels()) {
     if (elsewhere(row)) continue;
     int taken_in_all = 0;
@@ -73,8 +76,8 @@ TEST(Rows, EveryRowIsRightOnWhatItTakes) {
     for (const Generator& g : generators()) {
       if (!serves(row, g)) continue;
       int taken = 0;
-      for (uint64_t seed = 0; seed < kSeeds && taken < kEnough; ++seed) {
-        const SeededCase c = g.make(2'000'000'000 + seed * 7);
+      for (int64_t i = 0; i < kSeedsPerCase * enough && taken < enough; ++i) {
+        const SeededCase c = g.make(2'000'000'000 + static_cast<uint64_t>(i) * 7);
         const std::string line = std::string(row.name) + ": " + c.description;
         const CrashLine crash(line);
         const Outcome outcome = c.run(row.name);

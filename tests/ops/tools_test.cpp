@@ -104,6 +104,31 @@ TEST(Tolerance, CatchesNaNAndInfinity) {
   expect_caught(d, DType::f32);
 }
 
+// x in whole parts of the largest magnitude of its group of 64.
+double in_parts(const double* x, int k, double parts) {
+  const double* group = x + k / 64 * 64;
+  double largest = 0;
+  for (int i = 0; i < 64; ++i) largest = std::max(largest, std::fabs(group[i]));
+  return std::nearbyint(x[k] / largest * parts) * largest / parts;
+}
+
+TEST(Tolerance, HoldsInt8To127Parts) {
+  const auto rounded_to = [](double parts) {
+    return with_defect(DType::f32, 32, 256, [parts](const double* x, const double* w) {
+      double s = 0;
+      for (int k = 0; k < 256; ++k) s += in_parts(x, k, parts) * w[k];
+      return s;
+    });
+  };
+  Case c = matmul_case(kAffine4, DType::f32, {8, 32, 256});
+  c.seed = 5;
+  const Operands o = build(c, Side::left, kPoison);
+  const auto expected = evaluate(product_of(c, o), Path::int8, DType::f32);
+  expect_caught(rounded_to(127), DType::f32);  // as any other path
+  EXPECT_EQ(compare(expected, rounded_to(127).wrong, DType::f32, false), "");
+  EXPECT_NE(compare(expected, rounded_to(40).wrong, DType::f32, false), "");
+}
+
 // What two bfloat16 limbs of a number hold.
 double two_limbs(double x) {
   const double first = round_to(kBfloat16, x);

@@ -357,7 +357,8 @@ Case make_case(Op op, uint64_t seed) {
   }
   limit_exponents(c);
   c.deterministic = random.one_in(4);
-  c.precision = random.one_in(4) ? Precision::exact : Precision::native;
+  c.precision =
+      random.pick({Precision::exact, Precision::native, Precision::native, Precision::fast});
   if (random.one_in(8)) c.threads = random.pick({2, 3, 8});
   return c;
 }

@@ -182,6 +182,7 @@ Stack::Stack(const Quantized& q) {
   batch_ = q.codes.shape.first(lead);
   rows_ = q.codes.shape[lead];
   const auto element = static_cast<int64_t>(size_of(q.codes.dtype));
+  group_ = q.spec.resolved().group_size;
   cols_ = q.codes.shape[lead + 1] * element * 8 / q.spec.resolved().bits;
   decode_ = [=, rows = rows_, cols = cols_](int64_t position) {
     const auto row_offset = [&](const TensorView& t, int64_t row) {
@@ -255,6 +256,25 @@ Product grouped_qmm_product(const TensorView& x, const Quantized& w, const Tenso
   return grouped(as_rows(x), w, transpose, offsets);
 }
 
+namespace {
+
+// What each value of row i may be off by if it is rounded to int8 by groups.
+std::vector<double> int8_errors(const Matrix& x, int64_t i, int64_t group) {
+  std::vector<double> errors;
+  for (int64_t k = 0; k < x.cols; k += group) {
+    const int64_t count = std::min(group, x.cols - k);
+    double largest = 0;
+    for (int64_t j = k; j < k + count; ++j) {
+      const double m = std::fabs(x.value[static_cast<size_t>(i * x.cols + j)]);
+      if (!std::isnan(largest) && !(m <= largest)) largest = m;
+    }
+    errors.insert(errors.end(), static_cast<size_t>(count), int8_error(largest));
+  }
+  return errors;
+}
+
+}  // namespace
+
 std::vector<Expected> evaluate(const Product& p, Path path, DType x_dtype) {
   const int64_t m = p.x.rows(), n = p.transpose ? p.w.rows() : p.w.cols();
   std::vector<Expected> out;
@@ -268,12 +288,14 @@ std::vector<Expected> evaluate(const Product& p, Path path, DType x_dtype) {
     const Matrix& w = p.w.matrix(pair.w);
     const int64_t row = p.transpose ? w.cols : 1, col = p.transpose ? 1 : w.cols;
     for (int64_t i = 0; i < m; ++i) {
+      const auto errors =
+          path == Path::int8 ? int8_errors(x, i, p.w.group()) : std::vector<double>();
       for (int64_t j = 0; j < n; ++j) {
         Accumulator sum(path, x_dtype);
         for (int64_t k = pair.begin; k < pair.end; ++k) {
           const auto at = static_cast<size_t>(j * row + k * col);
           sum.add(x.value[static_cast<size_t>(i * x.cols + k)], w.value[at], w.scaled[at],
-                  w.bias[at]);
+                  w.bias[at], errors.empty() ? 0 : errors[static_cast<size_t>(k)]);
         }
         out.push_back(sum.result());
       }

@@ -34,11 +34,12 @@ class Stack {
   int64_t count() const { return batch_.numel(); }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
+  int64_t group() const { return group_; }  // of values along a row; 0: dense
   const Matrix& matrix(int64_t position) const;
 
  private:
   Shape batch_;
-  int64_t rows_, cols_;
+  int64_t rows_, cols_, group_ = 0;
   std::function<Matrix(int64_t)> decode_;
   mutable std::map<int64_t, Matrix> decoded_;
 };

@@ -117,10 +117,15 @@ Options forcing(const char* kernel) {
   return options;
 }
 
-void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t)>& make) {
-  uint64_t first = 0, count = static_cast<uint64_t>(cases);
-  environment("MOEBLAS_TEST_FIRST", first);
+int64_t cases_wanted(int64_t cases) {
+  auto count = static_cast<uint64_t>(cases);
   environment("MOEBLAS_TEST_CASES", count);
+  return static_cast<int64_t>(count);
+}
+
+void run_seeds(int64_t cases, const std::function<SeededCase(uint64_t)>& make) {
+  uint64_t first = 0, count = static_cast<uint64_t>(cases_wanted(cases));
+  environment("MOEBLAS_TEST_FIRST", first);
   if (environment("MOEBLAS_TEST_SEED", first)) count = 1;
   Agreement worst;
   int failures = 0;

@@ -30,6 +30,9 @@ struct SeededCase {
 };
 SeededCase seeded(const Case& c);
 
+// MOEBLAS_TEST_CASES, or `cases` where that is not set.
+int64_t cases_wanted(int64_t cases);
+
 // Cases MOEBLAS_TEST_FIRST .. + MOEBLAS_TEST_CASES (default: 0 .. cases), or MOEBLAS_TEST_SEED
 // alone. Reports through GoogleTest; every failure, crashes included, prints the line that runs
 // that case again.

@@ -39,23 +39,30 @@ const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
 Path path_of(std::string_view kernel, Precision precision) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90" ||
-      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx")) {
+      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" ||
+      kernel == "mm_f32_neon") {
     return Path::decoded;
   }
   if (kernel == "segmented_sm90_limbs") {
     return precision == Precision::fast ? Path::two_limbs : Path::decoded;
   }
-  if (kernel.starts_with("qmv_avx") || kernel == "qmv_dot_avx512_bf16" || kernel == "qmv_simt" ||
-      kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm80" || kernel == "qmv_sm90" ||
-      kernel == "qqmm_cuda") {
+  if (kernel.starts_with("qmv_avx") || kernel == "qmv_neon" || kernel == "qmv_dot_avx512_bf16" ||
+      kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm80" ||
+      kernel == "qmv_sm90" || kernel == "qqmm_cuda") {
     return Path::factored;
   }
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
+  if (kernel == "mm_int8_avx512") return Path::int8;
   if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
       kernel == "qmm_sm80")
     return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");
+}
+
+double int8_error(double largest) {
+  if (!std::isfinite(largest)) return 0;  // its sums are made again from x as it is
+  return largest < 0x1p-100 ? largest : largest / 254 * (1 + 0x1p-14);
 }
 
 // What the roundings of a part so far add to the variance.
@@ -69,7 +76,7 @@ void Accumulator::add_factored(double scaled, double bias) {
   of_codes_ = of_biases_ = 0;
 }
 
-void Accumulator::add(double x, double weight, double scaled, double bias) {
+void Accumulator::add(double x, double weight, double scaled, double bias, double e) {
   const double unrounded = scaled + bias;
   const double target = path_ == Path::decoded || path_ == Path::two_limbs ? weight : unrounded;
   double used = weight;
@@ -95,7 +102,12 @@ void Accumulator::add(double x, double weight, double scaled, double bias) {
     const double units = kTwoLimbs / kFloat32.unit();
     scatter_ += 3 * p * p * units * units;
   }
-  if (path_ == Path::factored) add_factored(x * scaled, x * bias);
+  if (path_ == Path::int8) {
+    x_rounding_ += e * std::fabs(unrounded);
+    x_scatter_ += e * e / 3 * unrounded * unrounded;
+    x_spread_ += e * (std::fabs(scaled) + std::fabs(bias));
+  }
+  if (path_ == Path::factored || path_ == Path::int8) add_factored(x * scaled, x * bias);
 }
 
 Expected Accumulator::result() const {
@@ -103,9 +115,9 @@ Expected Accumulator::result() const {
   Expected e;
   e.exact = exact_;
   e.single = single_;
-  e.scatter = std::max(scatter_, factored_scatter_) * u * u / 3;
+  e.scatter = std::max(scatter_, factored_scatter_) * u * u / 3 + x_scatter_;
   e.magnitude = magnitude_;
-  e.rounded = rounding_ > 0;
+  e.rounded = rounding_ > 0 || x_rounding_ > 0;
   double flushed = std::numeric_limits<float>::denorm_min();
   switch (path_) {
     case Path::decoded:
@@ -117,6 +129,10 @@ Expected Accumulator::result() const {
     case Path::factored:
       e.magnitude = spread_;
       e.slack = gamma(terms_ + 2 * (terms_ / kPart + 1) + 4, u) * spread_;
+      break;
+    case Path::int8:
+      e.magnitude = spread_ + x_spread_;
+      e.slack = x_rounding_ + gamma(terms_ + 2 * (terms_ / kPart + 1) + 4, u) * e.magnitude;
       break;
     case Path::bf16_dot:
       flushed = kLeastNormal;

@@ -23,6 +23,11 @@
 //                   out: A = (gamma(K) + 3 r (1 + 2 r)) sum |x||W|.
 //   bf16_dot        as rounded_weight, but what is below 2^-126 counts as 0: such an x or weight
 //                   joins R by |x||s q + b|, and every sum may lose 2^-126.
+//   int8            x is rounded to 127ths of the largest magnitude among the values of x that meet
+//                   one group of w, and so off by up to e, 1/254 of that (1 + 2^-14 of it, by the
+//                   roundings of the division); where that magnitude is below 2^-100, by all of it.
+//                   Then as factored:
+//                   A = sum e|s q + b| + gamma(K + 2 K/16 + 4) sum (|x| + e)(|s|q + |b|).
 // Products that underflow float32 add at most half of its least subnormal each.
 //
 // The RMS rule: at large K that bound is loose, so over a whole case the root mean square of the
@@ -46,7 +51,7 @@
 
 namespace moeblas::test {
 
-enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs };
+enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs, int8 };
 
 // The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
 // one decides here what it is held to. Where it has a choice, precision `fast` takes the other.
@@ -67,8 +72,8 @@ class Accumulator {
  public:
   Accumulator(Path path, DType x_dtype) : path_(path), x_dtype_(x_dtype) {}
   // weight: the float32 number that scaled + bias gives by two roundings; scaled is s*q, or all of
-  // a weight that has no bias.
-  void add(double x, double weight, double scaled, double bias);
+  // a weight that has no bias. int8: x may be off by `e`.
+  void add(double x, double weight, double scaled, double bias, double e = 0);
   Expected result() const;
 
  private:
@@ -76,6 +81,7 @@ class Accumulator {
   DType x_dtype_;
   int64_t terms_ = 0;
   double exact_ = 0, magnitude_ = 0, spread_ = 0, rounding_ = 0, scatter_ = 0;
+  double x_rounding_ = 0, x_scatter_ = 0, x_spread_ = 0;
   double of_codes_ = 0, of_biases_ = 0, total_ = 0, factored_scatter_ = 0;
   float single_ = 0;
 
@@ -87,6 +93,9 @@ struct Agreement {
   double worst = 0;  // largest |error| / bound of any float32 element
   double rms = 0;    // RMS error / that of the float32 sum; at most 2
 };
+
+// What a value of x may be off by if it is rounded to int8 in a group of this largest magnitude.
+double int8_error(double largest);
 
 // An empty string if `got` (row-major, of dtype `out`) is right, else the first element that is
 // not, or how the RMS rule is broken. exact: the sums are exact in float32 by construction, and

@@ -39,6 +39,43 @@ TEST_F(Pool, ManySmallJobs) {
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(every_task_once(2 + i % 7)) << "job " << i;
 }
 
+// Every item of a stream once, and each as the one that was announced before it, by as many workers
+// as may be, more than there are ranges included.
+TEST_F(Pool, EveryItemOfAStreamOnce) {
+  threads::set_num_threads(4);
+  for (int slots : {1, 2, 3, 4, 63, 64, 65, 200}) {
+    for (int64_t items : {0, 1, 2, 3, 63, 64, 65, 130, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(items)), told(runs.size());
+      std::atomic<int> last{0};
+      threads::for_each_item_and_next(items, slots, [&](int64_t item, int64_t next) {
+        runs.at(static_cast<size_t>(item)).fetch_add(1);
+        if (next == items) {
+          last.fetch_add(1);
+        } else {
+          told.at(static_cast<size_t>(next)).fetch_add(1);
+        }
+      });
+      int first = 0;  // items that nobody announced: each worker's first
+      for (size_t i = 0; i < runs.size(); ++i) {
+        ASSERT_EQ(runs[i].load(), 1)
+            << "item " << i << " of " << items << ", " << slots << " slots";
+        ASSERT_LE(told[i].load(), 1);
+        first += 1 - told[i].load();
+      }
+      ASSERT_EQ(first, last.load());
+      ASSERT_LE(first, slots);
+    }
+  }
+}
+
+// One worker alone walks all ranges that it has: the first in order, the others from their ends.
+TEST_F(Pool, AStreamOfOneWorkerIsInOrder) {
+  threads::set_num_threads(1);
+  std::vector<int64_t> order;
+  threads::for_each_item_and_next(6, 1, [&](int64_t item, int64_t) { order.push_back(item); });
+  EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+}
+
 // Idle for longer than workers spin: they have to be woken up.
 TEST_F(Pool, WakesParkedWorkers) {
   threads::set_num_threads(4);

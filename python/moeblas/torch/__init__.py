@@ -10,9 +10,12 @@ problem that no kernel takes a RuntimeError. tensor_scale and global_scale (nvfp
 are numbers or float32 tensors, shape () or (E,); at most one of the two.
 """
 
-import torch
+import contextlib
 
-from .. import Quantized
+import torch
+from torch.compiler import is_compiling as _is_compiling
+
+from .. import Quantized, _core
 from . import _autograd, _register
 
 _library, registration = _register.register()
@@ -50,6 +53,34 @@ def _options(precision, sorted_indices=None):
         return {}
     more = {} if sorted_indices is None else {"sorted_indices": sorted_indices}
     return {"precision": precision, **more}
+
+
+# A call that nobody records, differentiates, transforms or traces need not go through torch's
+# dispatcher, which takes longer than the library over small products: the extension reads the same
+# tensors and makes the same call. Each of these is false then. A torch that lacks one of them, or
+# DLPack's C functions, has every call go through the operators.
+with contextlib.suppress(AttributeError):
+    _core.set_between(
+        (
+            torch.is_grad_enabled,
+            torch._C._len_torch_dispatch_stack,
+            torch._C._is_torch_function_mode_enabled,
+            torch._C._are_functorch_transforms_active,
+            torch._C._get_tracing_state,
+            torch._C._autograd._profiler_enabled,
+        )
+    )
+
+
+class _Direct(dict):
+    """By precision, the options of a call in an operator's place. The extension returns None where the
+    operator is to be called: one of the above is true, or a tensor is not a plain one."""
+
+    def __missing__(self, precision):
+        return {"direct": True, "precision": precision}
+
+
+_DIRECT = _Direct(native={"direct": True})
 
 
 def quantize(
@@ -150,10 +181,14 @@ def quantized_matmul(
     """x @ w^T (transpose) or x @ w: x (..., M, K) or (K,), w (N, K) or batched.
 
     Differentiable in x, in scales and biases (affine), and in a floating w."""
-    tensor_scale = _tensor_scale("quantized_matmul", x, global_scale, tensor_scale)
-    return _ops.quantized_matmul(
-        x, w, scales, biases, transpose, group_size, bits, mode, tensor_scale, **_options(precision)
-    )
+    if tensor_scale is not None or global_scale is not None:
+        tensor_scale = _tensor_scale("quantized_matmul", x, global_scale, tensor_scale)
+    form = (transpose, group_size, bits, mode, tensor_scale)
+    if not _is_compiling():
+        y = _core.quantized_matmul(x, w, scales, biases, *form, None, _DIRECT[precision])
+        if y is not None:
+            return y
+    return _ops.quantized_matmul(x, w, scales, biases, *form, **_options(precision))
 
 
 def gather_mm(
@@ -163,6 +198,11 @@ def gather_mm(
 
     A missing index counts 0, 1, ... over its operand's batch shape; an id outside the range selects
     nothing and gives 0. Differentiable in a and b."""
+    if not _is_compiling():
+        direct = _DIRECT[precision]
+        y = _core.gather_mm(a, b, lhs_indices, rhs_indices, sorted_indices, None, direct)
+        if y is not None:
+            return y
     return _ops.gather_mm(a, b, lhs_indices, rhs_indices, **_options(precision, sorted_indices))
 
 
@@ -187,21 +227,20 @@ def gather_qmm(
 
     x (..., M, K), w (..., N, K), indices as for gather_mm; out broadcast(lhs, rhs) + (M, N).
     Differentiable in x, in scales and biases (affine), and in a floating w."""
-    tensor_scale = _tensor_scale("gather_qmm", x, global_scale, tensor_scale)
+    if tensor_scale is not None or global_scale is not None:
+        tensor_scale = _tensor_scale("gather_qmm", x, global_scale, tensor_scale)
+    form = (transpose, group_size, bits, mode, tensor_scale)
+    if not _is_compiling():
+        y = _core.gather_qmm(
+            x, w, scales, biases, lhs_indices, rhs_indices, *form, sorted_indices, None,
+            _DIRECT[precision],
+        )  # fmt: skip
+        if y is not None:
+            return y
     return _ops.gather_qmm(
-        x,
-        w,
-        scales,
-        biases,
-        lhs_indices,
-        rhs_indices,
-        transpose,
-        group_size,
-        bits,
-        mode,
-        tensor_scale,
+        x, w, scales, biases, lhs_indices, rhs_indices, *form,
         **_options(precision, sorted_indices),
-    )
+    )  # fmt: skip
 
 
 def gather_qmv(
@@ -218,29 +257,34 @@ def gather_qmv(
     precision="native",
 ):
     """out[p] = w[expert_indices[p]] @ x[p]: x (P, K), w (E, N, K), out (P, N)."""
-    tensor_scale = _tensor_scale("gather_qmv", x, None, tensor_scale)
-    return _ops.gather_qmv(
-        x,
-        w,
-        scales,
-        biases,
-        expert_indices,
-        group_size,
-        bits,
-        mode,
-        tensor_scale,
-        **_options(precision),
-    )
+    if tensor_scale is not None:
+        tensor_scale = _tensor_scale("gather_qmv", x, None, tensor_scale)
+    form = (group_size, bits, mode, tensor_scale)
+    if not _is_compiling():
+        y = _core.gather_qmv(
+            x, w, scales, biases, expert_indices, *form, None, _DIRECT[precision]
+        )  # fmt: skip
+        if y is not None:
+            return y
+    return _ops.gather_qmv(x, w, scales, biases, expert_indices, *form, **_options(precision))
 
 
 def segmented_mm(a, b, segments, *, precision="native"):
     """out[i] = a[:, s:e] @ b[s:e, :], (s, e) = segments[i]. Differentiable in a and b; the backward
     runs segment by segment over all of K."""
+    if not _is_compiling():
+        y = _core.segmented_mm(a, b, segments, None, _DIRECT[precision])
+        if y is not None:
+            return y
     return _ops.segmented_mm(a, b, segments, **_options(precision))
 
 
 def grouped_mm(x, w, offsets, *, precision="native"):
     """Rows offsets[e-1] .. offsets[e] of x (R, K) times w[e] (K, N); rows past the last end: 0."""
+    if not _is_compiling():
+        y = _core.grouped_mm(x, w, offsets, None, _DIRECT[precision])
+        if y is not None:
+            return y
     return _ops.grouped_mm(x, w, offsets, **_options(precision))
 
 
@@ -260,20 +304,14 @@ def grouped_qmm(
     precision="native",
 ):
     """grouped_mm with a quantized w, (E, N, K) with transpose, (E, K, N) without."""
-    tensor_scale = _tensor_scale("grouped_qmm", x, global_scale, tensor_scale)
-    return _ops.grouped_qmm(
-        x,
-        w,
-        scales,
-        biases,
-        offsets,
-        transpose,
-        group_size,
-        bits,
-        mode,
-        tensor_scale,
-        **_options(precision),
-    )
+    if tensor_scale is not None or global_scale is not None:
+        tensor_scale = _tensor_scale("grouped_qmm", x, global_scale, tensor_scale)
+    form = (transpose, group_size, bits, mode, tensor_scale)
+    if not _is_compiling():
+        y = _core.grouped_qmm(x, w, scales, biases, offsets, *form, None, _DIRECT[precision])
+        if y is not None:
+            return y
+    return _ops.grouped_qmm(x, w, scales, biases, offsets, *form, **_options(precision))
 
 
 def qqmm(
@@ -440,6 +478,11 @@ def moe_route(
 
     score: "softmax" over all experts or "sigmoid". bias (E,) float32 counts for the choice only.
     With n_group > 1 only the topk_group groups of the best two sums are considered."""
+    if not _is_compiling():
+        groups = (n_group, topk_group, scaling_factor)
+        out = _core.moe_route(logits, k, score, normalize, bias, *groups, None, _DIRECT["native"])
+        if out is not None:
+            return out
     return _ops.moe_route(
         logits,
         k,
@@ -455,11 +498,19 @@ def moe_route(
 def moe_permute(x, ids, experts, expert_map=None):
     """Rows of x (T, H) in the order of their experts, ids (T, k) -> rows (T * k, H), offsets
     (experts,) and inverse (T, k), int32, as the grouped products and moe_unpermute take them."""
+    if not _is_compiling():
+        out = _core.moe_permute(x, ids, experts, expert_map, None, _DIRECT["native"])
+        if out is not None:
+            return out
     return _ops.moe_permute(x, ids, experts, expert_map)
 
 
 def moe_unpermute(y, inverse, weights=None):
     """out[t] = sum over j of weights[t, j] * y[inverse[t, j]], in float32, in the order of j."""
+    if not _is_compiling():
+        out = _core.moe_unpermute(y, inverse, weights, None, _DIRECT["native"])
+        if out is not None:
+            return out
     return _ops.moe_unpermute(y, inverse, weights)
 
 
@@ -502,6 +553,14 @@ def moe_ffn(
         first = (None, None), *zip(gate_up, (gate_bias, up_bias))
     else:
         first = (gate_up, gate_up_bias), (None, None), (None, None)
+    (gate_up, gate_up_bias), (gate, gate_bias), (up, up_bias) = first
+    if not _is_compiling():
+        out = _core.moe_ffn(
+            x, gate_up, gate, up, down, ids, weights, activation, glu_layout, expert_map,
+            gate_up_bias, gate_bias, up_bias, down_bias, alpha, limit, None, _DIRECT[precision],
+        )  # fmt: skip
+        if out is not None:
+            return out
     matrices = [v for w, bias in (*first, (down, down_bias)) for v in _weight(w, bias)]
     return _ops.moe_ffn(
         x, ids, weights, *matrices, expert_map, activation, glu_layout, alpha, limit, precision

@@ -304,9 +304,25 @@ struct Simd {
   // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
   static constexpr bool kHalfTables = true;
   static constexpr uint32_t kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  static Words half_table(bool f16, Floats values) {
-    const __m256i halves = f16 ? _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT) : bf16(values);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(halves), halves, 1);
+  static Words halves(bool f16, Floats low, Floats high) {
+    const auto rounded = [f16](Floats v) {
+      return f16 ? _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT) : bf16(v);
+    };
+    return _mm512_inserti64x4(_mm512_castsi256_si512(rounded(low)), rounded(high), 1);
+  }
+  static Words half_table(bool f16, bool numbers, Floats values) {
+    if (f16 || !numbers) return halves(f16, values, values);
+    // The upper halves of sixteen words, twice.
+    alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                        23, 25, 27, 29, 31, 1,  3,  5,  7,  9,  11,
+                                                        13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const Words u = as_words(values);
+    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
+    const Words rounded = _mm512_add_epi32(_mm512_add_epi32(u, all_words(0x7fff)), odd);
+    return _mm512_permutexvar_epi16(load_words(kUpper), rounded);
+  }
+  static void store_past_cache(void* p, Words v) {
+    _mm512_stream_si512(static_cast<__m512i*>(p), v);
   }
   static Words look_up_halves(Words table, const uint8_t* codes) {
     // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
@@ -315,6 +331,17 @@ struct Simd {
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
     const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
     return _mm512_permutexvar_epi16(index, table);
+  }
+
+#if defined(__AVX512VNNI__)
+  // g++ 12 copies the operand of the intrinsic that is also the result.
+  static Words dot_bytes(Words acc, Words a, Words b) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+  }
+#endif
+  static void store_low_bytes(void* p, Words v) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
   }
 
 #if defined(__AVX512BF16__)

@@ -1,4 +1,5 @@
 // The kernels of products of many rows for one tier.
+#include "cpu/simd/mm_int8.h"
 #include "cpu/simd/mm_panels.h"
 #include "cpu/simd/mm_tiles.h"
 
@@ -43,6 +44,18 @@ constexpr MmKernels kernels() {
   m.dense_along_k[pairs][bf16] = P::dense_along_k<Panel::bf16, Element::bf16>;
   m.dense_along_n[pairs][bf16] = P::dense_along_n<Panel::bf16, Element::bf16>;
   m.multiply[pairs] = T::multiply<Panel::bf16>;
+#endif
+#if defined(__AVX512VNNI__)
+  using I = Int8<Simd, kVectors, kTileRows>;
+  constexpr int int8 = static_cast<int>(Panel::int8);
+  m.packed_along_k[int8][static_cast<int>(Codes::u2)] = I::fill<Codes::u2>;
+  m.packed_along_k[int8][static_cast<int>(Codes::u4)] = I::fill<Codes::u4>;
+  m.packed_along_k[int8][static_cast<int>(Codes::u8)] = I::fill<Codes::u8>;
+  m.packed_along_k[int8][static_cast<int>(Codes::e2m1)] = I::fill<Codes::e2m1>;
+  m.multiply[int8] = I::multiply;
+  m.quantize_x[static_cast<int>(Element::f32)] = I::quantize_x<Element::f32>;
+  m.quantize_x[static_cast<int>(Element::f16)] = I::quantize_x<Element::f16>;
+  m.quantize_x[static_cast<int>(Element::bf16)] = I::quantize_x<Element::bf16>;
 #endif
   return m;
 }

@@ -42,18 +42,18 @@ struct Tiles {
   }
 
   template <Panel kPanel, int kRows>
-  static void tile(const uint8_t* const* rows, int64_t k, const uint32_t* panel, float* sums,
-                   bool first) {
+  static void tile(const PanelProduct& p) {
+    const auto* panel = static_cast<const uint32_t*>(p.panel);
     Floats sum[kRows][kVectors];
     const uint8_t* x[kRows];
     unroll<kRows>([&](auto r) {
-      x[r.value] = rows[r.value];
+      x[r.value] = p.x[r.value];
       unroll<kVectors>([&](auto v) {
-        const float* at = sums + r.value * kCols + v.value * kLanes;
-        sum[r.value][v.value] = first ? Simd::zero() : Simd::load(at);
+        const float* at = p.sums + r.value * kCols + v.value * kLanes;
+        sum[r.value][v.value] = p.first ? Simd::zero() : Simd::load(at);
       });
     });
-    const int64_t steps = kPanel == Panel::bf16 ? k / 2 : k;
+    const int64_t steps = kPanel == Panel::bf16 ? p.k / 2 : p.k;
     for (int64_t i = 0; i < steps; ++i) {
       add_step<kPanel>(sum, panel + i * kCols, x, [i](const uint8_t* from) {
         uint32_t word;
@@ -62,7 +62,7 @@ struct Tiles {
       });
     }
     // Of an odd number of values the last stands alone: what follows it may be nobody's.
-    if (kPanel == Panel::bf16 && k % 2 != 0) {
+    if (kPanel == Panel::bf16 && p.k % 2 != 0) {
       add_step<kPanel>(sum, panel + steps * kCols, x, [steps](const uint8_t* from) {
         uint16_t half;
         __builtin_memcpy(&half, from + steps * 4, sizeof half);
@@ -71,17 +71,15 @@ struct Tiles {
     }
     unroll<kRows>([&](auto r) {
       unroll<kVectors>([&](auto v) {
-        Simd::store(sums + r.value * kCols + v.value * kLanes, sum[r.value][v.value]);
+        Simd::store(p.sums + r.value * kCols + v.value * kLanes, sum[r.value][v.value]);
       });
     });
   }
 
   template <Panel kPanel>
-  static void multiply(const uint8_t* const* x, int64_t rows, int64_t k, const void* panel,
-                       float* sums, bool first) {
+  static void multiply(const PanelProduct& p) {
     unroll<kMostRows>([&](auto r) {
-      if (rows == r.value + 1)
-        tile<kPanel, r.value + 1>(x, k, static_cast<const uint32_t*>(panel), sums, first);
+      if (p.rows == r.value + 1) tile<kPanel, r.value + 1>(p);
     });
   }
 };

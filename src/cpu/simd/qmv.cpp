@@ -1,9 +1,11 @@
 // qmv in float32: every format, every x, and what `precision = exact` takes. Used for decode and
 // for small batches.
 //
-// Shifts bring code j of all octets of a block to the low bits; x is prepared once per call in the
-// same order, [block][j][lane]. The weights' stream bounds it for one
-// row of x, the multiply-adds from a few rows on. qmv_panel.h has the loops.
+// Code j of all octets of a block is shifted to the low bits and looked up, or, where tables of
+// sixteen are more than one instruction, converted where it stands: as 2^place times what it is,
+// which x makes up for. x is prepared once per call in the same order, [block][j][lane]. The
+// weights' stream bounds it for one row of x, the multiply-adds from a few rows on. qmv_panel.h has
+// the loops.
 #include "cpu/simd/qmv_panel.h"
 
 namespace moeblas::cpu::MOEBLAS_TIER {
@@ -19,6 +21,7 @@ struct Multiplied {
   static constexpr int kFloatsOfX = 8 * kLanes;
   static constexpr float kTimes = 1.0f;
   static constexpr int source(int vector, int lane) { return 8 * lane + vector; }
+  static constexpr float factor_of_x(int) { return 1.0f; }
 
   [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
     Floats even = Simd::mul(codes.v[0], Simd::load(x));
@@ -41,6 +44,24 @@ struct Affine : Multiplied {
   Simd::Table16 numbers;  // bits above the code do not count
   explicit Affine(const QmvFormat&) : numbers(low_bits().v) {}
 
+  // Codes are converted in place where that leaves the sign's bit alone. x times the power of two
+  // by which the highest of them is too large, and no less, loses no bits; where it overflows, sums
+  // are not finite and are made again.
+  static constexpr int place(int j) { return Bits * (Bits > 4 && j >= 4 ? j - 4 : j); }
+  static constexpr bool in_place(int j) { return !kLooksUp && place(j) + Bits < 32; }
+  static constexpr int highest() {
+    int place_of = 0;
+    for (int j = 0; j < 8; ++j) place_of = in_place(j) && place(j) > place_of ? place(j) : place_of;
+    return place_of;
+  }
+  static constexpr float factor_of_x(int j) {
+    return static_cast<float>(1 << (in_place(j) ? highest() - place(j) : highest()));
+  }
+  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
+    const Floats sum = Multiplied::runs(codes, x);
+    return kLooksUp ? sum : Simd::mul(sum, Simd::all(1.0f / (1 << highest())));
+  }
+
   [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
     Words low, high = Simd::all_words(0);
     Simd::load_octets<Bits>(at, low, high);
@@ -49,12 +70,14 @@ struct Affine : Multiplied {
     Values codes;
     unroll<8>([&](auto j) __attribute__((always_inline)) {
       constexpr int J = decltype(j)::value;
-      constexpr bool kHigh = Bits > 4 && J >= 4;
-      const Words v = Simd::shift_right<Bits*(kHigh ? J - 4 : J)>(kHigh ? high : low);
+      constexpr uint32_t kMask = (1u << Bits) - 1;
+      const Words word = Bits > 4 && J >= 4 ? high : low;
       if constexpr (kLooksUp) {
-        codes.v[J] = numbers[v];
+        codes.v[J] = numbers[Simd::shift_right<place(J)>(word)];
+      } else if constexpr (in_place(J)) {
+        codes.v[J] = Simd::to_floats(Simd::both(word, Simd::all_words(kMask << place(J))));
       } else {
-        codes.v[J] = Simd::to_floats(Simd::both(v, Simd::all_words((1u << Bits) - 1)));
+        codes.v[J] = Simd::to_floats(Simd::shift_right<place(J)>(word));
       }
     });
     return codes;
@@ -106,6 +129,7 @@ struct E4m3 {
   };
   explicit E4m3(const QmvFormat&) {}
   static constexpr int source(int vector, int lane) { return vector * kLanes + lane; }
+  static constexpr float factor_of_x(int) { return 1.0f; }
 
   [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
     Values codes = {{Simd::small_e4m3(at), Simd::small_e4m3(at + kLanes)}};
@@ -130,7 +154,8 @@ bool prepare(const QmvFormat& format, const float* x, int64_t first, int64_t cou
       from = last;
     }
     for (int j = 0; j < Unpack::kPerLane; ++j) {
-      for (int l = 0; l < kLanes; ++l) out[j * kLanes + l] = from[Unpack::source(j, l)];
+      const float factor = Unpack::factor_of_x(j);
+      for (int l = 0; l < kLanes; ++l) out[j * kLanes + l] = factor * from[Unpack::source(j, l)];
     }
   }
   if constexpr (Unpack::kAffine) add_group_sums<Unpack>(format, x, first, count, prepared);

@@ -78,6 +78,10 @@ extern const Qmv qmv, mv;
 namespace avx512_bf16 {
 extern const Qmv qmv_dot;  // bfloat16 x
 }  // namespace avx512_bf16
+#elif defined(__aarch64__)
+namespace neon {
+extern const Qmv qmv, mv;
+}
 #endif
 
 }  // namespace moeblas::cpu

@@ -3,9 +3,9 @@
 // that bits are the portable row's.
 //
 // Dequantize is bound by stores, for 4 bits into 16 from groups of 32 on: a group's sixteen values
-// are rounded once and looked up. Quantize goes over kLanes groups twice: for their extremes, which
-// are folded so that a lane decides for a group, and for their codes. Quotients come from a group's
-// reciprocal, correctly rounded.
+// are rounded once and looked up. Much of it goes past the cache, in whole lines. Quantize goes
+// over kLanes groups twice: for their extremes, which are folded so that a lane decides for a
+// group, and for their codes. Quotients come from a group's reciprocal, correctly rounded.
 #include "cpu/quantize_kernels.h"
 #include "cpu/simd/decoder.h"
 #include "cpu/simd/elements.h"
@@ -17,6 +17,16 @@ using Floats = Simd::Floats;
 using Words = Simd::Words;
 constexpr int kLanes = Simd::kLanes;
 
+// Whether codes under these scales are numbers, or infinite.
+bool all_numbers(const float* values, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = __builtin_bit_cast(uint32_t, values[i]) & 0x7fffffffu;
+    most = magnitude > most ? magnitude : most;
+  }
+  return most < 0x7f800000u;
+}
+
 // S is Simd, see Panels.
 template <class S, Codes kCodes, Element kTo>
 void dequantize(const Groups& g) {
@@ -24,18 +34,42 @@ void dequantize(const Groups& g) {
   using Number = Decoder<kCodes, Panel::f32>;
   const Number number;
   const uint8_t* codes = g.codes;
+  [[maybe_unused]] bool numbers = false;
+  if constexpr (S::kHalfTables && kBits == 4)
+    numbers =
+        all_numbers(g.scales, g.count) && (!is_affine(kCodes) || all_numbers(g.biases, g.count));
   for (int64_t group = 0, i = 0; group < g.count; ++group) {
     const Floats scale = Simd::all(g.scales[group]);
     const Floats bias = is_affine(kCodes) ? Simd::all(g.biases[group]) : Simd::zero();
     const int64_t end = i + g.size;
     if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32) {
       if (g.size >= 32) {
-        const auto table = S::half_table(kTo == Element::f16,
+        const auto table = S::half_table(kTo == Element::f16, numbers,
                                          number.value(Simd::load_words(S::kCount), scale, bias));
         for (; i < end; i += 32, codes += 16) {
-          Simd::store_words(static_cast<uint16_t*>(g.values) + i, S::look_up_halves(table, codes));
+          const Words values = S::look_up_halves(table, codes);
+          auto* const to = static_cast<uint16_t*>(g.values) + i;
+          if (g.past_cache) {
+            S::store_past_cache(to, values);
+          } else {
+            Simd::store_words(to, values);
+          }
         }
         continue;
+      }
+    }
+    if constexpr (S::kHalfTables) {
+      constexpr int kAtOnce = kTo == Element::f32 ? kLanes : 2 * kLanes;  // 64 bytes
+      for (; g.past_cache && g.size >= kAtOnce && i < end;
+           i += kAtOnce, codes += kAtOnce * kBits / 8) {
+        const Floats low = number.value(Simd::template codes_in_a_row<kBits>(codes), scale, bias);
+        if constexpr (kTo == Element::f32) {
+          S::store_past_cache(static_cast<float*>(g.values) + i, Simd::as_words(low));
+        } else {
+          const Words next = Simd::template codes_in_a_row<kBits>(codes + kLanes * kBits / 8);
+          S::store_past_cache(static_cast<uint16_t*>(g.values) + i,
+                              S::halves(kTo == Element::f16, low, number.value(next, scale, bias)));
+        }
       }
     }
     for (; i < end; i += kLanes, codes += kLanes * kBits / 8) {

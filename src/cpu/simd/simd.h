@@ -43,17 +43,28 @@
 //   store_f32, _f16, _bf16  the first `count` lanes, rounded once
 //   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
 //                           products of two such words. Both take what is subnormal for 0
+//   dot_bytes(acc, a, b)    every word plus four products of its bytes, a's without a sign, b's
+//                           with one
+//   store_low_bytes(p, v)   the low byte of every lane
 // For rows:
 //   least(a, b), largest    b where one is NaN
 //   power_of_two(n)         2^n of whole n from -126 to 127
 //   evens(low, high)        every second of 2 kLanes numbers
 // For quantization:
 //   fold(v, f)              lane i: f over all lanes of v[i], in any order
+//   half_table(f16, numbers, v), look_up_halves(table, p): sixteen values rounded to halves;
+//   `numbers`:
+//                           none is NaN
+//   halves(f16, low, high)  2 kLanes values rounded to float16 or bfloat16; store_past_cache(p, v):
+//   p
+//                           a multiple of 64 bytes, to be fenced
 //   store_codes<Bits>(v, p) 4 kLanes codes, less than 0 as 0 and what is too large as the largest
 #pragma once
 
 #if defined(__AVX512F__)
 #include "cpu/simd/avx512.h"
+#elif defined(__aarch64__)
+#include "cpu/simd/neon.h"
 #else
 #include "cpu/simd/avx2.h"
 #endif
