@@ -65,11 +65,13 @@ LOCAL = r"(LDL|STL)\b"
 BULK = r"(UBLKCP|UTMALDG)\b"
 WIDE = r"(LDG|LDGSTS)\S*\.128"
 HGMMA_REGISTERS = r"HGMMA\S* R\d+, R\d+, "  # the first factor in registers
+QGMMA_REGISTERS = r"QGMMA\S* R\d+, R\d+, "
 HGMMA_SHARED = r"HGMMA\S* R\d+, gdesc"
 NAMES = {
     BULK: "bulk copies",
     WIDE: "16-byte loads",
     HGMMA_REGISTERS: "HGMMA with a register operand",
+    QGMMA_REGISTERS: "QGMMA with a register operand",
     HGMMA_SHARED: "HGMMA from shared memory alone",
     r"HGMMA": "HGMMA",
     r"HMMA": "HMMA",
@@ -118,6 +120,22 @@ RULES = [
     ),
     Rule(r"^(place|stage)_rows<", has=(WIDE,), why="rows of x moved 16 bytes at a time"),
     Rule(r"^combine_", has=(WIDE,), why="rows read 16 bytes at a time"),
+    Rule(
+        r"^qqmm_fp8_sm90",
+        has=(BULK, QGMMA_REGISTERS),
+        why="w decoded into registers, fp8 products",
+    ),
+    Rule(r"^(fold_rows|stage_unfolded)<FloatRows", has=(WIDE,), why="rows read 16 bytes at a time"),
+    Rule(
+        r"^segmented_sm80<.*HalfMultiplier",
+        has=(WIDE, r"HMMA", r"LDSM"),
+        why="operands by 16-byte loads, fragments by matrices",
+    ),
+    Rule(
+        r"^segmented_sm80<.*FmaMultiplier",
+        has=(WIDE, r"FFMA"),
+        why="IEEE multiply-adds",
+    ),
     Rule(
         r"^segmented_sm90<WgmmaConsumer<",
         has=(BULK, HGMMA_SHARED),

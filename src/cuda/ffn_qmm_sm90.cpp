@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/ffn_combine.h"
+#include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/tensor_map.h"

@@ -15,20 +15,23 @@ struct QmmRows {
   uint8_t* staged = nullptr;
 };
 
-// The rows of an expert layer, `per_token` pairs of the batch to each matrix of x. Where they go
-// is p.out's to say; without data it stays as it is for pairs without a matrix.
+// The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x.
+// Where they go is p.out's to say; without data it stays as it is for pairs without a matrix.
 struct QmmGrouping {
   size_t staged = 0;  // where in the workspace the staged rows lie: behind all else
   size_t bytes = 0;
 
+  explicit QmmGrouping(const dispatch::MatmulProblem& p);
   QmmGrouping(const dispatch::MatmulProblem& p, int64_t per_token);
+  static dispatch::Reason why_not(const dispatch::MatmulProblem& p);
   static dispatch::Reason why_not(const dispatch::MatmulProblem& p, int64_t per_token);
 };
+QmmRows group_rows(const dispatch::MatmulProblem& p, uint8_t* workspace, Queue& queue);
 QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t* workspace,
                    Queue& queue);
 
-// From row to row of `p`'s k when they are staged, in elements.
-int64_t staged_k(const dispatch::MatmulProblem& p);
+// The product of rows that are staged, after which a call is done.
+void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);
 
 // A product of rows that are grouped.
 struct QmmProduct {

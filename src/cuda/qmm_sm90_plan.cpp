@@ -8,10 +8,10 @@
 #include <type_traits>
 
 #include "cuda/device.h"
+#include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/queue.h"
 #include "cuda/tensor_map.h"
-#include "simt/pairs_plan.h"
 
 namespace moeblas::cuda {
 
@@ -19,13 +19,10 @@ using dispatch::MatmulProblem;
 using dispatch::Matrices;
 using dispatch::Reason;
 
-int64_t staged_k(const MatmulProblem& p) { return (p.k + kBlockK - 1) / kBlockK * kBlockK; }
-
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
 bool lies_across_bytes(const MatmulProblem& p) { return p.w.spec->bits % 4 != 0; }
@@ -37,30 +34,6 @@ int64_t n_stride(const MatmulProblem& p) {
   return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
 }
 bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
-
-// The stride from matrix to matrix by their flat positions, if there is one.
-std::optional<int64_t> matrix_stride(const Matrices& m) {
-  int64_t result = 0, count = 1;
-  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
-    if (m.batch[d] == 1) continue;
-    if (count == 1) {
-      result = m.batch_stride[d];
-    } else if (m.batch_stride[d] != result * count) {
-      return std::nullopt;
-    }
-    count *= m.batch[d];
-  }
-  return result;
-}
-
-// The largest power of two up to 16 that divides the address of every row, in bytes.
-int64_t alignment(const Matrices& m) {
-  int64_t bits = m.rows > 1 ? m.row_stride : 0;
-  for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];
-  bits = bits * static_cast<int64_t>(size_of(m.dtype)) |
-         static_cast<int64_t>(reinterpret_cast<uintptr_t>(m.data)) | 16;
-  return bits & -bits;
-}
 
 // ---- Kernels
 
@@ -75,46 +48,40 @@ constexpr Kernel kernel(const char* name) {
   return {name, BlockShape<Tiles>::kRows, BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes};
 }
-// Of a format: by the width of their tiles, and what they want prepared.
+// Of a format, by the width of their tiles.
 struct Kernels {
   Kernel tiles256, tiles128, tiles64, tiles32;
   uint32_t chunk_blocks;
-  const char *place_rows, *stage_rows;
 };
-#define MB_ORDER(order) "place_rows_" order, "stage_rows_" order
-#define MB_KERNELS_OF(name, Bytes, order, Of)            \
+#define MB_KERNELS_OF(name, Bytes, Of)                   \
   {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
    kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
    kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
-   kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"),   \
-   Bytes::kChunkBlocks,                                  \
-   MB_ORDER(order)}
-#define MB_KERNELS(name, Bytes, order) MB_KERNELS_OF(name, Bytes, order, std::type_identity_t)
-#define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, "natural", DenseTiles)
+   kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
+#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, std::type_identity_t)
+#define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
 #define MB_FIELD_KERNELS(bits) \
-  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, "neighbours", FieldTiles<bits>::Of)
+  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
 // One width for what is rare.
 template <class Bytes>
-constexpr Kernels any_kernels(const char* name, const char* place_rows, const char* stage_rows) {
+constexpr Kernels any_kernels(const char* name) {
   constexpr auto of = kernel<Bytes, Tiles256Any>;
-  return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks, place_rows, stage_rows};
+  return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
 }
-constexpr Kernels kAffine4 = MB_KERNELS("affine4_bf16", AffineBytes<4>, "nibbles");
-constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>, "bytes");
-constexpr Kernels kAnyAffine4 =
-    any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16", MB_ORDER("nibbles"));
-constexpr Kernels kAnyAffine8 =
-    any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16", MB_ORDER("bytes"));
-constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>, "nibbles");
-constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>, "bytes");
+constexpr Kernels kAffine4 = MB_KERNELS("affine4_bf16", AffineBytes<4>);
+constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>);
+constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
+constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
+constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>);
+constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>);
 constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
 constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
 constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
 constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
-constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes, "nibbles");
-constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes, "bytes");
-constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes, "nibbles");
-constexpr Kernels kNvfp4F16 = MB_KERNELS("nvfp4_f16", Nvfp4Bytes, "nibbles");
+constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes);
+constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
+constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes);
+constexpr Kernels kNvfp4F16 = MB_KERNELS("nvfp4_f16", Nvfp4Bytes);
 constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
 constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
@@ -123,7 +90,6 @@ constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
 #undef MB_DENSE_KERNELS
 #undef MB_KERNELS
 #undef MB_KERNELS_OF
-#undef MB_ORDER
 
 const Kernels& kernels_of(const MatmulProblem& p) {
   const bool half = p.x.values.dtype == DType::f16;
@@ -156,139 +122,6 @@ const Kernel& kernel_of(const MatmulProblem& p) {
   if (rows <= kMostRowsOf32) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
   return rows <= kMostRowsOf128 ? of.tiles128 : of.tiles256;
-}
-
-// ---- How rows are grouped
-
-// The plan's own tiles are not used.
-constexpr uint32_t kPlanTile = 256;
-constexpr int64_t kStageWarps = kStageThreads / 32;
-
-// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not
-// so.
-int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
-  if (p.grouping != dispatch::Grouping::gather || plan.source() != simt::kGroupedPairs) return 0;
-  if (p.x_position.index != nullptr || p.w.values.count() > kPlaceMatrices) return 0;
-  const simt::PairParams q = plan.params();
-  int64_t per_x = 0;
-  if (q.ndim == 1) per_x = q.x_step[0] == 1 ? 1 : q.x_step[0] == 0 ? q.pairs : 0;
-  if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) per_x = q.shape[1];
-  return per_x > kPlaceMostPairs ? 0 : per_x;
-}
-
-// From row to row of x: of one matrix, or of matrices of one row.
-int64_t row_stride_in_place(const MatmulProblem& p) {
-  const Matrices& x = p.x.values;
-  if (p.grouping == dispatch::Grouping::offsets) return x.batch_stride[0];
-  return p.grouping == dispatch::Grouping::none ? x.row_stride : 0;
-}
-// Where the products can read x as it lies: in rows of K, in the order of their matrices.
-bool reads_in_place(const MatmulProblem& p) {
-  const Matrices& x = p.x.values;
-  if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
-  if (row_stride_in_place(p) < p.k || row_stride_in_place(p) % 8 != 0) return false;
-  return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
-}
-
-// Where things lie in the workspace.
-struct Room {
-  size_t lists = 0;  // of the pairs, by PairPlan
-  size_t counts = 0, totals = 0, runs = 0, matrices = 0, out_rows = 0, staged = 0, bytes = 0;
-  uint32_t blocks = 0, block_pairs = 0;  // of place_rows
-
-  Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
-    const int64_t rows = p.total_rows();
-    const auto take = [&](int64_t size) {
-      const size_t at = bytes;
-      bytes += static_cast<size_t>(ceil_div(size, 128) * 128);
-      return at;
-    };
-    if (per_x > 0) {
-      const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
-      const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
-      block_pairs = static_cast<uint32_t>(
-          per_x * std::min(most, ceil_div(ceil_div(pairs, kPlaceBlocks), per_x)));
-      blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
-      counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
-      totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
-      runs = take((keys + 2) * 4);
-      matrices = take(keys * 4);
-    } else {
-      lists = take(static_cast<int64_t>(plan.workspace()));
-    }
-    out_rows = take(rows * 8);
-    staged = take(reads_in_place(p) ? 0 : rows * staged_k(p) * 2);
-  }
-};
-
-StagedRows staged_rows(const MatmulProblem& p, uint8_t* staged) {
-  const Matrices& x = p.x.values;
-  StagedRows s{};
-  s.x = static_cast<const uint8_t*>(x.data);
-  s.staged = staged;
-  s.col_stride = x.col_stride;
-  s.k = static_cast<uint32_t>(p.k);
-  s.staged_k = static_cast<uint32_t>(staged_k(p));
-  s.wide = x.col_stride == 1 && alignment(x) == 16 && p.k % 8 == 0;
-  return s;
-}
-
-// Groups the pairs of an expert layer and stages their rows.
-Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
-           const Room& at, Queue& queue) {
-  PlaceRowsParams q{};
-  q.pairs = plan.params();
-  q.rows = staged_rows(p, base + at.staged);
-  q.w_index = static_cast<const uint8_t*>(plan.w_index());
-  q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
-  q.totals = reinterpret_cast<uint32_t*>(base + at.totals);
-  q.runs = reinterpret_cast<uint32_t*>(base + at.runs);
-  q.matrices = reinterpret_cast<int32_t*>(base + at.matrices);
-  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
-  q.out = static_cast<uint8_t*>(p.out.data);
-  q.row_stride = p.x.values.row_stride;
-  q.out_row_stride = p.out.row_stride;
-  q.rows_per_pair = static_cast<uint32_t>(p.m);
-  q.top_k = static_cast<uint32_t>(per_x);
-  q.n = static_cast<uint32_t>(p.n);
-  q.blocks = at.blocks;
-  q.block_pairs = at.block_pairs;
-  const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
-  queue.run("count_pairs", counters, kStageThreads, 0, q);
-  queue.run(kernels_of(p).place_rows, at.blocks, kStageThreads, 0, q);
-  Runs runs{};
-  runs.runs = q.runs;
-  runs.matrices = q.matrices;
-  runs.rows_per_pair = q.rows_per_pair;
-  return runs;
-}
-
-// Stages the rows of all pairs in the order of their matrices.
-Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, const Room& at,
-           Queue& queue) {
-  const simt::PairLists lists = plan.run(base + at.lists, queue);
-  StageRowsParams q{};
-  q.rows = staged_rows(p, reads_in_place(p) ? nullptr : base + at.staged);
-  q.runs.rows_per_pair = static_cast<uint32_t>(p.m);
-  q.runs.pair_count = static_cast<uint32_t>(p.batch.numel());
-  if (plan.source() != simt::kOnePair) {
-    q.runs.pairs = lists.pairs;
-    q.runs.order = lists.order;
-    q.runs.runs = lists.runs;
-  }
-  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
-  q.out = static_cast<uint8_t*>(p.out.data);
-  q.row_stride = p.x.values.row_stride;
-  q.out_row_stride = p.out.row_stride;
-  q.row_count = static_cast<uint32_t>(p.total_rows());
-  q.n = static_cast<uint32_t>(p.n);
-  constexpr int64_t kBlocksPerMultiprocessor = 5;
-  queue.run(
-      kernels_of(p).stage_rows,
-      static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
-                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
-      kStageThreads, 0, q);
-  return q.runs;
 }
 
 // ---- Products
@@ -487,59 +320,25 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
       return no_map;
     }
   }
-  return simt::PairPlan(p, kPlanTile).why_not();
+  return QmmGrouping::why_not(p);
 }
 
-size_t qmm_sm90_workspace(const MatmulProblem& p) {
-  const simt::PairPlan plan(p, kPlanTile);
-  return Room(p, plan, pairs_per_x(p, plan)).bytes;
-}
+size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes; }
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const simt::PairPlan plan(p, kPlanTile);
-  const int64_t per_x = pairs_per_x(p, plan);
-  const Room at(p, plan, per_x);
-  auto* base = static_cast<uint8_t*>(workspace.data);
   Queue queue(p.op, p.device.id, p.options.stream);
-  QmmRows rows;
-  rows.runs = per_x > 0 ? place(p, plan, per_x, base, at, queue) : stage(p, plan, base, at, queue);
-  rows.out_rows = reinterpret_cast<const int64_t*>(base + at.out_rows);
-  rows.staged = base + at.staged;
-  const Kernel& kernel = kernel_of(p);
-  QmmSm90Params q = params_of(p, rows);
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
-  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+  const QmmRows rows = group_rows(p, static_cast<uint8_t*>(workspace.data), queue);
+  multiply_rows(p, rows, queue);
 }
 
 // ---- Parts
 
-Reason QmmGrouping::why_not(const MatmulProblem& p, int64_t per_token) {
-  if (p.w.values.count() > kPlaceMatrices) {
-    return Reason::of("%lld matrices, more than %u", static_cast<long long>(p.w.values.count()),
-                      kPlaceMatrices);
-  }
-  if (per_token > kPlaceMostPairs) {
-    return Reason::of("%lld matrices for a row of x, more than %u",
-                      static_cast<long long>(per_token), kPlaceMostPairs);
-  }
-  return simt::PairPlan(p, kPlanTile).why_not();
-}
-
-QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token) {
-  const Room at(p, simt::PairPlan(p, kPlanTile), per_token);
-  staged = at.staged;
-  bytes = at.bytes;
-}
-
-QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue) {
-  const simt::PairPlan plan(p, kPlanTile);
-  const Room at(p, plan, per_token);
-  QmmRows rows;
-  rows.runs = place(p, plan, per_token, workspace, at, queue);
-  rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
-  rows.staged = workspace + at.staged;
-  return rows;
+void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
+  const Kernel& kernel = kernel_of(p);
+  QmmSm90Params q = params_of(p, rows);
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {

@@ -153,7 +153,8 @@ class Block80 {
   template <int unit>
   __device__ __forceinline__ void fill(const XSection80& section) const {
     fill_columns<typename T::Decode, unit, T::kAffine>(
-        section, x_, tile_.rows, warp_, lane_, [&](uint32_t i) { return tile_.x[i]; }, warps());
+        section, x_, 0, section.units, tile_.rows, warp_, lane_,
+        [&](uint32_t i) { return tile_.x[i]; }, warps());
   }
 
   // x from a chunk on, by all warps.

@@ -21,7 +21,7 @@ using device::LaneBlock;
 using device::LaneGroups;
 
 template <class Format, class T>
-constexpr uint32_t kBlocks = quantize_blocks(Format::kMode, Format::kBits, sizeof(T));
+constexpr uint32_t kBlocks = quantizes_two_blocks(Format::kMode, Format::kBits, sizeof(T)) ? 2 : 1;
 
 // Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to
 // e4m3, whose codes take few operations, and to lanes with two blocks than a fifth thread block.
@@ -91,10 +91,9 @@ __device__ __forceinline__ void quantize_two(const ConversionParams& p, const Bl
   }
 }
 
-template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kBlocks<Format, T>>)
+template <class Format, class T, uint32_t kOfLane = kBlocks<Format, T>>
+__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLane>)
     quantize_cuda(const __grid_constant__ ConversionParams p) {
-  constexpr uint32_t kOfLane = kBlocks<Format, T>;
   __shared__ uint4 shared[kWarps][device::WarpChunks<LaneBlock<T>::kChunks * kOfLane>::kAll];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
   if (warp * 32 < p.lanes) {
@@ -146,6 +145,10 @@ __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {
   MB_CUDA_ROW(quantize_cuda_##name##_f32, quantize_cuda<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(quantize_cuda_##name##_f16, quantize_cuda<__VA_ARGS__, __half>); \
   MB_CUDA_ROW(quantize_cuda_##name##_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16>)
+// Formats that take two blocks, in groups of 16.
+#define MB_QUANTIZE_16(name, ...)                                                     \
+  MB_CUDA_ROW(quantize_cuda_##name##_g16_f16, quantize_cuda<__VA_ARGS__, __half, 1>); \
+  MB_CUDA_ROW(quantize_cuda_##name##_g16_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16, 1>)
 #define MB_REQUANTIZE(name, ...)                                         \
   MB_CUDA_ROW(requantize_##name##_f32, requantize<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(requantize_##name##_f16, requantize<__VA_ARGS__, __half>); \
@@ -161,6 +164,10 @@ MB_QUANTIZE(affine8, formats::Affine<8>);
 MB_QUANTIZE(mxfp4, formats::Mxfp4);
 MB_QUANTIZE(mxfp8, formats::Mxfp8);
 MB_QUANTIZE(nvfp4, formats::Nvfp4);
+MB_QUANTIZE_16(affine2, formats::Affine<2>);
+MB_QUANTIZE_16(affine3, formats::Affine<3>);
+MB_QUANTIZE_16(affine4, formats::Affine<4>);
+MB_QUANTIZE_16(affine8, formats::Affine<8>);
 MB_REQUANTIZE(mxfp4, formats::Mxfp4);
 MB_REQUANTIZE(mxfp8, formats::Mxfp8);
 MB_REQUANTIZE(nvfp4, formats::Nvfp4);

@@ -14,10 +14,15 @@ inline constexpr uint32_t kConversionThreads = 256;
 inline constexpr uint32_t kLaneValues = 32;
 // Neighbouring blocks that a lane of quantize_cuda takes. Formats whose arithmetic is most of the
 // time take two of 16-bit values, so that what is done once for a lane is done for 64 of them; the
-// others lose more by writing sectors of memory in two parts than they gain.
-constexpr uint32_t quantize_blocks(int mode, int bits, size_t value_bytes) {
+// others, and groups of 16, of which nothing is done once, lose more by writing sectors of memory
+// in two parts than they gain.
+constexpr bool quantizes_two_blocks(int mode, int bits, size_t value_bytes) {
   const bool two = mode == MOEBLAS_AFFINE ? bits != 5 && bits != 6 : mode == MOEBLAS_NVFP4;
-  return two && value_bytes == 2 ? 2 : 1;
+  return two && value_bytes == 2;
+}
+constexpr uint32_t quantize_blocks(int mode, int bits, int group_size, size_t value_bytes) {
+  const bool halves = mode == MOEBLAS_AFFINE && group_size == 16;
+  return quantizes_two_blocks(mode, bits, value_bytes) && !halves ? 2 : 1;
 }
 
 // Rows of values and of codes, in blocks of kLaneValues. Lanes are counted row by row; the last of

@@ -44,6 +44,19 @@ struct Names {
     MB_NAMES_OF(family, "affine8")}, \
    MB_BLOCK_NAMES(family)}
 constexpr Names kQuantizeNames = MB_NAMES("quantize_cuda");
+// Where a lane takes fewer blocks of such groups.
+#define MB_NAMES_16(format) \
+  {nullptr, "quantize_cuda_" format "_g16_f16", "quantize_cuda_" format "_g16_bf16"}
+constexpr Names kQuantize16Names = {{{},
+                                     {},
+                                     MB_NAMES_16("affine2"),
+                                     MB_NAMES_16("affine3"),
+                                     MB_NAMES_16("affine4"),
+                                     {},
+                                     {},
+                                     {},
+                                     MB_NAMES_16("affine8")},
+                                    {}};
 constexpr Names kDequantizeNames = MB_NAMES("dequantize_cuda");
 constexpr Names kDualNames = MB_NAMES("quantize_dual_cuda");
 constexpr Names kRequantizeNames = {{}, MB_BLOCK_NAMES("requantize")};
@@ -130,9 +143,11 @@ void convert(const ConversionParams& q, const PackedSide& side, const Names& nam
 void quantize_side(const PackedSide& side, Queue& queue) {
   if (why_not(side)) return simt::simt_quantize_side(side, queue);
   const QuantSpec& spec = *side.p.spec;
-  const uint32_t of_lane =
-      quantize_blocks(static_cast<int>(spec.mode), spec.bits, size_of(side.values.dtype));
-  convert(params_of(side, of_lane), side, kQuantizeNames, queue);
+  const size_t bytes = size_of(side.values.dtype);
+  const auto mode = static_cast<int>(spec.mode);
+  const uint32_t of_lane = quantize_blocks(mode, spec.bits, spec.group_size, bytes);
+  const bool fewer = of_lane == 1 && quantizes_two_blocks(mode, spec.bits, bytes);
+  convert(params_of(side, of_lane), side, fewer ? kQuantize16Names : kQuantizeNames, queue);
 }
 
 // Both directions of quantize_dual from one read, where rows lie as values do.

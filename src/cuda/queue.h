@@ -26,8 +26,8 @@ class Queue final : public simt::Queue {
            const Arguments&... arguments) {
     launch_with(false, kernel, groups, threads, shared_bytes, arguments...);
   }
-  // The same right behind a launch of this queue's, whose blocks let it begin before they are done:
-  // the kernel waits for them itself, where it must (wait_for_previous_launch).
+  // The same, but the kernel may begin before what is in front of it on the stream is done, and
+  // waits for that itself before it reads or writes memory (wait_for_previous_launch).
   template <class... Arguments>
   void run_early(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
                  const Arguments&... arguments) {

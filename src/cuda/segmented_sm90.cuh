@@ -20,9 +20,8 @@
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/ptx.cuh"
+#include "cuda/device/segment_range.cuh"
 #include "cuda/segmented_sm90_params.h"
-#include "simt/cuda_stdlib.cuh"
-#include "simt/elements.h"
 
 namespace moeblas::cuda {
 
@@ -33,24 +32,6 @@ enum class Along { k, lines };
 // first `head` do not count.
 struct SegmentTile {
   uint32_t segment, row, col, begin, head, end;
-};
-
-// Where segment i's range of K begins and ends.
-struct SegmentRange {
-  int64_t begin, end;
-
-  __device__ static SegmentRange load(const SegmentedSm90Params& p, uint32_t segment) {
-    const int64_t at = segment * p.segment_step;
-    return {simt::load_integer(p.segments, p.segments_type, at),
-            simt::load_integer(p.segments, p.segments_type, at + p.end_step)};
-  }
-  __device__ static uint32_t clamped(int64_t k, uint32_t most) {
-    return k < 0 ? 0 : k > most ? most : static_cast<uint32_t>(k);
-  }
-  __device__ uint32_t length(uint32_t most) const {
-    const uint32_t first = clamped(begin, most);
-    return max(first, clamped(end, most)) - first;
-  }
 };
 
 // Puts the numbers of the segments into shared memory, the longest first: blocks take tiles in

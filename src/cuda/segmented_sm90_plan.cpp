@@ -155,9 +155,11 @@ TensorMapShape map_of_out(const MatmulProblem& p, int64_t step) {
   return s;
 }
 
-// Matrices one behind the other, rows likewise, each where bulk copies can write.
+// Matrices one behind the other, rows likewise, each where bulk copies can write: whole units, as
+// they write the last one beyond the end of a row.
 bool takes_bulk_copies(const MatmulProblem& p, int64_t step) {
-  return (p.m == 1 || p.out.row_stride >= p.n) &&
+  return static_cast<uint64_t>(p.n) * size_of(p.out.dtype) % kUnit == 0 &&
+         (p.m == 1 || p.out.row_stride >= p.n) &&
          (p.batch.numel() == 1 || step >= p.m * p.out.row_stride) &&
          !why_no_tensor_map(map_of_out(p, step), "out");
 }

@@ -14,8 +14,10 @@
 #include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
+#include "cuda/qqmm_fp8_sm90_plan.h"
 #include "cuda/quantize_cuda_plan.h"
 #include "cuda/queue.h"
+#include "cuda/segmented_sm80_plan.h"
 #include "cuda/segmented_sm90_plan.h"
 #include "dispatch/select.h"
 #include "simt/rows.h"
@@ -101,6 +103,10 @@ constexpr Row<MatmulProblem> kSegmentedSm90Limbs{
   Name{"segmented_sm90_limbs"}, kHopper, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm90_limbs_reject, nullptr, launch<segmented_sm90_limbs>,
   Summary{"the same for float32 as three bf16 limbs on wgmma, two where precision is fast"}};
+constexpr Row<MatmulProblem> kSegmentedSm80{
+  Name{"segmented_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm80_reject, nullptr, launch<segmented_sm80>,
+  Summary{"ranges of K of operands of any strides; 16-bit floats by mma.sync, float32 by multiply-adds"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -160,7 +166,7 @@ constexpr Formats kQmvFormats =
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-  qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
+  qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmvSm80{
   Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
@@ -222,6 +228,11 @@ constexpr Row<MatmulProblem> kQqmmCuda{
   [](const MatmulProblem& p, Workspace workspace) { qqmm_cuda(p, workspace, kOfQqmm); },
   Summary{"x made bfloat16 values of its codes in one pass, then the first of qmv_sm90, qmm_sm90 and qmm_sm80"}};
 
+constexpr Row<MatmulProblem> kQqmmFp8Sm90{
+  Name{"qqmm_fp8_sm90"}, kHopper, Formats::of(Mode::mxfp4, 4), DTypes::of(DType::bf16), Portable::kUngrouped, Extras::of(Extra::packed_x) | Extras::of(Extra::quantized_x), RowRange{},
+  qqmm_fp8_sm90_reject, qqmm_fp8_sm90_workspace, launch<qqmm_fp8_sm90>,
+  Summary{"many rows at precision fast; scales folded into fp8 codes on wgmma, what does not fold by qmm_sm90"}};
+
 constexpr Row<QuantizeProblem> kQuantizeCuda{
   Name{"quantize_cuda"}, Arch{}, Formats::quantized(), DTypes::floats(), Portable::kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
   quantize_cuda_reject, nullptr, quantize_cuda,
@@ -239,12 +250,20 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kMmSm90,        kQqmmCuda,
-    kQmmSm90Fields, kQmvSm80,
-    Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, Portable::kQmm,
+    kQmvSm90,
+    kQmmSm90,
+    kMmSm90,
+    kQqmmFp8Sm90,
+    kQqmmCuda,
+    kQmmSm90Fields,
+    kQmvSm80,
+    Portable::kQmv,
+    Portable::kGatherQmvFast,
+    kQmmSm80,
+    kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    kSegmentedSm80,
+    Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/qmm_sm90_glu_order.h"
+#include "cuda/qqmm_fp8_sm90_params.h"
 
 #include <gtest/gtest.h>
 
@@ -45,6 +46,18 @@ TEST(OrderOfK, IsWhatLanesDecodeOfBytes) {
         EXPECT_EQ(cuda::ByteOrder::natural_k(position(product, pair, lane, element)),
                   64 * piece + 16 * lane + code);
       }
+    }
+  }
+}
+
+// Products 32 k deep, of which a lane has words h = 0 and 1 of four values each; a word of its 16
+// bytes folds into two.
+TEST(OrderOfK, IsWhatLanesFold) {
+  for (uint32_t lane = 0; lane < 4; ++lane) {
+    for (uint32_t code = 0; code < 32; ++code) {
+      const uint32_t product = code / 8, half = code / 4 % 2, element = code % 4;
+      EXPECT_EQ(cuda::FoldOrder::natural_k(32 * product + 16 * half + 4 * lane + element),
+                32 * lane + code);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "dispatch/select.h"
 #include "nowhere.h"
 #include "ops/moe.h"
+#include "ops/qqmm.h"
 
 namespace moeblas::test {
 namespace {
@@ -123,9 +124,11 @@ TEST_F(CudaTable, RangesOfK) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned)), "segmented_sm90");
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)),
                 dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm90");
-      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "qmm_simt");
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "segmented_sm80");
     }
-    EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), 80), "qmm_simt");
+    for (int capability : {80, 89, 100, 120}) {
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), capability), "segmented_sm80");
+    }
   }
   // IEEE multiply-adds where they are asked for, or win: of few tiles, and of short segments.
   Options exact;
@@ -135,8 +138,8 @@ TEST_F(CudaTable, RangesOfK) {
   EXPECT_EQ(winner(segments_nowhere(1024, 1024, 512, 64, DType::f32)), "segmented_sm90");
   // One line has no pitch, one k neither.
   EXPECT_EQ(winner(segments_nowhere(1, 64, 33, 2, kBf16)), "segmented_sm90");
-  EXPECT_EQ(winner(segments_nowhere(64, 33, 1, 2, kBf16, 1)), "qmm_simt");
-  EXPECT_EQ(winner(segments_nowhere(64, 64, 0, 2, kBf16)), "qmm_simt");
+  EXPECT_EQ(winner(segments_nowhere(64, 33, 1, 2, kBf16, 1)), "segmented_sm80");
+  EXPECT_EQ(winner(segments_nowhere(64, 64, 0, 2, kBf16)), "segmented_sm80");
 }
 
 // By what segmented_sm90_limbs refuses, asked for by name.
@@ -165,6 +168,52 @@ TEST_F(CudaTable, LimbsWhereTheyArePreciseAndFasterEnough) {
             "so few tiles take less time by multiply-adds");
   // Whatever there is to multiply.
   EXPECT_EQ(why_no_limbs(Precision::native, true, 64, 512, 64), "");
+}
+
+// Both operands in blocks: x as floats of this dtype, or packed.
+MatmulProblem blocks_nowhere(int64_t m, const QuantSpec& spec, DType dtype, bool packed,
+                             Precision precision, bool deterministic = false) {
+  constexpr int64_t kN = 9728, kK = 2560;
+  Quantized x;
+  x.spec = spec;
+  x.codes = nowhere(dtype, {m, kK});
+  if (packed) x = weights_nowhere(spec, {m}, kK, dtype);
+  Options options;
+  options.precision = precision;
+  options.deterministic = deterministic;
+  return ops::qqmm(x, weights_nowhere(spec, {kN}, kK, dtype), {}, output_nowhere(dtype, {m, kN}),
+                   options);
+}
+
+// Which products qqmm_cuda is made of the device says; here, by what qqmm_fp8_sm90 refuses.
+std::string why_no_fold(const MatmulProblem& p, int capability = 90) {
+  for (const auto& row : cuda::backend().matmul) {
+    if (std::string(row.name.text) == "qqmm_fp8_sm90") {
+      return dispatch::why_not(row, p, capability).text();
+    }
+  }
+  return "no such row";
+}
+
+TEST_F(CudaTable, FoldedScalesWhereTheyAreAskedForAndFaster) {
+  constexpr Precision kNative = Precision::native, kFast = Precision::fast;
+  for (bool packed : {false, true}) {
+    EXPECT_EQ(winner(blocks_nowhere(16384, kMxfp4, kBf16, packed, kFast)), "qqmm_fp8_sm90");
+    EXPECT_EQ(why_no_fold(blocks_nowhere(16384, kMxfp4, kBf16, packed, kNative)),
+              "precision is not fast, and fp8 products keep some 14 bits of a sum");
+    EXPECT_EQ(why_no_fold(blocks_nowhere(16, kMxfp4, kBf16, packed, kFast)),
+              "16 rows, from 2048 on it is faster than native");
+    for (const QuantSpec& spec : {kMxfp8, kNvfp4}) {
+      EXPECT_NE(why_no_fold(blocks_nowhere(16384, spec, kBf16, packed, kFast)), "");
+    }
+    EXPECT_NE(why_no_fold(blocks_nowhere(16384, kMxfp4, DType::f16, packed, kFast)), "");
+    for (int capability : {80, 89, 100, 120}) {
+      EXPECT_NE(why_no_fold(blocks_nowhere(16384, kMxfp4, kBf16, packed, kFast), capability), "");
+    }
+    for (int64_t rows : {1, 16, 2047, 2048, 16384}) {
+      EXPECT_EQ(winner(blocks_nowhere(rows, kMxfp4, kBf16, packed, kFast, true)), "qqmm_fp8_sm90");
+    }
+  }
 }
 
 TEST_F(CudaTable, OtherDevicesHaveTheKernelsOfSm80) {

@@ -124,6 +124,20 @@ Case product_case(Op op, const std::optional<QuantSpec>& format, DType dtype, bo
   return c;
 }
 
+Case quantize_case(const QuantSpec& format, DType dtype, int64_t rows, int64_t k) {
+  const QuantSpec spec = format.resolved();
+  Case c;
+  c.op = Op::quantize;
+  c.seed = static_cast<uint64_t>(rows * 1000 + k);
+  c.format = format;
+  c.x = test::plain(dtype, {rows, k});
+  const DType scale = spec.mode == Mode::affine ? dtype : DType::u8;
+  c.codes = test::plain(DType::u32, {rows, k * spec.bits / 32});
+  c.scales = test::plain(scale, {rows, k / spec.group_size});
+  if (spec.mode == Mode::affine) c.biases = c.scales;
+  return c;
+}
+
 void as_expert_layer(Case& c, int64_t tokens, int64_t top_k) {
   const int64_t n = c.out.shape.back(), k = c.x.shape.back();
   c.x = test::plain(c.x.dtype, {tokens, 1, 1, k});

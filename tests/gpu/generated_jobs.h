@@ -18,6 +18,8 @@ Job job_of(const test::Case& c);
 test::Case product_case(test::Op op, const std::optional<QuantSpec>& format, DType dtype,
                         bool transpose, int64_t m, int64_t n, int64_t k, test::Ids ids,
                         int64_t experts = 3);
+// Row-major rows of k values of this dtype, quantized to scales of the same.
+test::Case quantize_case(const QuantSpec& format, DType dtype, int64_t rows, int64_t k);
 // Makes a gather of it in the layout of expert layers, each row of x with top_k matrices.
 void as_expert_layer(test::Case& c, int64_t tokens, int64_t top_k);
 // Dense weights whose rows are of K, not of N.

@@ -1,6 +1,7 @@
 #include "moe_jobs.h"
 
 #include <cmath>
+#include <limits>
 
 #include "maker.h"
 #include "support/generator.h"
@@ -156,25 +157,91 @@ Job unpermute_job(uint64_t seed) {
   return m.job;
 }
 
+namespace {
+
+// Makes `count` rows of mxfp4, or of floats that become it, other than normal values do: scales far
+// apart in a row, all far from 1, zeros under a scale, zeros alone, NaN.
+void spread_scales(Maker& m, const PackedAt& at, int64_t rows, int64_t k, int64_t count) {
+  constexpr int64_t kGroup = 32;
+  const bool packed = at.scales >= 0;
+  const int64_t groups = k / kGroup;
+  for (; count > 0; --count) {
+    const int64_t row = m.random.below(rows), group = row * groups + m.random.below(groups);
+    const auto scale_group = [&](int64_t g, int power) {
+      if (packed) {
+        m[at.scales].bytes()[static_cast<size_t>(g)] += static_cast<uint8_t>(power);
+        return;
+      }
+      for (int64_t i = g * kGroup; i < (g + 1) * kGroup; ++i) {
+        m[at.codes].set(i, std::ldexp(m[at.codes].get(i), power));
+      }
+    };
+    const auto clear_group = [&](int64_t g) {
+      for (int64_t i = 0; i < kGroup / 2 && packed; ++i) {
+        m[at.codes].bytes()[static_cast<size_t>(g * kGroup / 2 + i)] = 0;
+      }
+      for (int64_t i = g * kGroup; i < (g + 1) * kGroup && !packed; ++i) m[at.codes].set(i, 0);
+    };
+    switch (m.random.below(6)) {
+      case 0:
+        scale_group(group, m.random.pick({-20, -15, -14, -13, 13, 14, 15, 20}));
+        break;
+      case 1:
+        for (int64_t g = row * groups; g < (row + 1) * groups; ++g) scale_group(g, -70);
+        break;
+      case 2:
+        clear_group(group);
+        break;
+      case 3:
+        clear_group(group);
+        scale_group(group, m.random.pick({-40, 40}));
+        break;
+      case 4:
+        for (int64_t g = row * groups; g < (row + 1) * groups; ++g) clear_group(g);
+        break;
+      default:
+        if (packed) {
+          m[at.scales].bytes()[static_cast<size_t>(group)] = 255;
+        } else {
+          m[at.codes].set(group * kGroup, std::numeric_limits<float>::quiet_NaN());
+        }
+        break;
+    }
+  }
+}
+
+}  // namespace
+
 Job qqmm_job(uint64_t seed) {
   constexpr const char* kOps[] = {"qqmm", "gather_qqmm", "grouped_qqmm"};
   const auto kind = seed % 3;
   Maker m(kOps[kind], seed);
-  const QuantSpec spec = draw_format(m.random, true).resolved();
-  const int64_t k = test::packed_unit(spec) * m.random.pick({1, 2, 3, 5, 9, 16});
-  const int64_t n = m.random.pick({1, 7, 8, 17, 32, 64, 65, 130, 264});
+  // What kernels fold into fp8: tiles of their own, and rows that do not fold.
+  const bool folds = seed % 6 == 3;
+  const QuantSpec drawn = draw_format(m.random, true);
+  const QuantSpec spec = (folds ? QuantSpec{Mode::mxfp4} : drawn).resolved();
+  const int64_t k = test::packed_unit(spec) * (folds ? m.random.pick({1, 3, 4, 5, 8, 17})
+                                                     : m.random.pick({1, 2, 3, 5, 9, 16}));
+  const int64_t n = folds ? m.random.pick({7, 8, 40, 64, 136, 264, 520})
+                          : m.random.pick({1, 7, 8, 17, 32, 64, 65, 130, 264});
   const int64_t experts = m.random.between(1, 6);
   const bool layer = kind == 1 && m.random.one_in(2);  // tokens that go to top_k experts each
   const int64_t top_k = m.random.between(1, 3);
   const int64_t pairs = layer ? m.random.pick({1, 9, 70}) : m.random.between(1, 9);
-  int64_t rows = m.random.pick({1, 2, 5, 16, 17, 33, 70, 130, 300});
+  int64_t rows = folds ? m.random.pick({1, 30, 160, 161, 330, 520})
+                       : m.random.pick({1, 2, 5, 16, 17, 33, 70, 130, 300});
+  const Precision precision = folds || m.random.one_in(4)
+                                  ? Precision::fast
+                                  : m.random.pick({Precision::native, Precision::exact});
   constexpr int64_t kMostProducts = 4'000'000;  // the reference does them all in float64
   while (rows * n * k > kMostProducts) rows /= 2;
+  // Rows of the table that are for many rows of x then take few.
+  const bool deterministic = folds || m.random.one_in(4);
   const Shape x_shape = layer       ? Shape{pairs, 1, 1, k}
                         : kind == 1 ? Shape{pairs, std::min<int64_t>(rows, 5), k}
                                     : Shape{rows, k};
   const Shape w_shape = kind == 0 ? Shape{n, k} : Shape{experts, n, k};
-  const DType dtype = m.random.one_in(2) ? DType::bf16 : kFloats[seed / 3 % 3];
+  const DType dtype = folds || m.random.one_in(2) ? DType::bf16 : kFloats[seed / 3 % 3];
   // Packed, or floats that are quantized on the fly.
   const auto operand = [&](const Shape& shape, int floats) {
     if (!m.random.one_in(floats)) return m.packed(spec, shape, dtype, 1.0);
@@ -183,6 +250,10 @@ Job qqmm_job(uint64_t seed) {
     return at;
   };
   PackedAt x = operand(x_shape, 2), w = operand(w_shape, 4);
+  if (folds) {
+    if (m.random.one_in(2)) spread_scales(m, x, rows, k, m.random.between(1, 5));
+    if (m.random.one_in(4)) spread_scales(m, w, n, k, 1);
+  }
   // On the device: one for all, or of a packed w one for each matrix.
   const auto moved = [&](PackedAt& at, bool each) {
     if (!at.tensor_scale || m.random.one_in(2)) return;
@@ -195,7 +266,8 @@ Job qqmm_job(uint64_t seed) {
   moved(x, false);
   moved(w, kind != 0);
   const bool x_packed = x.scales >= 0;
-  const DType out_dtype = x_packed ? m.random.pick({DType::f32, DType::f16, DType::bf16}) : dtype;
+  const DType out_dtype =
+      x_packed && !folds ? m.random.pick({DType::f32, DType::f16, DType::bf16}) : dtype;
   const int ids = kind == 0   ? -1
                   : layer     ? m.ids(DType::i32, {pairs, top_k}, experts, 5)
                   : kind == 1 ? m.ids(DType::i32, {pairs}, experts, 5)
@@ -206,12 +278,15 @@ Job qqmm_job(uint64_t seed) {
   const Shape out_shape = layer       ? Shape{pairs, top_k, 1, n}
                           : kind == 1 ? Shape{pairs, x_shape[1], n}
                                       : Shape{rows, n};
-  const bool plain = m.random.one_in(2);
+  const bool plain = folds || m.random.one_in(2);
   const float alpha = plain ? 1.0f : 0.75f, beta = plain ? 0.0f : -1.5f;
   const int c = plain ? -1 : m.floats(DType::f32, out_shape);
   const int bias = plain ? -1 : m.floats(DType::bf16, kind == 0 ? Shape{n} : Shape{experts, n});
   const int out = m.add(Role::output, out_dtype, out_shape);
-  m.job.call = [=](Views v, const Options& o) {
+  m.job.call = [=](Views v, const Options& options) {
+    Options o = options;
+    o.precision = precision;
+    o.deterministic = deterministic;
     const auto at = [&](int i) { return i < 0 ? TensorView() : v[static_cast<size_t>(i)]; };
     const Epilogue e{alpha, beta, at(c), at(bias)};
     if (kind == 0) return qqmm(x.in(v), w.in(v), at(out), e, o);

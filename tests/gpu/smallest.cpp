@@ -192,25 +192,38 @@ void run_smallest(Report& report, const std::string& only) {
     if (seed < 72) run_all(generated_job(Op::from_fp8, seed), conversions);
     if (seed < 144) run_all(dual_job(seed), conversions);
   }
+  // A kernel of its own where others take two blocks a lane.
+  for (int bits : {2, 3, 4, 8}) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      run_all(job_of(quantize_case({Mode::affine, bits, 16}, dtype, 3, 160), test::Side::left),
+              conversions);
+    }
+  }
   for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);
+  // With tiles of several sizes.
+  std::vector<std::string> sized;
+  for (const std::string& row : rows) {
+    if (row.starts_with("segmented_sm90")) sized.push_back(row);
+  }
+  const auto run_sized = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), sized); };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {
         test::Case c = segments_case(dtype, turned, size, turned);
         c.precision = Precision::exact;
-        run_rows(c);
+        size == TileSize::small ? run_rows(c) : run_sized(c);
         // By limbs, whatever there is to multiply.
         c.deterministic = true;
         for (Precision precision : {Precision::native, Precision::fast}) {
           c.precision = precision;
-          if (dtype == DType::f32 && size != TileSize::medium) run_rows(c);
+          if (dtype == DType::f32 && size != TileSize::medium) run_sized(c);
         }
       }
     }
     test::Case many = segments_case(dtype, 0, TileSize::many, 0);
     many.precision = Precision::native;
     many.deterministic = true;
-    run_rows(many);
+    run_sized(many);
   }
   const std::vector<std::string> routers = rows_of("route"), permuters = rows_of("permute");
   for (uint64_t seed = 0; seed < 12; ++seed) {

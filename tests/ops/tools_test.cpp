@@ -1,6 +1,7 @@
 // The tools of these tests must themselves catch what they are there to catch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -185,6 +186,50 @@ std::string factored_sums_of_equal_x(const std::function<float(float)>& of_x) {
   return compare(expected, got, DType::f32, false);
 }
 
+// Products of e4m3 as a tensor core adds them that keeps so many bits: cut off, 32 at a time.
+std::string fp8_sums(int bits, bool positive) {
+  constexpr int64_t kCount = 64, kBlocks = 6;
+  Random random(11);
+  const auto value = [&] {
+    const double v = random.pick({0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0}) *
+                     std::ldexp(1.0, random.pick({-9, -4, -1, 0}));
+    return positive || random.one_in(2) ? v : -v;
+  };
+  std::vector<Expected> expected;
+  std::vector<double> got;
+  for (int64_t i = 0; i < kCount; ++i) {
+    Accumulator sum(Path::fp8_blocks, DType::f32);
+    float total = 0;
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      double part = 0;
+      for (int step = 0; step < 4; ++step) {
+        std::vector<double> terms{part};
+        for (int k = 0; k < 32; ++k) {
+          const double x = value(), w = value();
+          sum.add(x, w, w, 0);
+          terms.push_back(x * w);
+        }
+        double largest = 0;
+        for (double t : terms) largest = std::max(largest, std::fabs(t));
+        if (largest == 0) continue;
+        const double unit = std::ldexp(1.0, std::ilogb(largest) - (bits - 1));
+        part = 0;
+        for (double t : terms) part += std::trunc(t / unit) * unit;
+      }
+      total += static_cast<float>(part);
+    }
+    expected.push_back(sum.result());
+    got.push_back(total);
+  }
+  return compare(expected, got, DType::f32, false);
+}
+TEST(Tolerance, HoldsFp8BlocksToTheBitsThatAreKept) {
+  for (bool positive : {false, true}) {
+    EXPECT_EQ(fp8_sums(14, positive), "");
+    // Where signs differ, so do those of what is cut off.
+    EXPECT_NE(fp8_sums(positive ? 8 : 4, positive), "");
+  }
+}
 TEST(Tolerance, AllowsFactoredSumsWhatTheyCancel) {
   EXPECT_EQ(factored_sums_of_equal_x([](float xs) { return xs; }), "");
   EXPECT_NE(factored_sums_of_equal_x([](float xs) { return xs * (1 + 0x1p-20f); }), "");

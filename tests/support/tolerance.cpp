@@ -16,6 +16,11 @@ constexpr double kLeastNormal = std::numeric_limits<float>::min();
 // Products that a factored path adds before it scales them, at most.
 constexpr int64_t kPart = 16;
 
+// Products that fp8_blocks adds up by themselves, in so many steps; numbers that meet in a step,
+// and what each loses there, relative to the largest.
+constexpr int64_t kBlock = 128;
+constexpr double kBlockSteps = 4, kInStep = 33, kCut = 0x1p-13;
+
 // The error bound of n roundings in a row.
 double gamma(int64_t n, double unit) {
   const double nu = static_cast<double>(n) * unit;
@@ -38,9 +43,9 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
 Path path_of(std::string_view kernel, Precision precision) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm90" ||
-      kernel.starts_with("mv_avx") || kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" ||
-      kernel == "mm_f32_neon") {
+  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm80" ||
+      kernel == "segmented_sm90" || kernel.starts_with("mv_avx") ||
+      kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" || kernel == "mm_f32_neon") {
     return Path::decoded;
   }
   if (kernel == "segmented_sm90_limbs") {
@@ -51,6 +56,7 @@ Path path_of(std::string_view kernel, Precision precision) {
       kernel == "qmv_sm90" || kernel == "qqmm_cuda") {
     return Path::factored;
   }
+  if (kernel == "qqmm_fp8_sm90") return Path::fp8_blocks;
   if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
   if (kernel == "mm_int8_avx512") return Path::int8;
   if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
@@ -76,9 +82,23 @@ void Accumulator::add_factored(double scaled, double bias) {
   of_codes_ = of_biases_ = 0;
 }
 
+void Accumulator::add_to_block(double product) {
+  block_sum_ += product;
+  block_magnitude_ += std::fabs(product);
+  block_largest_ = std::max({block_largest_, std::fabs(product), std::fabs(block_sum_)});
+  if (terms_ % kBlock == 0) end_block();
+}
+void Accumulator::end_block() {
+  cut_ += kBlockSteps * kInStep * kCut * block_magnitude_;
+  cut_on_average_ += kBlockSteps * kInStep * kCut / 2 * block_largest_;
+  block_sum_ = block_magnitude_ = block_largest_ = 0;
+}
+
 void Accumulator::add(double x, double weight, double scaled, double bias, double e) {
   const double unrounded = scaled + bias;
-  const double target = path_ == Path::decoded || path_ == Path::two_limbs ? weight : unrounded;
+  const bool as_decoded =
+      path_ == Path::decoded || path_ == Path::two_limbs || path_ == Path::fp8_blocks;
+  const double target = as_decoded ? weight : unrounded;
   double used = weight;
   if (path_ == Path::rounded_weight || path_ == Path::bf16_dot) {
     const FloatFormat& format = x_dtype_ == DType::f16 ? kFloat16 : kBfloat16;
@@ -108,6 +128,7 @@ void Accumulator::add(double x, double weight, double scaled, double bias, doubl
     x_spread_ += e * (std::fabs(scaled) + std::fabs(bias));
   }
   if (path_ == Path::factored || path_ == Path::int8) add_factored(x * scaled, x * bias);
+  if (path_ == Path::fp8_blocks) add_to_block(x * weight);
 }
 
 Expected Accumulator::result() const {
@@ -126,6 +147,14 @@ Expected Accumulator::result() const {
     case Path::two_limbs:
       e.slack = gamma(terms_, u) * magnitude_ + 3 * kTwoLimbs * (1 + 2 * kTwoLimbs) * magnitude_;
       break;
+    case Path::fp8_blocks: {
+      Accumulator rest = *this;
+      rest.end_block();
+      e.slack = gamma(terms_, u) * magnitude_ + rest.cut_;
+      e.scatter += rest.cut_on_average_ * rest.cut_on_average_;
+      e.rounded = rest.cut_ > 0;
+      break;
+    }
     case Path::factored:
       e.magnitude = spread_;
       e.slack = gamma(terms_ + 2 * (terms_ / kPart + 1) + 4, u) * spread_;

@@ -21,6 +21,13 @@
 //   by
 //                   r = 2^-16 of themselves; the product of the second limbs, as small, is left
 //                   out: A = (gamma(K) + 3 r (1 + 2 r)) sum |x||W|.
+//   fp8_blocks      both operands are exact in e4m3. The tensor core adds 32 products to a sum by
+//                   bringing all 33 to the largest exponent among them and cutting each off after
+//                   14 bits; the sum begins anew every 128 products and is then added in float32. A
+//                   block of 128 with S = sum |x||W| over it has four such steps, none of whose
+//                   numbers is larger than S: A = gamma(K) sum |x||W| + sum over blocks 4 33
+//                   2^-13 S. (The RMS rule takes as what a cut number loses half a unit, always
+//                   to the same side, by the largest product or partial sum of the block.)
 //   bf16_dot        as rounded_weight, but what is below 2^-126 counts as 0: such an x or weight
 //                   joins R by |x||s q + b|, and every sum may lose 2^-126.
 //   int8            x is rounded to 127ths of the largest magnitude among the values of x that meet
@@ -51,7 +58,7 @@
 
 namespace moeblas::test {
 
-enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs, int8 };
+enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs, int8, fp8_blocks };
 
 // The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
 // one decides here what it is held to. Where it has a choice, precision `fast` takes the other.
@@ -64,7 +71,7 @@ struct Expected {
   double single = 0;   // summed in float32, one product after the other
   double scatter = 0;  // variance of that sum's error by the model of independent roundings
   double magnitude = 0;
-  bool rounded = false;  // the path rounds weights that this element needs
+  bool rounded = false;  // the path rounds what this element is made of before it is summed
 };
 
 // Adds up one element.
@@ -84,7 +91,13 @@ class Accumulator {
   double x_rounding_ = 0, x_scatter_ = 0, x_spread_ = 0;
   double of_codes_ = 0, of_biases_ = 0, total_ = 0, factored_scatter_ = 0;
   float single_ = 0;
+  // Of the products of a block that fp8_blocks adds up; then what blocks lose, at most and by the
+  // model.
+  double block_sum_ = 0, block_magnitude_ = 0, block_largest_ = 0;
+  double cut_ = 0, cut_on_average_ = 0;
 
+  void add_to_block(double product);
+  void end_block();
   void add_factored(double scaled, double bias);
 };
 

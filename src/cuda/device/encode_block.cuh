@@ -60,10 +60,13 @@ struct LaneGroups {
     if (kHalves == 1) encoder[1] = encoder[0], scale[1] = scale[0];
   }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
+    // The second of two groups lies beside the first, swizzled or not.
+    uint8_t* to = p.scales + scale_offset(p.packed, at.row, at.column * kHalves);
+    if (kHalves == 2 && reinterpret_cast<uintptr_t>(to) % 2 == 0) {
+      *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(scale[0] | scale[1] << 8);
+    } else {
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const uint32_t group = at.column * kHalves + h;
-      p.scales[scale_offset(p.packed, at.row, group)] = static_cast<uint8_t>(scale[h]);
+      for (int h = 0; h < kHalves; ++h) to[h] = static_cast<uint8_t>(scale[h]);
     }
   }
 };
@@ -174,11 +177,13 @@ struct LaneGroups<formats::Affine<kBits>, T> {
     const int64_t scale = row_offset(p.packed.scales, at.row) + group;
     const int64_t bias = row_offset(p.packed.biases, at.row) + group;
     const int type = p.packed.scales.type;
-    put(p.scales, type, scale, encoder[0].params.scale);
-    put(p.biases, type, bias, encoder[0].params.bias);
-    if (!halves) return;
-    put(p.scales, type, scale + 1, encoder[1].params.scale);
-    put(p.biases, type, bias + 1, encoder[1].params.bias);
+    if (halves) {
+      put_two(p.scales, type, scale, encoder[0].params.scale, encoder[1].params.scale);
+      put_two(p.biases, type, bias, encoder[0].params.bias, encoder[1].params.bias);
+    } else {
+      put(p.scales, type, scale, encoder[0].params.scale);
+      put(p.biases, type, bias, encoder[0].params.bias);
+    }
   }
 
  private:
@@ -189,6 +194,21 @@ struct LaneGroups<formats::Affine<kBits>, T> {
       reinterpret_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16_rn(v);
     } else {
       reinterpret_cast<__half*>(to)[i] = __float2half_rn(v);
+    }
+  }
+  // Neighbours: 16-bit ones in one store where they share a word, so that a warp writes its sectors
+  // whole.
+  static __device__ void put_two(uint8_t* to, int type, int64_t i, float a, float b) {
+    auto* word = reinterpret_cast<uint32_t*>(to + i * 2);
+    if (type != simt::kF32 && reinterpret_cast<uintptr_t>(word) % 4 == 0) {
+      if (type == simt::kBf16) {
+        *reinterpret_cast<__nv_bfloat162*>(word) = __floats2bfloat162_rn(a, b);
+      } else {
+        *reinterpret_cast<__half2*>(word) = __floats2half2_rn(a, b);
+      }
+    } else {
+      put(to, type, i, a);
+      put(to, type, i + 1, b);
     }
   }
 };

@@ -46,6 +46,10 @@ __device__ __forceinline__ void store(const QmvParams& p, int64_t at, float valu
   simt::store_float(p.out, p.out_type, at, value);
 }
 
+static __device__ __noinline__ float activation(float gate, float up, const simt::GluParams& glu) {
+  return simt::glu(gate, up, glu);
+}
+
 // A tile's sums in shared memory: of each row group and part of K a warp's, `columns` of 32 rows.
 struct TileSums {
   const float* at;
@@ -93,11 +97,13 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s
     const uint32_t row = s.order[tile.first + first_token + token];
     const int64_t x = p.one_x ? 0 : s.x[row];
     const uint32_t column = token * p.column_step;
-    float value = finished<T>(p, 0, tile.matrix, n, x, sums, first, column, lane);
-    if (p.paired) {
-      value = simt::glu(value, finished<T>(p, 1, tile.matrix, n, x, sums, first + 1, column, lane),
-                        p.glu);
+    float gate = 0.0f, value = 0.0f;
+#pragma unroll 1
+    for (uint32_t operand = 0; operand <= p.paired; ++operand) {
+      gate = value;
+      value = finished<T>(p, operand, tile.matrix, n, x, sums, first + operand, column, lane);
     }
+    if (p.paired) value = activation(gate, value, p.glu);
     store(p, static_cast<int64_t>(s.out[row]) + n, value);
   }
 }
@@ -124,7 +130,7 @@ __device__ __forceinline__ void combine_box(const QmvParams& p, const Schedule& 
   for (uint32_t token = 0; token < c.tokens; ++token) {
     for (uint32_t n = first + lane; n < end; n += 32) {
       float sum = 0.0f;
-#pragma unroll 8
+#pragma unroll 4
       for (uint32_t j = 0; j < c.top_k; ++j) {
         const uint32_t pair = token * c.top_k + j;
         if (s.key[pair] < 0) continue;
@@ -143,21 +149,18 @@ __device__ __forceinline__ void combine(const QmvParams& p, const Schedule& s, u
   constexpr uint32_t kThreads = 32 * kQmvConsumers;
   const QmvCombine& c = p.combine;
   const uint32_t warp = thread / 32, lane = thread % 32;
-  if (s.active == 0) {
-    for (uint32_t b = blockIdx.x * kQmvConsumers + warp; b < p.blocks;
-         b += gridDim.x * kQmvConsumers) {
-      combine_box(p, s, b * p.box_rows, lane);
-    }
-    return;
-  }
+  // Where no row has a matrix, boxes have no share: all blocks take them in turn.
+  const bool none = s.active == 0;
+  const uint32_t begin = none ? blockIdx.x : s.begin, end = none ? p.blocks : s.end;
+  const uint32_t step = none ? gridDim.x : 1;
   __threadfence();
   named_barrier(1, kThreads);
-  for (uint32_t at = s.begin + warp; at < s.end; at += kQmvConsumers) {
+  for (uint32_t at = begin + warp * step; at < end; at += kQmvConsumers * step) {
     const uint32_t block = at % p.blocks;
-    uint32_t before = lane == 0 ? atomicAdd(&c.counters[block], 1u) : 0;
+    uint32_t before = lane == 0 && !none ? atomicAdd(&c.counters[block], 1u) : 0;
     __threadfence();
     before = __shfl_sync(~0u, before, 0);
-    if (before + 1 == s.active) combine_box(p, s, block * p.box_rows, lane);
+    if (none || before + 1 == s.active) combine_box(p, s, block * p.box_rows, lane);
   }
 }
 

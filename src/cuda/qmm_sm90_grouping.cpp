@@ -1,0 +1,217 @@
+// The rows of a product of qmm_sm90, in the order of their matrices: lists, and staged rows.
+#include <algorithm>
+#include <string>
+
+#include "cuda/device.h"
+#include "cuda/qmm_sm90_layout.h"
+#include "cuda/qmm_sm90_parts.h"
+#include "simt/pairs_plan.h"
+
+namespace moeblas::cuda {
+
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Reason;
+
+std::optional<int64_t> matrix_stride(const Matrices& m) {
+  int64_t result = 0, count = 1;
+  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
+    if (m.batch[d] == 1) continue;
+    if (count == 1) {
+      result = m.batch_stride[d];
+    } else if (m.batch_stride[d] != result * count) {
+      return std::nullopt;
+    }
+    count *= m.batch[d];
+  }
+  return result;
+}
+
+int64_t alignment(const Matrices& m) {
+  int64_t bits = m.rows > 1 ? m.row_stride : 0;
+  for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];
+  bits = bits * static_cast<int64_t>(size_of(m.dtype)) |
+         static_cast<int64_t>(reinterpret_cast<uintptr_t>(m.data)) | 16;
+  return bits & -bits;
+}
+
+int64_t row_stride_in_place(const MatmulProblem& p) {
+  const Matrices& x = p.x.values;
+  if (p.grouping == dispatch::Grouping::offsets) return x.batch_stride[0];
+  return p.grouping == dispatch::Grouping::none ? x.row_stride : 0;
+}
+bool reads_in_place(const MatmulProblem& p) {
+  const Matrices& x = p.x.values;
+  if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
+  if (row_stride_in_place(p) < p.k || row_stride_in_place(p) % 8 != 0) return false;
+  return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
+}
+
+namespace {
+
+// The plan's own tiles are not used.
+constexpr uint32_t kPlanTile = 256;
+constexpr int64_t kStageWarps = kStageThreads / 32;
+
+// How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not
+// so.
+int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
+  if (p.grouping != dispatch::Grouping::gather || plan.source() != simt::kGroupedPairs) return 0;
+  if (p.x_position.index != nullptr || p.w.values.count() > kPlaceMatrices) return 0;
+  const simt::PairParams q = plan.params();
+  int64_t per_x = 0;
+  if (q.ndim == 1) per_x = q.x_step[0] == 1 ? 1 : q.x_step[0] == 0 ? q.pairs : 0;
+  if (q.ndim == 2 && q.x_step[0] == 1 && q.x_step[1] == 0) per_x = q.shape[1];
+  return per_x > kPlaceMostPairs ? 0 : per_x;
+}
+
+// Where things lie in the workspace.
+struct Room {
+  size_t lists = 0;  // of the pairs, by PairPlan
+  size_t counts = 0, totals = 0, runs = 0, matrices = 0, out_rows = 0, staged = 0, bytes = 0;
+  uint32_t blocks = 0, block_pairs = 0;  // of place_rows
+
+  Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
+    const int64_t rows = p.total_rows();
+    const auto take = [&](int64_t size) {
+      const size_t at = bytes;
+      bytes += static_cast<size_t>(ceil_div(size, 128) * 128);
+      return at;
+    };
+    if (per_x > 0) {
+      const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
+      const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
+      block_pairs = static_cast<uint32_t>(
+          per_x * std::min(most, ceil_div(ceil_div(pairs, kPlaceBlocks), per_x)));
+      blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
+      counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
+      totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
+      runs = take((keys + 2) * 4);
+      matrices = take(keys * 4);
+    } else {
+      lists = take(static_cast<int64_t>(plan.workspace()));
+    }
+    out_rows = take(rows * 8);
+    staged = take(reads_in_place(p) ? 0 : rows * staged_k(p) * 2);
+  }
+};
+
+StagedRows staged_rows(const MatmulProblem& p, uint8_t* staged) {
+  const Matrices& x = p.x.values;
+  StagedRows s{};
+  s.x = static_cast<const uint8_t*>(x.data);
+  s.staged = staged;
+  s.col_stride = x.col_stride;
+  s.k = static_cast<uint32_t>(p.k);
+  s.staged_k = static_cast<uint32_t>(staged_k(p));
+  s.wide = x.col_stride == 1 && alignment(x) == 16 && p.k % 8 == 0;
+  return s;
+}
+
+// By the order in which the weights decode.
+std::string staging(const char* what, const MatmulProblem& p) {
+  const int bits = p.w.spec ? p.w.spec->bits : 16;
+  return std::string(what) + (bits == 16  ? "natural"
+                              : bits == 4 ? "nibbles"
+                              : bits == 8 ? "bytes"
+                                          : "neighbours");
+}
+
+// Groups the pairs of an expert layer and stages their rows.
+Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
+           const Room& at, Queue& queue) {
+  PlaceRowsParams q{};
+  q.pairs = plan.params();
+  q.rows = staged_rows(p, base + at.staged);
+  q.w_index = static_cast<const uint8_t*>(plan.w_index());
+  q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
+  q.totals = reinterpret_cast<uint32_t*>(base + at.totals);
+  q.runs = reinterpret_cast<uint32_t*>(base + at.runs);
+  q.matrices = reinterpret_cast<int32_t*>(base + at.matrices);
+  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.row_stride = p.x.values.row_stride;
+  q.out_row_stride = p.out.row_stride;
+  q.rows_per_pair = static_cast<uint32_t>(p.m);
+  q.top_k = static_cast<uint32_t>(per_x);
+  q.n = static_cast<uint32_t>(p.n);
+  q.blocks = at.blocks;
+  q.block_pairs = at.block_pairs;
+  const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+  queue.run("count_pairs", counters, kStageThreads, 0, q);
+  queue.run(staging("place_rows_", p).c_str(), at.blocks, kStageThreads, 0, q);
+  Runs runs{};
+  runs.runs = q.runs;
+  runs.matrices = q.matrices;
+  runs.rows_per_pair = q.rows_per_pair;
+  return runs;
+}
+
+// Stages the rows of all pairs in the order of their matrices.
+Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, const Room& at,
+           Queue& queue) {
+  const simt::PairLists lists = plan.run(base + at.lists, queue);
+  StageRowsParams q{};
+  q.rows = staged_rows(p, reads_in_place(p) ? nullptr : base + at.staged);
+  q.runs.rows_per_pair = static_cast<uint32_t>(p.m);
+  q.runs.pair_count = static_cast<uint32_t>(p.batch.numel());
+  if (plan.source() != simt::kOnePair) {
+    q.runs.pairs = lists.pairs;
+    q.runs.order = lists.order;
+    q.runs.runs = lists.runs;
+  }
+  q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
+  q.out = static_cast<uint8_t*>(p.out.data);
+  q.row_stride = p.x.values.row_stride;
+  q.out_row_stride = p.out.row_stride;
+  q.row_count = static_cast<uint32_t>(p.total_rows());
+  q.n = static_cast<uint32_t>(p.n);
+  constexpr int64_t kBlocksPerMultiprocessor = 5;
+  queue.run(
+      staging("stage_rows_", p).c_str(),
+      static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
+                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
+      kStageThreads, 0, q);
+  return q.runs;
+}
+
+}  // namespace
+
+Reason QmmGrouping::why_not(const MatmulProblem& p) {
+  return simt::PairPlan(p, kPlanTile).why_not();
+}
+Reason QmmGrouping::why_not(const MatmulProblem& p, int64_t per_token) {
+  if (p.w.values.count() > kPlaceMatrices) {
+    return Reason::of("%lld matrices, more than %u", static_cast<long long>(p.w.values.count()),
+                      kPlaceMatrices);
+  }
+  if (per_token > kPlaceMostPairs) {
+    return Reason::of("%lld matrices for a row of x, more than %u",
+                      static_cast<long long>(per_token), kPlaceMostPairs);
+  }
+  return why_not(p);
+}
+
+QmmGrouping::QmmGrouping(const MatmulProblem& p)
+    : QmmGrouping(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile))) {}
+QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token) {
+  const Room at(p, simt::PairPlan(p, kPlanTile), per_token);
+  staged = at.staged;
+  bytes = at.bytes;
+}
+
+QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue) {
+  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), workspace, queue);
+}
+QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue) {
+  const simt::PairPlan plan(p, kPlanTile);
+  const Room at(p, plan, per_token);
+  QmmRows rows;
+  rows.runs = per_token > 0 ? place(p, plan, per_token, workspace, at, queue)
+                            : stage(p, plan, workspace, at, queue);
+  rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
+  rows.staged = workspace + at.staged;
+  return rows;
+}
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,257 @@
+// What happens to both operands before qqmm_fp8_sm90 multiplies, and to what it cannot.
+//
+//   fold_weights    four lanes a row of w: scale bytes to the tables that its groups take
+//   fold_rows       a warp a row of x: quantized if it is floats, and folded, 8 codes a lane
+//   stage_unfolded  a warp a row of x that does not fold: what qmm_sm90 takes
+//
+// The time is that of reading x and writing as many bytes as it has values; x is read twice, the
+// second time from the caches, since a row's largest scale must be known before it is folded.
+#include <cuda_bf16.h>
+
+#include "cuda/device/encode.cuh"
+#include "cuda/device/fold_e4m3.cuh"
+#include "cuda/device/ptx.cuh"
+#include "cuda/qmm_sm90_order.h"
+#include "cuda/qqmm_fp8_sm90_params.h"
+#include "simt/portable_kernel.h"
+
+namespace moeblas::cuda {
+namespace {
+
+constexpr uint32_t kAll = 0xffffffffu;
+constexpr uint32_t kWarps = kFoldThreads / 32;
+
+// Keys order groups as their scale bytes do; 0: a group of zeros, which takes any.
+__device__ __forceinline__ bool folds(uint32_t least, uint32_t most) {
+  return most == 0 || device::row_folds(least - 1, most - 1);
+}
+__device__ __forceinline__ uint32_t top_of(uint32_t most) {
+  return most == 0 ? device::kFoldTopOfNothing : most - 1;
+}
+// Of a group by its scale byte; NaN times zero is NaN.
+__device__ __forceinline__ uint32_t key_of(uint32_t byte, bool zeros) {
+  return zeros && byte != 255u ? 0u : byte + 1u;
+}
+
+// Least of those that are not 0, and most, of so many neighbouring lanes.
+struct Extremes {
+  uint32_t least = kAll, most = 0;
+
+  __device__ void add(uint32_t key) {
+    most = max(most, key);
+    least = min(least, key - 1u);  // of 0: stays above all
+  }
+  template <int kLanes>
+  __device__ void join() {
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      most = max(most, __shfl_xor_sync(kAll, most, distance));
+      least = min(least, __shfl_xor_sync(kAll, least, distance));
+    }
+  }
+  __device__ bool fold() const { return folds(least + 1, most); }
+};
+
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_weights(const __grid_constant__ FoldWeightsParams p) {
+  const uint32_t t = threadIdx.x % 4;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *p.state = {1, 0, 0, 0};
+  bool misfit = false;
+  constexpr uint32_t kRowsAtOnce = kFoldThreads / 4;
+  // Whole warps stay together: the last row is padded to more than a warp's.
+  for (uint32_t row = blockIdx.x * kRowsAtOnce + threadIdx.x / 4; row < p.padded_n;
+       row += gridDim.x * kRowsAtOnce) {
+    const bool exists = row < p.n;
+    const uint8_t* scales = p.scales + (exists ? row * p.scale_stride : 0);
+    Extremes found;
+    if (exists) {
+#pragma unroll 4
+      for (uint32_t g = t; g < p.groups; g += 4) found.add(key_of(__ldg(scales + g), false));
+    }
+    found.join<4>();
+    if (__any_sync(kAll, exists && !found.fold())) {
+      // Without the groups of zeros it may.
+      Extremes again;
+      if (exists) {
+        for (uint32_t g = t; g < p.groups; g += 4) {
+          const uint4 c = __ldg(reinterpret_cast<const uint4*>(p.codes + row * p.code_stride) + g);
+          const uint32_t any = (c.x | c.y | c.z | c.w) & 0x77777777u;
+          again.add(key_of(__ldg(scales + g), any == 0));
+        }
+      }
+      again.join<4>();
+      if (!found.fold()) found = again;
+    }
+    misfit |= exists && !found.fold();
+    const uint32_t top = top_of(found.most);
+    if (t == 0)
+      p.factors[row] = device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing);
+#pragma unroll 4
+    for (uint32_t b = 0; b < p.blocks; ++b) {
+      const uint32_t g = 4 * b + t;
+      const uint32_t byte = exists && g < p.groups ? __ldg(scales + g) : 0;
+      p.indices[(uint64_t{b} * p.padded_n + row) * 4 + t] =
+          static_cast<uint8_t>(device::fold_index(byte, top));
+    }
+  }
+  const bool any = __syncthreads_or(misfit) != 0;
+  if (threadIdx.x == 0) p.misfits[blockIdx.x] = any;
+}
+
+// Eight codes of a row and the key of their group, whose other codes the neighbours of the same
+// four lanes have; zeros beyond the row.
+struct Eight {
+  uint32_t codes, key;
+};
+
+__device__ __forceinline__ uint32_t joined_most(uint32_t v) {
+  v = max(v, __shfl_xor_sync(kAll, v, 1));
+  return max(v, __shfl_xor_sync(kAll, v, 2));
+}
+
+// Rows of bfloat16.
+struct FloatRows {
+  // The largest magnitude of the group, as float32's bits, among which NaN is the largest.
+  __device__ static uint32_t largest(uint4 v) {
+    uint32_t most = __vmaxu2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu),
+                             __vmaxu2(v.z & 0x7fff7fffu, v.w & 0x7fff7fffu));
+    most = max(most & 0xffffu, most >> 16);
+    return joined_most(most) << 16;
+  }
+  __device__ static uint4 load(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    const auto* from = reinterpret_cast<const uint4*>(x.values + row * x.stride);
+    return chunk * 8 < x.k ? __ldg(from + chunk) : uint4{0, 0, 0, 0};
+  }
+  // Something that is ordered as keys are and costs less; see `key`.
+  __device__ static uint32_t rank(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    return largest(load(x, row, chunk));
+  }
+  __device__ static uint32_t key(uint32_t rank) {
+    return rank == 0 ? 0 : device::fit_group<formats::Mxfp4>(__uint_as_float(rank), 1.0f).scale + 1;
+  }
+  __device__ static Eight eight(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    const uint4 v = load(x, row, chunk);
+    const uint32_t most = largest(v);
+    const device::GroupFit fit = device::fit_group<formats::Mxfp4>(__uint_as_float(most), 1.0f);
+    device::Encoder<formats::Mxfp4> encoder;
+    encoder.multiplier = fit.multiplier;
+    const auto low = [](uint32_t pair) { return __uint_as_float(pair << 16); };
+    const auto high = [](uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
+    const uint32_t codes = encoder.four(low(v.x), high(v.x), low(v.y), high(v.y), false) |
+                           encoder.four(low(v.z), high(v.z), low(v.w), high(v.w), false) << 16;
+    return {codes, most == 0 ? 0 : fit.scale + 1};
+  }
+};
+
+// Rows of codes.
+struct PackedRows {
+  __device__ static Eight eight(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    uint32_t codes = 0, byte = 0;
+    if (chunk * 8 < x.k) {
+      codes = __ldg(reinterpret_cast<const uint32_t*>(x.values + row * x.stride) + chunk);
+      byte = __ldg(x.scales + row * x.scale_stride + chunk / 4);
+    }
+    return {codes, key_of(byte, joined_most(codes & 0x77777777u) == 0)};
+  }
+  __device__ static uint32_t rank(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    return eight(x, row, chunk).key;
+  }
+  __device__ static uint32_t key(uint32_t rank) { return rank; }
+};
+
+template <class Rows>
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_rows(const __grid_constant__ FoldRowsParams p) {
+  __shared__ device::FoldTable tables[device::kFolds];
+  if (threadIdx.x < device::kFolds) {
+    tables[threadIdx.x] = device::fold_table(static_cast<int>(threadIdx.x) + device::kFoldLeast);
+  }
+  bool misfit = false;
+  for (uint32_t i = threadIdx.x; i < p.misfit_count; i += kFoldThreads) misfit |= p.misfits[i] != 0;
+  const bool none = __syncthreads_or(misfit) != 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) p.state->skip = none;
+  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= p.x.rows) return;
+  const uint32_t chunks = p.blocks * (kFoldK / 8);
+  Extremes ranks;
+  if (!none) {
+#pragma unroll 4
+    for (uint32_t first = 0; first < chunks; first += 32) {
+      ranks.add(Rows::rank(p.x, row, first + lane));
+    }
+    ranks.join<32>();
+  }
+  const uint32_t most = Rows::key(ranks.most), least = Rows::key(ranks.least + 1);
+  const bool fold = !none && folds(least, most);
+  const uint32_t top = top_of(most);
+  if (lane == 0) {
+    p.factors[row] = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
+    if (!fold) p.list[atomicAdd(&p.state->count, 1u)] = row;
+  }
+  if (none) return;
+  // Bits of a lane's number: t (2), j (2) of its codes; after half of them are exchanged with the
+  // lane at distance 4, its upper t, h, j of two neighbouring words.
+  const uint32_t h = lane / 4 % 2;
+  uint8_t* to = p.folded + uint64_t{row} * (p.blocks * kFoldK) + lane / 16 * kFoldK +
+                lane % 4 * 32 + h * 16 + lane / 8 % 2 * 8;
+  constexpr uint32_t kStep = 32 * 8;
+  for (uint32_t first = 0; first < chunks; first += 32, to += kStep) {
+    const Eight e = Rows::eight(p.x, row, first + lane);
+    const uint32_t index = e.key == 0 ? 0 : device::fold_index(e.key - 1, top);
+    const device::FoldedOctet octet = device::fold_octet(e.codes, tables[index]);
+    const uint32_t kept = h == 0 ? octet.low : octet.high;
+    const uint32_t other = __shfl_xor_sync(kAll, h == 0 ? octet.high : octet.low, 4);
+    if (first + lane / 16 * 16 >= chunks) continue;
+    *reinterpret_cast<uint2*>(to) =
+        fold ? h == 0 ? uint2{kept, other} : uint2{other, kept} : uint2{0, 0};
+  }
+}
+
+// Rows are staged as stage_rows does it, from codes.
+template <class Rows>
+__global__ void __launch_bounds__(kFoldThreads)
+    stage_unfolded(const __grid_constant__ StageUnfoldedParams p) {
+  __shared__ uint4 shared[kWarps][32];
+  const uint32_t lane = threadIdx.x % 32, count = p.state->count;
+  uint4* mine = shared[threadIdx.x / 32];
+  const auto* values = reinterpret_cast<const uint16_t*>(mine);
+  const uint32_t block = lane / 16 * kBlockK, position = lane % 16 * 8;
+  for (uint32_t i = blockIdx.x * kWarps + threadIdx.x / 32; i < count; i += gridDim.x * kWarps) {
+    const uint32_t row = p.list[i];
+    if (lane == 0) p.out_rows[i] = row * p.out_stride;
+    auto* to = reinterpret_cast<uint4*>(p.staged + uint64_t{i} * p.staged_k * 2);
+    const uint32_t chunks = p.staged_k / 8;
+    for (uint32_t first = 0; first < chunks; first += 32) {
+      const Eight e = Rows::eight(p.x, row, first + lane);
+      const float scale = formats::e8m0_decode(e.key == 0 ? 0 : e.key - 1);
+      uint32_t words[4];
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        const auto value = [&](uint32_t which) {
+          return formats::mul(formats::e2m1_decode(e.codes >> 4 * which & 15u), scale);
+        };
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+            : "=r"(words[j])
+            : "f"(value(2 * j + 1)), "f"(value(2 * j)));
+      }
+      mine[lane] = {words[0], words[1], words[2], words[3]};
+      __syncwarp();
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        words[j] = values[block + NibbleOrder::natural_k(position + 2 * j)] |
+                   uint32_t{values[block + NibbleOrder::natural_k(position + 2 * j + 1)]} << 16;
+      }
+      __syncwarp();
+      if (first + lane < chunks) to[first + lane] = {words[0], words[1], words[2], words[3]};
+    }
+  }
+}
+
+MB_CUDA_ROW(fold_weights, fold_weights);
+MB_CUDA_ROW(fold_rows_bf16, fold_rows<FloatRows>);
+MB_CUDA_ROW(fold_rows_packed, fold_rows<PackedRows>);
+MB_CUDA_ROW(stage_unfolded_bf16, stage_unfolded<FloatRows>);
+MB_CUDA_ROW(stage_unfolded_packed, stage_unfolded<PackedRows>);
+
+}  // namespace
+}  // namespace moeblas::cuda
