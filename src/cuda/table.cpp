@@ -1,6 +1,7 @@
 // CUDA's kernels, in order of preference: the first row that takes a problem runs.
 #include "cuda/table.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "cuda/check_ids.h"
@@ -10,6 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
 #include "cuda/qqmm_fp8_sm90_plan.h"
@@ -61,12 +63,20 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 // 128 in all, took both as long.
 constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
 
+// Of fewer qmv_sm80 may read w so often, where they are more than qmv_simt takes.
+constexpr uint32_t kPassesBeforeFields = 3;
+
 Reason qmm_sm90_of_many(const MatmulProblem& p) {
   const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
   const QuantSpec& spec = *p.w.spec;
   if (p.total_rows() < least && spec.mode == Mode::affine &&
-      (spec.bits % 4 != 0 || qmv_sm90_reject(p)) && !why_not(Portable::kQmv, p, kHopper.least)) {
-    return Reason::of("%lld rows, fewer than %lld of such weights are qmv_simt's",
+      (spec.bits % 4 != 0 || qmv_sm90_reject(p))) {
+    const uint32_t passes = qmv_sm80_passes(p);
+    if (why_not(Portable::kQmv, p, kHopper.least) &&
+        (passes == 0 || passes > kPassesBeforeFields)) {
+      return qmm_sm90_reject(p);
+    }
+    return Reason::of("%lld rows, fewer than %lld of such weights are those of qmv_sm80 and qmv_simt",
                       static_cast<long long>(p.total_rows()), static_cast<long long>(least));
   }
   return qmm_sm90_reject(p);
@@ -120,6 +130,44 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
+// from so many values of w on, of one row of each matrix from twice as many, to make up for what
+// comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
+// multiplies by itself.
+constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
+// that of qmm_simt, which takes 25.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+
+Reason why_not_beside_simt(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  if (p.w.spec->mode == Mode::affine && p.w.spec->group_size == 16) {
+    return Reason::of("groups of 16, which qmv_simt takes less time for");
+  }
+  if (p.x.values.dtype == DType::f32 && p.total_rows() > kFloatRows * matrices) {
+    return Reason::of(
+        "more than %lld rows of float32 for a matrix, which qmv_simt takes less time for",
+        static_cast<long long>(kFloatRows));
+  }
+  const int64_t values = matrices * p.n * p.k;
+  const int64_t enough = p.total_rows() <= matrices ? 2 * kEnoughValues : kEnoughValues;
+  if (values >= enough) return {};
+  return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
+                    static_cast<long long>(values));
+}
+
+Reason qmv_sm80_of_few(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_sm80_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
+  if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
+  const uint32_t passes = qmv_sm80_passes(p);
+  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  if (passes <= most) return {};
+  return Reason::of("it would read w %u times, more than %u", passes, most);
+}
+
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -128,6 +176,10 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmvSm80{
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
+  Summary{"few rows per matrix, any format and group; codes from a warp's own stages, bytes or float16 on mma.sync"}};
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
   ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
@@ -206,12 +258,19 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kMmSm90,        kQqmmFp8Sm90,
-    kQqmmCuda,      kQmmSm90Fields,
-    Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, kSegmentedSm80,
+    kQmvSm90,
+    kQmmSm90,
+    kMmSm90,
+    kQqmmFp8Sm90,
+    kQqmmCuda,
+    kQmmSm90Fields,
+    kQmvSm80,
+    Portable::kQmv,
+    Portable::kGatherQmvFast,
+    kQmmSm80,
+    kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    kSegmentedSm80,
     Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {

@@ -1,5 +1,6 @@
 #include "block/block.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -248,10 +249,15 @@ void numbered_wait(uint32_t id, uint32_t threads) {
   now().wait_for([&n, generation] { return n.generation > generation; });
 }
 
+void spoil_shared(uint32_t to, size_t bytes) {
+  std::memset(at_shared(to, std::min<size_t>(bytes, 16)), now().grid.spoilt, bytes);
+  at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
+}
+
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
                 uint32_t barrier) {
-  std::memset(at_shared(to, 16), now().grid.spoilt, bytes);
-  at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
+  at_shared(to, 16);
+  spoil_shared(to, bytes);
   now().copies.push_back({to, bytes, std::move(write), barrier});
 }
 

@@ -38,6 +38,9 @@ unsigned char* dynamic_memory();
 uint32_t shared_address_of(const void* p);
 unsigned char* at_shared(uint32_t address, size_t alignment);
 
+// What a copy under way will overwrite.
+void spoil_shared(uint32_t to, size_t bytes);
+
 // All 32 lanes of a warp bring `bytes` (up to 32) and see what the others brought: lane i's from
 // 32 * i on, valid until the next collective. `name` must be the same for all.
 const unsigned char* meet(const char* name, const void* value, size_t bytes);
