@@ -93,6 +93,7 @@ void vary(const Settings& s, const Operation& op, const ShapeEntry& entry, int64
         c.op = op.name, c.shape = entry, c.projection = s.projection, c.tokens = tokens;
         c.format = format, c.dtype = parse_dtype(dtype);
         c.scale_dtype = parse_dtype(s.scale_dtype);
+        c.row_pitch = s.row_pitch;
         c.routing = static_cast<Routing>(position(kRoutingNames, routing, "routing"));
         c.seed = s.seed;
         product_shape(entry, s.projection);

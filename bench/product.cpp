@@ -46,10 +46,11 @@ Sizes ProductCase::sizes() const {
 }
 
 int64_t ProductCase::footprint(int64_t sets) const {
-  int64_t bytes = sets * work().bytes();
+  int64_t bytes = sets * (work().bytes() + selection_.distinct() *
+                                               (weights_.stored_bytes() - weights_.matrix_bytes()));
   if (!device_.allocates_lazily()) {
     bytes += (selection_.stacks(sets) * selection_.matrices() - sets * selection_.distinct()) *
-             weights_.matrix_bytes();
+             weights_.stored_bytes();
   }
   return bytes;
 }

@@ -15,7 +15,10 @@ class Weights {
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  int64_t matrix_bytes() const;  // of one matrix with its scales and biases
+  int64_t matrix_bytes() const;  // of one matrix with its scales and biases,
+  int64_t stored_bytes() const {
+    return matrix_bytes() * row_pitch_;
+  }  // and what lies between rows
 
   // Memory for so many stacks; no matrix is written yet.
   void prepare(int64_t stacks);
@@ -36,6 +39,7 @@ class Weights {
   DType dtype_;
   bool quantized_, prepared_ = false;
   int64_t experts_, n_, k_;
+  int64_t row_pitch_, stored_k_;  // from row to row, in rows and in values
   QuantizedData data_;
   Source floats_;
   Slab codes_, scales_, biases_, tensor_scales_;

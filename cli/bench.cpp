@@ -67,6 +67,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--dtype", s->dtypes, "Of activations: float32, float16, bfloat16")
       ->delimiter(',');
   command->add_option("--scale-dtype", s->scale_dtype, "Of affine scales");
+  command
+      ->add_option("--row-pitch", s->row_pitch,
+                   "Rows of w so many times their length apart: a slice of longer rows (1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}));
   command->add_option("--routing", s->routings, "uniform, zipf, skewed, even")->delimiter(',');
   command->add_option("--precision", s->precision, "native, exact or fast");
   command->add_flag("--deterministic", s->deterministic, "Rows must not depend on other rows");

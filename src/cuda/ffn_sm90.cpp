@@ -128,8 +128,9 @@ size_t ffn_sm90_workspace(const FfnProblem& p) {
 void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   FfnPlan made;
   if (plan_here(p, workspace.data, made)) return;  // selection has asked before
-  launch_qmv_sm90(made.first, made.gate_up);
-  launch_qmv_sm90(made.second, made.down);
+  // Rows of experts come whole.
+  launch_qmv_sm90(made.first, made.gate_up, nullptr);
+  launch_qmv_sm90(made.second, made.down, nullptr);
   if (!made.combines) return;
   Queue queue(p.op, p.device.id, p.options.stream);
   sum_rows(p, static_cast<const float*>(made.second.out.data), nullptr, queue);

@@ -11,8 +11,9 @@
 //   step     16 rows x 32 values: mma.m16n8k16 with w as the 16-row operand and columns of x as n
 //
 // Codes become float16 by a few operations on words (decode.cuh), x is float16 in shared memory for
-// all of K (x_columns.cuh); products are exact, sums float32. A group's sum is scaled in float32,
-// the bias enters by the group sum of x. The eight columns of a product are
+// all of K, or a stage's section of it (x_columns.cuh); products are exact, sums float32. A group's
+// sum is scaled in float32, the bias enters by the group sum of x. The eight columns of a product
+// are
 //
 //   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
 //                one unit and zeros in the others, so that one set of sums serves a whole item
@@ -38,31 +39,35 @@ struct Consumer {
   QmvShared& shared;
   const QmvMemory& memory;
   uint32_t lane;
-  uint32_t row_group, part;  // which this warp's are
+  uint32_t row_group;  // this warp's; `part` is worth no register
   uint32_t slot = 0, parity = 0, sums_turn = 0, scale_slot = 0;
   uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
 
-  __device__ __forceinline__ uint32_t warp() const { return row_group * p.parts + part; }
+  __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
+  __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
 
-  // Waits for the stage, lets f(item, unit of the stage) use it, gives it back. f returns what
-  // depends on everything that it read.
+  // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
+  // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
     const uint32_t row = row_group * kQmvItemRows;  // in a stage
     const uint32_t operand = row_group & p.paired;
     const uint32_t of_operand = (row_group >> p.paired) * kQmvItemRows;
     const bool has_rows = of_operand < tile.rows;
-    const uint32_t matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
+    const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
+    const uint32_t box = row_group >> p.box_shift,
+                   in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = lane & 7;
-    const uint32_t codes = part / 2 * p.slab_bytes + (row + matrix_row) * kQmvSlab;
+    item.swizzle = line & 7;
+    const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
         by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
-                : p.slabs * p.slab_bytes + (row + lane / 4) * p.scale_pitch;
+                : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -74,7 +79,9 @@ struct Consumer {
         // A copy begins at a multiple of 16 bytes.
         item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
         item.biases = item.scales + p.scale_bytes;
-        used = f(item, by_tile ? first_unit + unit : unit, first_unit + unit);
+        const bool staged = T::kTiles > 0 && p.x_bytes > 0;
+        used = f(item, by_tile ? first_unit + unit : unit, staged ? unit : first_unit + unit,
+                 staged ? stage : 0);
       }
       none = nothing_of(used);
       __syncwarp();
@@ -107,7 +114,7 @@ struct Consumer {
     const uint32_t token = min(g % T::kTokens, tile.tokens - 1);
     const uint32_t pair = min(2 * t % T::kTokens, (tile.tokens - 1) / 2 * 2);
     float y[2][4] = {};
-    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t) {
       item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
       item.factors =
           memory.x.factors + (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
@@ -132,8 +139,8 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part, row_group,
-                  lane);
+    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part_of_k(),
+                  row_group, lane);
   }
 
   template <int tiles>
@@ -149,49 +156,51 @@ struct Consumer {
       factors_at[j] = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
     }
     float y[2][T::kSums][4] = {};
-    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x) {
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t stage) {
       uint32_t x_now[T::kSums], factors_now[T::kSums];
 #pragma unroll
       for (int j = 0; j < tiles; ++j) {
-        x_now[j] = x_at[j] + of_x * 64;
-        factors_now[j] = factors_at[j] + of_x / (T::kFactorUnit / 32) * p.columns *
-                                             static_cast<uint32_t>(sizeof(Factor));
+        x_now[j] = stage + x_at[j] + of_x * 64;
+        factors_now[j] =
+            stage + factors_at[j] +
+            of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       }
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
       uint32_t all = 0;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
+      for (int i = 0; i < 8 * tiles; ++i) all ^= __float_as_uint(y[i % 8 / 4][i / 8][i % 4]);
       return all;
     });
     const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
-#pragma unroll
-    for (uint32_t j = 0; j < 2 * tiles; ++j) {
-      const uint32_t first_token = j * tokens_each;
-      if (first_token >= tile.tokens) break;
+    // One copy of what follows: kernels of this size wait for their own text.
+#pragma unroll 1
+    for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
       float* sums = next_sums(kQmvSumsColumns);
       float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] =
-              y[i / 4][j / 2][i % 4];
+          float v = y[i / 4][0][i % 4];
+          if (tiles == 2 && j >= 2) v = y[i / 4][tiles - 1][i % 4];
+          to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
         }
       }
       share_sums();
+      const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part, row_group, lane);
+                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group, lane);
     }
   }
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
-    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, tokens, warp(), lane,
-                                                                 row_at);
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, 0, p.units, tokens,
+                                                                 warp(), lane, row_at);
   }
 
   // Rows of x that are known without a schedule.
   __device__ __forceinline__ void prepare() {
-    if (!p.one_x && !p.one_matrix) return;
+    if (p.x_bytes > 0 || (!p.one_x && !p.one_matrix)) return;
     fill(p.one_x ? 1 : min(p.tokens, p.rows),
          [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
   }
@@ -200,7 +209,8 @@ struct Consumer {
     for_each_tile(
         p, shared.schedule,
         [&](uint32_t first, uint32_t tokens) {
-          if (p.one_x || (p.one_matrix && first == 0)) return;  // there from the beginning
+          // There from the beginning, or to come with the stages.
+          if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
           named_barrier(1, 32 * kQmvConsumers);
           fill(tokens,
                [&](uint32_t i) { return shared.schedule.x[shared.schedule.order[first + i]]; });
@@ -218,27 +228,41 @@ struct Consumer {
   }
 };
 
-__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
-  for (uint32_t i = 0; i < p.stages; ++i) {
-    barrier_init(shared_address(&shared.full[i]), 1);
+// As many as there can be: a number that is known costs fewer instructions.
+__device__ __forceinline__ void init_barriers(QmvShared& shared) {
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) barrier_init(shared_address(&shared.full[i]), 1);
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostStages; ++i) {
     barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
   }
-  for (uint32_t i = 0; i < p.scale_slots; ++i) {
+#pragma unroll
+  for (uint32_t i = 0; i < kQmvMostSlots; ++i) {
     barrier_init(shared_address(&shared.used[i]), 32 * kQmvConsumers);
   }
-  barrier_init(shared_address(&shared.done), kQmvConsumers + 1);
   barrier_init_visible();
 }
 
-__device__ __forceinline__ void prefetch(const QmvMaps& maps, bool biases) {
-  prefetch_tensor_map(&maps.codes);
-  prefetch_tensor_map(&maps.scales);
-  if (biases) prefetch_tensor_map(&maps.biases);
+// What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
+// it is: the previous launch may have yet to write it. One matrix; by several threads. Not too much
+// of it: copies come after it.
+template <int kBits>
+__device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
+                                               uint32_t threads) {
+  const uint32_t row = first_row(p);
+  const uint32_t stages = min(p.stages, p.k_steps) * p.slabs;
+  // Whole lines of the row alone: what lies behind it may be nobody's.
+  const uint32_t lines =
+      min(min(stages, kQmvMostPrefetch / p.box_rows), p.k * kBits / (8 * kQmvSlab));
+  const QmvTensor& codes = p.w[0].codes;
+  const unsigned char* from = codes.data + row * codes.row_stride;
+  for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
+    for (uint32_t i = thread; i < lines; i += threads) prefetch_line(from + i * kQmvSlab);
+  }
 }
 
 template <class T>
-__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
-                                    const QmvMaps& second) {
+__device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -246,60 +270,104 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
   memory.scales = memory.ring + p.stages * p.stage_bytes;
-  memory.x.columns = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
-  memory.x.factors = memory.x.columns + columns_of(p, p.tokens) * p.column_bytes;
-  memory.sums = reinterpret_cast<float*>(base + (memory.x.factors - memory.ring) +
-                                         p.units / (T::kFactorUnit / 32) * p.columns *
-                                             static_cast<uint32_t>(sizeof(Factor)));
+  uint32_t end = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  memory.x = columns_at(p, p.x_bytes > 0 ? p.x_at : end);
+  if (p.x_bytes == 0) {
+    end = memory.x.factors +
+          p.units / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
+  }
+  memory.sums = reinterpret_cast<float*>(base + (end - memory.ring));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  constexpr uint32_t kReady = 6, kReaders = 32 * (kQmvConsumers + 1);
-  // Whoever has arrived somewhere stays until all have gone on: synccheck takes it for missing
-  // otherwise.
-  const auto leave = [&] {
-    const uint32_t done = shared_address(&shared.done);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(done);
-    barrier_wait(done, 0);
-  };
+  // Where consumers and producer meet, each number in one place of the text: what looks at barriers
+  // for mistakes knows no others.
+  constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
+  if (thread == 0) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
+  }
+  if (!few && warp <= kQmvConsumers) {
+    if (!p.combined) wait_for_previous_launch();
+    if (warp < kQmvConsumers) {
+      schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
+    } else {
+      if (lane == 0) init_barriers(shared);
+      __syncwarp();
+    }
+    named_barrier(kShare, kReaders);
+  }
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
-    if (warp > kQmvConsumers) return;
-    if (lane == 0) {
-      if (p.paired) let_next_launch_begin();
-      prefetch(first, T::kAffine);
-      if (p.paired) prefetch(second, T::kAffine);
-      init_barriers(p, shared);
+    if (warp == kQmvConsumers) {
+      if (few && lane == 0) init_barriers(shared);
+      __syncwarp();
+      // The launch that makes columns of x has waited for all before it.
+      if (!p.combined && p.x_bytes == 0) {
+        wait_for_previous_launch();
+        let_next_launch_begin();
+      }
+      if (p.one_matrix) {
+        if (lane == 0 && p.ahead > 0) {
+          bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
+        }
+        if (p.x_bytes > 0) {
+          wait_for_previous_launch();
+          let_next_launch_begin();
+          if (lane == 0) bring_first_x(p, shared, memory, maps);
+        }
+        schedule_one(p, shared.schedule, lane);
+        named_barrier_arrive(kReady, kReaders);
+      } else {
+        if (few) schedule_few(p, shared.schedule, lane);
+        named_barrier_arrive(kReady, kReaders);
+        if (lane == 0) bring_first<T>(p, shared, memory, maps);
+      }
+      __syncwarp();
+      produce<T>(p, shared, memory, maps, lane);
+    } else if (p.one_matrix) {
+      prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
     }
-    __syncwarp();
-    if (p.one_matrix) {
-      schedule_one(p, shared.schedule, lane);
-    } else if (few) {
-      schedule_few(p, shared.schedule, lane);
+  } else {
+    take_registers<kQmvConsumerRegisters>();
+    if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
+    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts};
+    if (!few) order_rows(p, shared.schedule, warp, lane);
+    consumer.prepare();
+    named_barrier(kReady, kReaders);
+    if (p.combined) {
+      wait_for_previous_launch();
+      let_next_launch_begin();
     }
-    if (few) {
-      named_barrier_arrive(kReady, kReaders);
-    } else {
-      named_barrier(kReady, kReaders);
+    consumer.run();
+    if (p.combined) {
+      if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
+    } else if (!p.paired) {
+      store_zeros(p, shared.schedule, thread);
+    } else if (blockIdx.x == 0) {
+      for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
     }
-    produce<T>(p, shared, memory, first, second, lane);
-    return leave();
   }
-  take_registers<kQmvConsumerRegisters>();
-  if (!few) schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
-  Consumer<T> consumer{p, shared, memory, lane, warp / p.parts, warp % p.parts};
-  consumer.prepare();
-  named_barrier(kReady, kReaders);
-  if (p.combined) wait_for_previous_launch();
-  consumer.run();
-  if (p.combined) {
-    if (p.combine.counters != nullptr) combine(p, shared.schedule, thread);
-  } else if (!p.paired) {
-    store_zeros(p, shared.schedule, thread);
-  } else if (blockIdx.x == 0) {
-    for (uint32_t i = thread; i < p.cleared_count; i += 32 * kQmvConsumers) p.cleared[i] = 0;
+  // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.
+  named_barrier(0, kQmvThreads);
+}
+
+// A stage's part of x by each thread block, of kQmvConsumers warps.
+template <class T>
+__device__ __forceinline__ void stage_columns(const QmvParams& p) {
+  wait_for_previous_launch();
+  let_next_launch_begin();
+  const uint32_t thread = threadIdx.x, base = (shared_address(dynamic_shared()) + 127) / 128 * 128;
+  const uint32_t pass = blockIdx.x / p.k_steps, step = blockIdx.x - pass * p.k_steps;
+  const uint32_t first = pass * p.tokens;
+  fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(
+      p, columns_at(p, base), step * p.step_units, p.step_units, min(p.tokens, p.rows - first),
+      thread / 32, thread % 32,
+      [&](uint32_t i) { return static_cast<int32_t>(first + i) * p.x_row_stride; });
+  named_barrier(1, 32 * kQmvConsumers);
+  auto* to = reinterpret_cast<uint4*>(p.staged_x + uint64_t{blockIdx.x} * p.x_bytes);
+  for (uint32_t i = thread; i < p.x_bytes / 16; i += 32 * kQmvConsumers) {
+    to[i] = load_shared_4(base + i * 16);
   }
-  leave();
 }
 
 }  // namespace moeblas::cuda::device
@@ -308,13 +376,16 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& first,
 template <class T>
 __global__ void __launch_bounds__(moeblas::cuda::kQmvThreads, 1)
     qmv_sm90(const __grid_constant__ moeblas::cuda::QmvParams p,
-             const __grid_constant__ CUtensorMap codes, const __grid_constant__ CUtensorMap scales,
-             const __grid_constant__ CUtensorMap biases,
-             const __grid_constant__ CUtensorMap more_codes,
-             const __grid_constant__ CUtensorMap more_scales,
-             const __grid_constant__ CUtensorMap more_biases) {
+             const __grid_constant__ moeblas::cuda::device::QmvMaps maps) {
 #if __CUDA_ARCH__ >= 900
-  moeblas::cuda::device::qmv<T>(p, {codes, scales, biases}, {more_codes, more_scales, more_biases});
+  moeblas::cuda::device::qmv<T>(p, maps);
+#endif
+}
+template <class T>
+__global__ void __launch_bounds__(32 * moeblas::cuda::kQmvConsumers)
+    qmv_sm90_columns(const __grid_constant__ moeblas::cuda::QmvParams p) {
+#if __CUDA_ARCH__ >= 900
+  moeblas::cuda::device::stage_columns<T>(p);
 #endif
 }
 #endif

@@ -16,13 +16,17 @@ enum {
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
   kQmvMostSlots = 8,
-  kQmvSumsColumns = 4,   // whose sums meet at once
-  kQmvSumsPitch = 36,    // floats between columns of 32 rows, so that lanes meet no banks twice
-  kQmvSlab = 128,        // bytes of a row's codes that lie together in shared memory
-  kQmvItemRows = 32,     // a warp's share of a stage: so many rows
-  kQmvItemBytes = 64,    // by so many bytes of each
-  kQmvUnit = 32,         // values of a row that meet in one step
-  kQmvMostColumns = 16,  // of x at a time
+  kQmvSumsColumns = 4,     // whose sums meet at once
+  kQmvSumsPitch = 36,      // floats between columns of 32 rows, so that lanes meet no banks twice
+  kQmvSlab = 128,          // bytes of a row's codes that lie together in shared memory
+  kQmvItemRows = 32,       // a warp's share of a stage: so many rows
+  kQmvItemBytes = 64,      // by so many bytes of each
+  kQmvUnit = 32,           // values of a row that meet in one step
+  kQmvMostColumns = 16,    // of x at a time
+  kQmvMaps = 3,            // of an operand: codes, scales, biases
+  kQmvMapOfX = kQmvMaps,   // where x comes with the stages there is no second operand
+  kQmvLine = 256,          // bytes of sections of x, as their map has them
+  kQmvMostPrefetch = 512,  // of a thread block, in slabs of a row
 };
 
 // A tensor of w in global memory, for the sums that are made term by term. Strides in bytes.
@@ -50,6 +54,7 @@ struct QmvWeights {
 // Pair (i, j) of [..][inner]: where its row of x, its output and its index of w lie.
 struct QmvPairs {
   uint32_t inner;
+  uint32_t inner_inverse;  // 2^20 / inner, rounded up: exact for what there is of pairs
   uint32_t matrices;
   int32_t index_type;  // of w's indices, kQmvNoIndex: the position itself
   int32_t w_step[2];   // to the index or the position
@@ -77,68 +82,77 @@ struct QmvCombine {
 };
 
 struct QmvParams {
-  QmvPairs pairs;
-  const unsigned char* w_index;
-
-  const unsigned char* x;
-  unsigned char* out;
-  int64_t x_col_stride;  // in elements
-  int32_t x_row_stride;  // within a pair
-  int32_t out_row_stride;
-  uint32_t one_x;  // all rows of x are the same one
-  int32_t x_type;
-  int32_t x_runs;  // four neighbours can be read at once
-  int32_t out_type;
-  uint32_t limbs;        // columns that hold a row of x,
-  uint32_t column_step;  // and columns from row to row
-
-  uint32_t m;     // rows of each pair
-  uint32_t rows;  // of all pairs
+  // What is read first stands together: constants come by lines, and a line takes as long to come
+  // as a hundred instructions.
+  uint32_t one_matrix;  // every row meets matrix 0
+  uint32_t stages;      // in shared memory
+  uint32_t stage_bytes;
+  uint32_t k_steps;    // stages of a tile
+  uint32_t share;      // one matrix: blocks of each thread block,
+  uint32_t remainder;  // and how many have one more
+  uint32_t rows;       // of all pairs
   uint32_t n;
-  uint32_t k;
-  uint32_t one_matrix;   // every row meets matrix 0
-  uint32_t matrix_step;  // 0: one matrix stands for all
-
-  uint32_t paired;    // 1: outputs are activations of gates (w[0]) and ups (w[1])
-  uint32_t combined;  // rows of x are the previous launch's, and are summed up in the end
-  uint32_t added;     // bit i: something is added to the outputs of w[i]
-
+  uint32_t ahead;    // of the first tile, stages that come before all else
+  uint32_t x_bytes;  // of x that come with a stage; 0: all of x stands beside the stages
   // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
   // work: all of K.
   uint32_t box_rows;
   uint32_t tile_blocks;
-  uint32_t blocks;      // of a matrix
-  uint32_t row_groups;  // items one above the other: 1, 2 or 4
-  uint32_t parts;       // items side by side along K
-  uint32_t k_steps;     // stages of a tile
-  uint32_t share;       // one matrix: blocks of each thread block,
-  uint32_t remainder;   // and how many have one more
-
-  // Shared memory.
-  uint32_t stages;
-  uint32_t stage_bytes;
-  uint32_t slabs;       // of a stage
-  uint32_t slab_bytes;  // all rows of a tile
-  uint32_t tokens;      // rows of x that are columns at a time
-  uint32_t column_bytes;
-  uint32_t columns;  // between the factors of two units: all columns, made even
-  uint32_t units;    // of 32 values in a column, padded to whole stages
-
+  uint32_t blocks;       // of a matrix
+  uint32_t block_bytes;  // that a stage gets for a block
+  uint32_t tokens;       // rows of x that are columns at a time
+  uint32_t matrix_step;  // 0: one matrix stands for all
+  uint32_t scale_slots;  // 0: scales come with every stage
+  uint32_t paired;       // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;     // rows of x are the previous launch's, and are summed up in the end
+  uint32_t one_x;        // all rows of x are the same one
+  uint32_t row_groups;   // items one above the other: 1, 2 or 4
+  uint32_t parts;        // items side by side along K
+  uint32_t slabs;        // of a stage
+  uint32_t whole_slabs;  // one copy brings a box's slabs
+  uint32_t slab_rows;    // between the slabs of a box
+  uint32_t box_bytes;    // between the boxes of a stage
+  uint32_t box_shift;    // log2 of a box's row groups, if a tile has several boxes; else 2
+  uint32_t scales_at;    // in a stage
   // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
   uint32_t scale_bytes;    // of a tile's rows, of each of the two
   uint32_t scale_step;     // bytes from stage to stage in a row
-  uint32_t scale_slots;    // 0: with every stage
   uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;    // log2 of the group, in units
   uint32_t last_group;     // in what a warp sees of a row: there is nothing behind it
-  int32_t scale_type;
 
+  const unsigned char* x;
+  int64_t x_col_stride;  // in elements
+  int32_t x_row_stride;  // within a pair
+  int32_t x_type;
+  int32_t x_runs;        // four neighbours can be read at once
+  uint32_t limbs;        // columns that hold a row of x,
+  uint32_t column_step;  // and columns from row to row
+  uint32_t column_bytes;
+  uint32_t columns;         // between the factors of two units: all columns, made even
+  uint32_t units;           // of 32 values in a column, padded to whole stages,
+  uint32_t step_units;      // and in a stage
+  uint32_t x_at;            // in a stage
+  unsigned char* staged_x;  // [pass][stage] columns and factors of x, as they will stand in a stage
+  uint32_t k;
+
+  uint32_t m;             // rows of each pair
+  uint32_t m_inverse;     // as inner_inverse
+  uint32_t grid_inverse;  // 2^32 / thread blocks, rounded down
+  const unsigned char* w_index;
+  QmvPairs pairs;
+
+  unsigned char* out;
+  int32_t out_row_stride;
+  int32_t out_type;
+  uint32_t added;  // bit i: something is added to the outputs of w[i]
+  int32_t scale_type;
   uint32_t group;  // values
 
-  // What few blocks read, and late, is last: constants come by lines.
+  // What few blocks read, and late.
   QmvWeights w[2];
   simt::GluParams glu;
   QmvCombine combine;

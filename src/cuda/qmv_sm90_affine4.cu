@@ -13,3 +13,8 @@ using Format = formats::Affine<4>;
 MB_QMV(f32, simt::kF32);
 MB_QMV(f16, simt::kF16);
 MB_QMV(bf16, simt::kBf16);
+
+MB_INSTANTIATE(qmv_sm90_affine4_g32_columns,
+               qmv_sm90_columns<QmvTraits<Format, simt::kF32, 2, 32>>);
+MB_INSTANTIATE(qmv_sm90_affine4_g64_columns,
+               qmv_sm90_columns<QmvTraits<Format, simt::kF32, 2, 64>>);

@@ -10,3 +10,7 @@ MB_INSTANTIATE(qmv_sm90_mxfp8_few, qmv_sm90<QmvTraits<formats::Mxfp8, simt::kU8,
 MB_INSTANTIATE(qmv_sm90_mxfp8, qmv_sm90<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>);
 MB_INSTANTIATE(qmv_sm90_nvfp4_few, qmv_sm90<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>);
 MB_INSTANTIATE(qmv_sm90_nvfp4, qmv_sm90<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>);
+
+MB_INSTANTIATE(qmv_sm90_fp4_columns, qmv_sm90_columns<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>);
+MB_INSTANTIATE(qmv_sm90_mxfp8_columns,
+               qmv_sm90_columns<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>);

@@ -21,27 +21,38 @@ uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p) {
   return plan(p, made) ? 0 : made.passes;
 }
 
-void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan) {
-  const auto map = [&](const TensorMapShape& shape) { return tensor_map(shape, p.op); };
-  const QmvPlan::Maps &first = plan.maps[0], &second = plan.maps[1];
-  const CUtensorMap codes = map(first.codes), scales = map(first.scales);
-  const CUtensorMap biases = map(first.biases);
-  const bool paired = plan.params.paired != 0;
-  const CUtensorMap more_codes = paired ? map(second.codes) : codes;
-  const CUtensorMap more_scales = paired ? map(second.scales) : scales;
-  const CUtensorMap more_biases = paired ? map(second.biases) : biases;
-  const auto run = [&](auto&&... arguments) {
-    Queue queue(p.op, p.device.id, p.options.stream);
-    plan.params.combined != 0 ? queue.run_early(arguments...) : queue.run(arguments...);
-  };
-  run(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, plan.params, codes, scales, biases,
-      more_codes, more_scales, more_biases);
+size_t qmv_sm90_workspace(const dispatch::MatmulProblem& p) {
+  QmvPlan made;
+  return plan(p, made) ? 0 : made.workspace;
 }
 
-void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace) {
+void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void* workspace) {
+  struct {
+    CUtensorMap map[2 * kQmvMaps];
+  } maps;
+  static_assert(sizeof maps == 2 * kQmvMaps * sizeof(CUtensorMap), "what the kernel takes");
+  for (uint32_t i = 0; i < 2 * kQmvMaps; ++i) {
+    // Without a second operand, the first one's again.
+    const uint32_t of = plan.params.paired != 0 ? i : i % kQmvMaps;
+    maps.map[i] = of < i ? maps.map[of] : tensor_map(plan.maps[of], p.op);
+  }
+  QmvParams params = plan.params;
+  params.staged_x = static_cast<unsigned char*>(workspace);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  if (plan.columns_kernel != nullptr) {
+    TensorMapShape x = plan.maps[kQmvMapOfX];
+    x.data = workspace;
+    maps.map[kQmvMapOfX] = tensor_map(x, p.op);
+    queue.run_early(plan.columns_kernel, plan.column_sections, 32 * kQmvConsumers,
+                    params.x_bytes + 128, params);
+  }
+  queue.run_early(plan.kernel, plan.grid, kQmvThreads, plan.shared_bytes, params, maps);
+}
+
+void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace) {
   QmvPlan made;
   if (plan(p, made)) return;  // selection has asked before
-  launch_qmv_sm90(p, made);
+  launch_qmv_sm90(p, made, workspace.data);
 }
 
 }  // namespace moeblas::cuda

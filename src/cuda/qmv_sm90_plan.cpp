@@ -1,8 +1,6 @@
-#include "cuda/qmv_sm90_plan.h"
-
 #include <algorithm>
-#include <array>
-#include <optional>
+
+#include "cuda/qmv_sm90_operands.h"
 
 namespace moeblas::cuda {
 namespace {
@@ -17,6 +15,13 @@ using Size = long long;
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 12288;
 constexpr uint32_t kLeastStages = 2;
+constexpr uint32_t kLargeBoxRows = 64;
+// On the average. Few of the matrices then have more than eight rows.
+constexpr int64_t kFewRowsPerMatrix = 5;
+// Of x, that are not given up for a third stage.
+constexpr uint32_t kFewestColumns = 4;
+// Of x beside the stages.
+constexpr uint64_t kMostBytesOfX = 96 << 10, kMostBytesOfFew = 112 << 10;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
 constexpr int64_t kMostRowsPerMatrix = 64;
 // How often w may be read: as often as it takes to have met all rows in columns.
@@ -26,46 +31,13 @@ constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
 
-// The one stride that leads through a batch, in elements; none if it takes several.
-std::optional<int64_t> single_stride(const Matrices& m) {
-  int64_t stride = 0, count = 1;
-  for (int d = m.batch.ndim() - 1; d >= 0; --d) {
-    if (m.batch[d] == 1) continue;
-    if (count == 1) {
-      stride = m.batch_stride[d];
-    } else if (m.batch_stride[d] != stride * count) {
-      return std::nullopt;
-    }
-    count *= m.batch[d];
-  }
-  return stride;
-}
-
-// Two strides that lead through a batch of up to two dimensions, outer first; none if it has more.
-std::optional<std::array<int64_t, 2>> two_strides(const Shape& batch, const Shape& stride) {
-  std::array<int64_t, 2> found{0, 0};
-  size_t at = 2;
-  for (int d = batch.ndim() - 1; d >= 0; --d) {
-    if (batch[d] == 1) continue;
-    if (at == 0) return std::nullopt;
-    found[--at] = stride.ndim() > 0 ? stride[d] : 0;
-  }
-  return found;
-}
-
-// Between a stack's first element and the farthest, in elements.
-int64_t extent(const Matrices& m) {
-  int64_t sum = std::abs(m.row_stride) * m.rows + std::abs(m.col_stride) * m.cols;
-  for (int d = 0; d < m.batch.ndim(); ++d) sum += std::abs(m.batch_stride[d]) * m.batch[d];
-  return sum;
-}
-
 // The instances of a format, by the dtype of its scales where that is free.
 struct Family {
   QuantSpec spec;  // of groups of this size
   DType scale;
   const char* few;
   const char* many;
+  const char* columns;  // makes columns of x for `many`
   uint32_t few_tokens;
 };
 #define MB_FAMILY(bits, group, tokens, scale)      \
@@ -73,6 +45,7 @@ struct Family {
    DType::scale,                                   \
    "qmv_sm90_affine" #bits "_few_" #scale,         \
    "qmv_sm90_affine" #bits "_g" #group "_" #scale, \
+   "qmv_sm90_affine" #bits "_g" #group "_columns", \
    tokens}
 #define MB_FAMILIES(bits, group, tokens)                                    \
   MB_FAMILY(bits, group, tokens, f32), MB_FAMILY(bits, group, tokens, f16), \
@@ -82,9 +55,24 @@ const Family kFamilies[] = {
     MB_FAMILIES(4, 64, 2),
     MB_FAMILIES(8, 32, 4),
     MB_FAMILIES(8, 64, 4),
-    {{Mode::mxfp4, 4, 32}, DType::u8, "qmv_sm90_mxfp4_few", "qmv_sm90_mxfp4", 2},
-    {{Mode::mxfp8, 8, 32}, DType::u8, "qmv_sm90_mxfp8_few", "qmv_sm90_mxfp8", 4},
-    {{Mode::nvfp4, 4, 16}, DType::u8, "qmv_sm90_nvfp4_few", "qmv_sm90_nvfp4", 1},
+    {{Mode::mxfp4, 4, 32},
+     DType::u8,
+     "qmv_sm90_mxfp4_few",
+     "qmv_sm90_mxfp4",
+     "qmv_sm90_fp4_columns",
+     2},
+    {{Mode::mxfp8, 8, 32},
+     DType::u8,
+     "qmv_sm90_mxfp8_few",
+     "qmv_sm90_mxfp8",
+     "qmv_sm90_mxfp8_columns",
+     4},
+    {{Mode::nvfp4, 4, 16},
+     DType::u8,
+     "qmv_sm90_nvfp4_few",
+     "qmv_sm90_nvfp4",
+     "qmv_sm90_fp4_columns",
+     1},
 };
 #undef MB_FAMILIES
 #undef MB_FAMILY
@@ -100,8 +88,6 @@ const Family* family_of(const dispatch::Operand& w) {
   }
   return nullptr;
 }
-
-bool is_affine(const MatmulProblem& p) { return p.w.spec->mode == Mode::affine; }
 
 // Without gaps between its dimensions there is one matrix, and nothing to look up.
 bool has_one_matrix(const MatmulProblem& p) {
@@ -146,6 +132,8 @@ Reason why_not_sizes(const MatmulProblem& p) {
   return {};
 }
 
+}  // namespace
+
 Reason why_not_w(const dispatch::Operand& w) {
   const auto values = single_stride(w.values);
   for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
@@ -166,162 +154,39 @@ Reason why_not_w(const dispatch::Operand& w) {
   return {};
 }
 
-// Where rows of x and of the output lie, and where their matrices are named.
-Reason place_pairs(const MatmulProblem& p, QmvParams& q) {
-  if (p.x_position.index != nullptr) return Reason::of("rows of x are named by indices");
-  const auto w = two_strides(p.batch, p.w_position.stride);
-  const auto x = two_strides(p.batch, p.x_position.stride);
-  const auto out = two_strides(p.batch, p.out.batch_stride);
-  const auto x_step = single_stride(p.x.values);
-  if (!w || !x || !out || !x_step) return Reason::of("the batch takes more than two strides");
-  for (const Matrices* m : {&p.x.values, &p.out}) {
-    if (extent(*m) >= int64_t{1} << 31) return Reason::of("x or the output spans 2^31 elements");
-  }
-  QmvPairs& pairs = q.pairs;
-  for (size_t i = 0; i < 2; ++i) {
-    if (std::abs((*w)[i]) >= int64_t{1} << 20) return Reason::of("indices lie 2^20 apart");
-    pairs.w_step[i] = static_cast<int32_t>((*w)[i]);
-    pairs.x_step[i] = static_cast<int32_t>((*x)[i] * *x_step);
-    pairs.out_step[i] = static_cast<int32_t>((*out)[i]);
-  }
-  pairs.matrices = static_cast<uint32_t>(p.w.values.count());
-  pairs.index_type = p.w_position.index != nullptr ? static_cast<int32_t>(p.w_position.dtype)
-                                                   : int32_t{kQmvNoIndex};
-  pairs.inner = 1;
-  for (int d = p.batch.ndim() - 1; d >= 0; --d) {
-    if (p.batch[d] == 1) continue;
-    pairs.inner = static_cast<uint32_t>(p.batch[d]);
-    break;
-  }
-  q.w_index = static_cast<const unsigned char*>(p.w_position.index);
-  return {};
-}
+namespace {
 
-// Whether four values of a row of x can be read at once.
-bool runs_of_four(const MatmulProblem& p) {
-  const Matrices& x = p.x.values;
-  if (x.col_stride != 1 || reinterpret_cast<uintptr_t>(x.data) % (4 * size_of(x.dtype)) != 0) {
-    return false;
-  }
-  bool held = p.m == 1 || x.row_stride % 4 == 0;
-  for (int d = 0; d < x.batch.ndim(); ++d) {
-    held = held && (x.batch[d] == 1 || x.batch_stride[d] % 4 == 0);
-  }
-  return held;
-}
-
-void place_rows(const MatmulProblem& p, QmvParams& q) {
-  q.x = static_cast<const unsigned char*>(p.x.values.data);
-  q.out = static_cast<unsigned char*>(p.out.data);
-  q.x_col_stride = p.x.values.col_stride;
-  q.x_row_stride = static_cast<int32_t>(p.x.values.row_stride);
-  q.out_row_stride = static_cast<int32_t>(p.out.row_stride);
-  q.one_x = p.m == 1 && p.x.values.count() == 1;
-  q.x_type = static_cast<int32_t>(p.x.values.dtype);
-  q.out_type = static_cast<int32_t>(p.out.dtype);
-  q.x_runs = runs_of_four(p);
-  q.limbs = p.x.values.dtype == DType::f32 ? 3 : 1;
-  q.column_step = q.limbs == 3 ? 4 : 1;
-  q.m = static_cast<uint32_t>(p.m);
-  q.rows = static_cast<uint32_t>(p.total_rows());
-  q.n = static_cast<uint32_t>(p.n);
-  q.k = static_cast<uint32_t>(p.k);
-  q.one_matrix = has_one_matrix(p);
-}
-
-QmvTensor tensor(const Matrices& m) {
-  const auto bytes = static_cast<int64_t>(size_of(m.dtype));
-  return {static_cast<const unsigned char*>(m.data), *single_stride(m) * bytes,
-          m.row_stride * bytes};
-}
-// Of scales or biases, and of codes, whose columns are values.
-uint32_t row_bytes(const Matrices& m) {
-  return static_cast<uint32_t>(static_cast<size_t>(m.cols) * size_of(m.dtype));
-}
-uint32_t code_bytes(const MatmulProblem& p) {
-  return static_cast<uint32_t>(p.k * p.w.spec->bits / 8);
-}
-
-// Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
-TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows) {
-  const QmvTensor t = tensor(m);
-  TensorMapShape shape;
-  shape.data = t.data;
-  shape.add(row, 1, bytes);
-  // Strides that nothing is reached by may be anything.
-  shape.add(static_cast<uint64_t>(m.rows),
-            m.rows == 1 ? kUnit : static_cast<uint64_t>(t.row_stride), rows);
-  const auto count = static_cast<uint64_t>(t.matrix_stride == 0 ? 1 : m.count());
-  shape.add(count, count == 1 ? kUnit : static_cast<uint64_t>(t.matrix_stride), 1);
-  return shape;
-}
-
-// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is, of
-// `bytes` a row: its own, or another operand's between them too.
-bool is_run(const Matrices& m, uint64_t bytes) {
-  const QmvTensor t = tensor(m);
-  return (m.rows == 1 || t.row_stride == static_cast<int64_t>(bytes)) &&
-         reinterpret_cast<uintptr_t>(t.data) % kUnit == 0 &&
-         static_cast<uint64_t>(m.rows) * bytes % kUnit == 0 &&
-         static_cast<uint64_t>(t.matrix_stride) % kUnit == 0;
-}
-
-// How scales come: by boxes with every stage, or a tile's rows as runs (scale_slots > 0).
-Reason place_scales(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
-  const bool affine = is_affine(p);
-  const Reason no_boxes = [&]() -> Reason {
-    const auto why_not = [](const Matrices& m, const char* what) {
-      return why_no_tensor_map(map_of(m, row_bytes(m), kUnit, 1), what);
-    };
-    for (const dispatch::Operand* w : {&p.w, layer.up}) {
-      if (w == nullptr) continue;
-      if (const Reason r = why_not(w->scales, "rows of scales")) return r;
-      if (!affine) continue;
-      if (const Reason r = why_not(w->biases, "rows of biases")) return r;
-    }
-    return {};
-  }();
-  if (!no_boxes) return {};
-  // Rows of gates and ups that take turns are one run.
-  const uint32_t bytes = row_bytes(p.w.scales);
-  const auto all_runs = [&](uint64_t pitch) {
-    for (const dispatch::Operand* w : {&p.w, layer.up}) {
-      if (w == nullptr || (w == layer.up && pitch > bytes)) continue;
-      if (!is_run(w->scales, pitch) || (affine && !is_run(w->biases, pitch))) return false;
-    }
-    return true;
-  };
-  const auto follows = [&](const Matrices& first, const Matrices& second) {
-    return static_cast<const char*>(second.data) == static_cast<const char*>(first.data) + bytes &&
-           second.row_stride == first.row_stride;
-  };
-  const bool turns = layer.up != nullptr && follows(p.w.scales, layer.up->scales) &&
-                     (!affine || follows(p.w.biases, layer.up->biases));
-  const bool odd = p.w.spec->mode == Mode::nvfp4 && bytes % 2 != 0;
-  if (odd || !all_runs(turns ? 2 * bytes : bytes)) return no_boxes;
-  q.scale_slots = 1;
-  q.scale_pitch = turns ? 2 * bytes : bytes;
-  q.scale_runs = turns || layer.up == nullptr ? 1 : 2;
-  q.scale_operand = turns ? bytes : 0;
-  return {};
+// Whether one matrix's rows of x come in sections of K with the stages of w, made columns by a
+// launch of their own, since they would take too much room beside stages. By sizes alone.
+bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
+  if (!has_one_matrix(p)) return false;
+  const bool few = q.limbs == 1 && q.rows <= few_tokens;
+  const uint32_t rows = std::min(q.rows, kQmvMostColumns / q.column_step);
+  return uint64_t{(rows - 1) * q.column_step + q.limbs} * q.k * 2 >
+         (few ? kMostBytesOfFew : kMostBytesOfX);
 }
 
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
-              uint32_t multiple) {
+              uint32_t multiple, bool few, bool staged) {
   const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
-  // Wide stages read longer runs of memory; but a tile of short rows is over too soon.
-  const uint32_t most = bytes_of_row <= 1024 ? 4 : 2;
+  // Wide stages read longer runs of memory; but a tile of short rows is over too soon, where there
+  // are many columns in particular.
+  // Sections of x come with every tile.
+  const uint32_t most = staged || bytes_of_row <= (few ? 1024 : 2048) ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
-  if (q.paired != 0) q.row_groups = std::max(q.row_groups, 2u);
+  // A box of x has 256 lines at most.
+  if (q.paired != 0 || staged) q.row_groups = std::max(q.row_groups, 2u);
   if (matrices == 1 && q.paired == 0) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
     q.tile_blocks = 1;
   } else {
-    q.box_rows = kQmvItemRows;
-    q.tile_blocks = q.row_groups >> q.paired;
+    // Larger boxes are fewer copies; smaller ones, shares that differ less.
+    const bool large = q.row_groups == 4 && q.paired == 0 && share >= 8 * kLargeBoxRows;
+    q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
+    q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
   q.blocks = ceil_div(q.n, q.box_rows);
   const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
@@ -330,17 +195,23 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
 }
 
 // Stages and what they hold of a row.
-void cut_stages(const MatmulProblem& p, QmvParams& q) {
+void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
-  const uint32_t of_operand = q.box_rows * q.tile_blocks, tile = of_operand << q.paired;
+  // Items are read whole, whatever rows a box has: what nobody uses is the same stage's.
+  const uint32_t tile = q.row_groups * kQmvItemRows, of_operand = tile >> q.paired;
+  const uint32_t boxes = q.tile_blocks << q.paired;
   q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
   q.k_steps = ceil_div(q.k, values);
-  q.units = q.k_steps * values / kQmvUnit;
-  q.slab_bytes = rounded_up(tile * kQmvSlab, 1024);
-  q.stage_bytes = q.slabs * q.slab_bytes;
+  q.step_units = values / kQmvUnit;
+  q.units = q.k_steps * q.step_units;
+  q.whole_slabs = has_whole_slabs(p, layer);
+  q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
+  q.box_bytes = rounded_up((q.slabs * q.slab_rows + tile / boxes - q.box_rows) * kQmvSlab, 1024);
+  q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   const uint32_t scales = is_affine(p) ? 2 : 1;
   if (q.scale_slots > 0) {
@@ -359,6 +230,45 @@ void cut_stages(const MatmulProblem& p, QmvParams& q) {
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
     q.stage_bytes += rounded_up(scales * q.scale_bytes, 1024);
   }
+  const uint32_t of_row = q.slabs * kQmvSlab + (q.scale_slots == 0 ? scales * q.scale_pitch : 0);
+  q.block_bytes = (q.box_rows << q.paired) * of_row;
+}
+
+// Whether eight columns of x at a time are enough for most matrices: sixteen take room that stages
+// could have, and twice the products.
+bool has_few_rows_each(const MatmulProblem& p) {
+  return p.grouping == Grouping::gather && p.total_rows() <= kFewRowsPerMatrix * p.w.values.count();
+}
+
+// The same where x comes with the stages.
+Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  q.column_bytes = q.step_units * 64 + 64;
+  q.tokens = std::min(q.rows, kQmvMostColumns / q.column_step);
+  q.columns = rounded_up(q.tokens * q.column_step, 2);
+  const uint32_t factor_units = q.group < 64 ? q.step_units : q.step_units / 2;
+  q.x_at = q.stage_bytes;
+  q.x_bytes = rounded_up(
+      ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes + factor_units * q.columns * 8,
+      kQmvLine);
+  q.stage_bytes += rounded_up(q.x_bytes, 1024);
+  const uint32_t sums = 2 * kQmvConsumers * kQmvSumsPitch * kQmvSumsColumns * 4;
+  const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
+  q.stages = std::min<uint32_t>((kSharedBytes - fixed) / q.stage_bytes, kQmvMostStages);
+  if (q.stages < kLeastStages) {
+    return Reason::of("of sections of %u rows, shared memory holds %u", q.tokens, q.stages);
+  }
+  plan.shared_bytes = fixed + q.stages * q.stage_bytes;
+  plan.column_sections = q.k_steps * ceil_div(q.rows, q.tokens);
+  plan.workspace = size_t{plan.column_sections} * q.x_bytes;
+  // In boxes of a section; where it lies, the launch knows.
+  TensorMapShape& x = plan.maps[kQmvMapOfX];
+  x = {};
+  x.add(kQmvLine, 1, kQmvLine);
+  x.add(plan.workspace / kQmvLine, kQmvLine, q.x_bytes / kQmvLine);
+  x.add(1, kQmvLine, 1);
+  x.add(1, kQmvLine, 1);
+  return {};
 }
 
 // How many rows of x stand in shared memory beside how many stages.
@@ -367,7 +277,9 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
-  const uint32_t most = few ? family.few_tokens : kQmvMostColumns / q.column_step;
+  const bool few_each = has_few_rows_each(p);
+  const uint32_t columns = few_each ? kQmvMostColumns / 2 : kQmvMostColumns;
+  const uint32_t most = few ? family.few_tokens : columns / q.column_step;
   const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
   // Sums of two places in turn; before there are any, schedule_many counts there.
   const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
@@ -378,7 +290,8 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
                            factor_units * q.columns * 8;
-    if (taken + kLeastStages * q.stage_bytes > kSharedBytes) continue;
+    const bool spared = few_each && q.tokens > kFewestColumns;
+    if (taken + (spared ? 3 : kLeastStages) * q.stage_bytes > kSharedBytes) continue;
     q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
     plan.shared_bytes = taken + q.stages * q.stage_bytes;
     break;
@@ -388,21 +301,6 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     return Reason::of("of %u rows of K = %u, shared memory holds %u", q.rows, q.k, q.tokens);
   }
   return {};
-}
-
-QmvWeights weights(const dispatch::Operand& w, const Matrices& added) {
-  QmvWeights q{};
-  q.codes = tensor(w.values);
-  q.scales = tensor(w.scales);
-  if (w.biases.data != nullptr) q.biases = tensor(w.biases);
-  q.tensor_scale = w.tensor_scale.data;
-  q.tensor_scale_step = w.tensor_scale.stride;
-  q.tensor_scale_number = w.tensor_scale.host;
-  q.added = static_cast<const unsigned char*>(added.data);
-  q.added_type = static_cast<int32_t>(added.dtype);
-  q.added_matrix_stride = added.batch.ndim() > 0 ? added.batch_stride[0] : 0;
-  q.added_step = added.col_stride;
-  return q;
 }
 
 // What an expert layer has beside its product.
@@ -434,21 +332,6 @@ Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) 
   return {};
 }
 
-Reason map_operand(const MatmulProblem& p, const dispatch::Operand& w, const QmvParams& q,
-                   QmvPlan::Maps& maps) {
-  maps.codes = map_of(w.values, code_bytes(p), kQmvSlab, q.box_rows);
-  maps.codes.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  if (const Reason r = why_no_tensor_map(maps.codes, "rows of codes")) return r;
-  maps.scales = maps.biases = maps.codes;  // unused where scales come by tiles
-  if (q.scale_slots > 0) return {};
-  const Matrices& biases = is_affine(p) ? w.biases : w.scales;
-  maps.scales = map_of(w.scales, row_bytes(w.scales), q.scale_pitch, q.box_rows);
-  maps.biases = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
-  // Neighbours are the next stages'.
-  maps.scales.fetch = maps.biases.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
-  return {};
-}
-
 }  // namespace
 
 Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
@@ -473,27 +356,36 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   QmvParams& q = plan.params;
   if (const Reason r = place_pairs(p, q)) return r;
   place_rows(p, q);
+  q.one_matrix = has_one_matrix(p);
   q.matrix_step = *single_stride(p.w.values) != 0;
   q.scale_type = static_cast<int32_t>(p.w.scales.dtype);
   if (const Reason r = place_layer(p, layer, q)) return r;
 
   if (const Reason r = place_scales(p, layer, q)) return r;
   const auto met = static_cast<uint32_t>(matrices_met(p));
-  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1);
-  cut_stages(p, q);
-  const bool few = q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
+  const bool staged = stages_x(p, q, family->few_tokens);
+  const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
+  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
+  cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
-  if (const Reason r = share_memory(p, *family, few, plan)) return r;
+  if (staged) plan.columns_kernel = family->columns;
+  if (const Reason r =
+          staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
+    return r;
+  }
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
-  if (const Reason r = map_operand(p, p.w, q, plan.maps[0])) return r;
-  plan.maps[1] = plan.maps[0];
-  if (layer.up != nullptr) {
-    if (const Reason r = map_operand(p, *layer.up, q, plan.maps[1])) return r;
+  if (const Reason r = map_operand(p, p.w, q, plan.maps)) return r;
+  if (!staged) {
+    const dispatch::Operand& second = layer.up != nullptr ? *layer.up : p.w;
+    if (const Reason r = map_operand(p, second, q, plan.maps + kQmvMaps)) return r;
   }
+  // In few instructions: a box's slabs by one copy, and scales beside them.
+  q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
+  q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));
   return {};
 }
 

@@ -11,15 +11,16 @@ namespace moeblas::cuda {
 
 // All that a launch is made of.
 struct QmvPlan {
-  struct Maps {
-    TensorMapShape codes, scales, biases;
-  };
   const char* kernel = nullptr;
   QmvParams params{};
-  Maps maps[2];  // of the operands; without a second one, the first's again
+  TensorMapShape maps[2 * kQmvMaps];  // codes, scales and biases of each operand
   uint32_t grid = 0;
   uint32_t shared_bytes = 0;
   uint32_t passes = 0;  // over a matrix, if all that can be met are met alike
+  // The launch before it, where x comes in sections; null: there is none.
+  const char* columns_kernel = nullptr;
+  uint32_t column_sections = 0;  // of params.x_bytes, a thread block's each, in the workspace
+  size_t workspace = 0;
 };
 
 // What makes a product, whose rows all have matrices by index, a part of an expert layer.
@@ -38,11 +39,12 @@ constexpr uint32_t kQmvMostCounters = 1024;
 // is added, nothing else of it.
 dispatch::Reason plan_qmv_sm90(const dispatch::MatmulProblem& p, uint32_t processors, QmvPlan& plan,
                                const QmvLayer& layer = {});
-void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan);
+void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void* workspace);
 
 dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p);
 // How often w is read, if all matrices that can be met are met alike; of a product that it takes.
 uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p);
+size_t qmv_sm90_workspace(const dispatch::MatmulProblem& p);
 void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 
 }  // namespace moeblas::cuda

@@ -18,13 +18,14 @@ namespace {
 
 constexpr uint64_t kMostThreads = 1024;
 constexpr uint64_t kMostGroupsX = 0x7fffffff;
-constexpr uint32_t kSharedBytes = 48 << 10;  // what a kernel gets without being asked
+constexpr uint32_t kSharedBytes = 48 << 10;  // what a kernel gets without being asked, in all
 
 struct Kernel {
   const void* function = nullptr;
   std::atomic<uint64_t> launches{0};
   std::atomic<uint64_t> with_most_shared{0};  // devices, as bits, where it may have all there is
-  std::atomic<bool> fits{false};  // its arguments are as many and as large as a launch's
+  std::atomic<bool> fits{false};        // its arguments are as many and as large as a launch's
+  std::atomic<uint32_t> own_shared{0};  // bytes that it declares, once `fits`
 };
 
 using Kernels = std::map<std::string_view, Kernel>;
@@ -46,7 +47,10 @@ Kernels& kernels() {
 // per kernel, a mistake in a plan is a message and not a read past its end. (That the kernel
 // declares no more arguments cannot be asked without an error; one that is missing shows in the
 // last one's size.)
-std::string misfit(const void* function, size_t count, const size_t* sizes) {
+std::string misfit(const void* function, size_t count, const size_t* sizes, uint32_t& shared) {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, function) != cudaSuccess) cudaGetLastError();
+  shared = static_cast<uint32_t>(attributes.sharedSizeBytes);
   for (size_t i = 0; i < count; ++i) {
     size_t offset = 0, bytes = 0;
     const cudaError_t status = cudaFuncGetParamInfo(function, i, &offset, &bytes);
@@ -109,24 +113,35 @@ void Queue::launch(const Launch& launch) {
       threads > kMostThreads) {
     fail(MOEBLAS_DEVICE_ERROR, launch, "beyond what a grid can have");
   }
-  if (!kernel.fits.load(std::memory_order_relaxed)) {
-    const std::string what = misfit(kernel.function, launch.count, launch.sizes);
+  if (!kernel.fits.load(std::memory_order_acquire)) {
+    uint32_t own_shared = 0;
+    const std::string what = misfit(kernel.function, launch.count, launch.sizes, own_shared);
     if (!what.empty()) fail(MOEBLAS_INTERNAL_ERROR, launch, what);
-    kernel.fits.store(true, std::memory_order_relaxed);
+    kernel.own_shared.store(own_shared, std::memory_order_relaxed);
+    kernel.fits.store(true, std::memory_order_release);
   }
   cudaError_t status = cudaSuccess;
-  if (launch.shared_bytes > kSharedBytes) status = allow_most_shared_memory(kernel);
+  if (launch.shared_bytes + kernel.own_shared.load(std::memory_order_relaxed) > kSharedBytes) {
+    status = allow_most_shared_memory(kernel);
+  }
   if (status == cudaSuccess) {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (launch.how.early) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (launch.how.together) {
+      attributes[count].id = cudaLaunchAttributeCooperative;
+      attributes[count++].val.cooperative = 1;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = {x, y, z};
     config.blockDim = {launch.threads[0], launch.threads[1], launch.threads[2]};
     config.dynamicSmemBytes = launch.shared_bytes;
     config.stream = stream_;
-    config.attrs = &early;
-    config.numAttrs = launch.early ? 1 : 0;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     status = cudaLaunchKernelExC(&config, kernel.function, const_cast<void**>(launch.arguments));
   }
   if (status != cudaSuccess) {
@@ -148,8 +163,14 @@ void Queue::run(const simt::Step& step) {
     arguments[count] = step.params.data();
     sizes[count++] = step.param_bytes;
   }
-  launch({step.kernel, step.groups, step.threads, step.shared_bytes, count, arguments.data(),
-          sizes.data(), false});
+  launch({step.kernel,
+          step.groups,
+          step.threads,
+          step.shared_bytes,
+          count,
+          arguments.data(),
+          sizes.data(),
+          {}});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

@@ -5,6 +5,7 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_one_sm90_plan.h"
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
@@ -103,8 +104,9 @@ constexpr Row<MatmulProblem> kSegmentedSm80{
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
-// few of its clusters, qmm_sm90 took 3.0 to 4.9 times as long as one pass, of a layer's 1.3 to 2.
-constexpr uint32_t kPassesOfOne = 3, kPassesOfLayers = 1;
+// few of its clusters, qmm_sm90 took 1.7 to 3.6 times as long as one pass over 16 rows, of a
+// layer's 1.3 to 2.
+constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1;
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
@@ -121,7 +123,7 @@ constexpr Formats kQmvFormats =
 // clang-format off
 constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
-  qmv_sm90_of_few, nullptr, launch<qmv_sm90>,
+  qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
@@ -147,7 +149,23 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
+// Of the codes that a token meets. Beyond it one launch was no faster: 68 us for 61 with Mixtral's
+// experts, 65 for 65 with DeepSeek-V3's; 16 for 22 with Qwen3-30B's, 17 MB, in affine 4-bit.
+constexpr int64_t kOneCodeBytes = 128 << 20;
+
+Reason ffn_one_sm90_of_small(const FfnProblem& p) {
+  if (const Reason r = ffn_one_sm90_reject(p)) return r;
+  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * p.gate_up.spec->bits / 8;
+  if (bytes <= kOneCodeBytes) return {};
+  return Reason::of("%lld bytes of codes, more than %lld, are ffn_sm90's",
+                    static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
+}
+
 // clang-format off
+constexpr Row<FfnProblem> kFfnOneSm90{
+  Name{"ffn_one_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kOneMostExperts},
+  ffn_one_sm90_of_small, ffn_one_sm90_workspace, launch<ffn_one_sm90>,
+  Summary{"moe_ffn of one token in one launch: activations handed over as words, down's rows of all experts by one block"}};
 constexpr Row<FfnProblem> kFfnSm90{
   Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
   ffn_sm90_of_few, ffn_sm90_workspace, launch<ffn_sm90>,
@@ -218,6 +236,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnOneSm90,
     kFfnSm90,
     kFfnQmmSm90,
     kFfnCuda,

@@ -18,9 +18,14 @@ using Kernel = void (*)(const QmvPlan&);
 
 template <class Traits>
 void run_kernel(const QmvPlan& plan) {
-  const QmvPlan::Maps &first = plan.maps[0], &second = plan.maps[1];
-  cuda::device::qmv<Traits>(plan.params, {first.codes, first.scales, first.biases},
-                            {second.codes, second.scales, second.biases});
+  cuda::device::QmvMaps maps;
+  std::copy(std::begin(plan.maps), std::end(plan.maps), maps.map);
+  cuda::device::qmv<Traits>(plan.params, maps);
+}
+
+template <class Traits>
+void run_columns(const QmvPlan& plan) {
+  cuda::device::stage_columns<Traits>(plan.params);
 }
 
 template <int bits>
@@ -32,6 +37,8 @@ void add_affine(std::map<std::string, Kernel>& all) {
     all[name + "_g32_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 32>>;
     all[name + "_g64_" + suffix] = run_kernel<QmvTraits<F, scale, 2, 64>>;
   };
+  all[name + "_g32_columns"] = run_columns<QmvTraits<F, simt::kF32, 2, 32>>;
+  all[name + "_g64_columns"] = run_columns<QmvTraits<F, simt::kF32, 2, 64>>;
   add.template operator()<simt::kF32>("f32");
   add.template operator()<simt::kF16>("f16");
   add.template operator()<simt::kBf16>("bf16");
@@ -42,6 +49,8 @@ const std::map<std::string, Kernel>& kernels_by_name() {
     std::map<std::string, Kernel> list;
     add_affine<4>(list);
     add_affine<8>(list);
+    list["qmv_sm90_fp4_columns"] = run_columns<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
+    list["qmv_sm90_mxfp8_columns"] = run_columns<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
     list["qmv_sm90_mxfp4_few"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>;
     list["qmv_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
     list["qmv_sm90_mxfp8_few"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
@@ -61,12 +70,23 @@ std::vector<std::string> qmv_kernels() {
   return names;
 }
 
-void run_on_blocks(const QmvPlan& plan, uint64_t seed) {
+void run_on_blocks(const QmvPlan& made, uint64_t seed) {
+  QmvPlan plan = made;
   if (plan.shared_bytes + sizeof(cuda::device::QmvShared) + kOfSchedules > kSharedBytes) {
     throw std::runtime_error("more shared memory than a block has");
   }
-  const Kernel kernel = kernels_by_name().at(plan.kernel);
   const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
+  const Kernel kernel = kernels_by_name().at(plan.kernel);
+  std::vector<uint8_t> workspace(plan.workspace + 128, spoilt);
+  if (plan.columns_kernel != nullptr) {
+    const auto address = reinterpret_cast<uintptr_t>(workspace.data());
+    plan.params.staged_x = workspace.data() + (128 - address % 128);
+    plan.maps[cuda::kQmvMapOfX].data = plan.params.staged_x;
+    const Kernel columns = kernels_by_name().at(plan.columns_kernel);
+    run_grid(
+        {plan.column_sections, 32 * cuda::kQmvConsumers, plan.params.x_bytes + 128, seed, spoilt},
+        [&] { columns(plan); });
+  }
   run_grid({plan.grid, cuda::kQmvThreads, plan.shared_bytes, seed, spoilt}, [&] { kernel(plan); });
 }
 

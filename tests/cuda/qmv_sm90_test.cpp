@@ -42,7 +42,8 @@ std::vector<double> values_of(const Case& c, const Operands& o) {
 }
 
 struct Ran {
-  std::string kernel;  // "" if the plan refused
+  std::string kernel;   // "" if the plan refused
+  std::string columns;  // "" if x comes whole
   std::string refusal;
   std::vector<uint8_t> bytes;
 };
@@ -63,6 +64,7 @@ Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_
     return ran;
   }
   ran.kernel = plan.kernel;
+  if (plan.columns_kernel != nullptr) ran.columns = plan.columns_kernel;
   try {
     run_on_blocks(plan, seed);
   } catch (const std::exception& e) {
@@ -97,6 +99,7 @@ TEST(QmvSm90, GeneratedCases) {
     }
     if (!ran.refusal.empty()) ++refused[ran.refusal.substr(0, 40)];
     if (!ran.kernel.empty()) ++taken[ran.kernel];
+    if (!ran.columns.empty()) ++taken[ran.columns];
     if (HasFailure()) break;
   }
   for (const std::string& name : qmv_kernels()) {
@@ -148,7 +151,7 @@ TEST(QmvSm90, TakesTheLayersOfModels) {
 TEST(QmvSm90, TakesDenseRows) {
   for (int64_t size : {4096, 8192, 16384}) {
     for (const QuantSpec& spec : kFormats) {
-      for (int64_t rows : {1, 2, 4}) {
+      for (int64_t rows : {1, 2, 4, 8, 16}) {
         EXPECT_EQ(refusal(dense_nowhere(rows, size, size, spec, DType::bf16, DType::bf16)), "")
             << size << ", " << rows << " rows, " << name(spec.mode) << spec.bits << " g"
             << spec.group_size;

@@ -3,7 +3,7 @@
 // every code of the block formats:
 //
 //   a code masked where it stands       the subnormal code * 2^-24; four bits further up, 2^-20
-//   e2m1, its sign and rest moved up    value * 2^-14
+//   e2m1, its sign and rest moved up    value * 2^-14, four upper bytes at a time
 //   e4m3                                has an instruction from sm_89 on
 //
 // What comes out of a word is in the order that costs least; `element` says which one that is, and
@@ -52,15 +52,25 @@ struct Decoder<formats::Affine<8>> {
   }
 };
 
+// Of each half of a word, its lower byte moved up.
+MB_FN unsigned int lower_bytes_up(unsigned int word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x2404);
+#else
+  return (word & 0x00ff00ffu) << 8;
+#endif
+}
+
 struct Fp4Decoder {
   enum { kBits = 4, kExponent = 14, kPerWord = 8 };
   static MB_FN int element(int i) { return i / 2 + i % 2 * 4; }
   static MB_FN int excess(int) { return 0; }
   static MB_FN Octet decode(unsigned int word, unsigned int) {
-    const unsigned int sign = 0x80008000u, rest = 0x0e000e00u;
-    return {{((word << 9) & rest) | ((word << 12) & sign),
-             ((word << 5) & rest) | ((word << 8) & sign),
-             ((word << 1) & rest) | ((word << 4) & sign), ((word >> 3) & rest) | (word & sign)}};
+    // The upper bytes of four float16 at a time.
+    const unsigned int sign = 0x80808080u, rest = 0x0e0e0e0eu, upper = 0xff00ff00u;
+    const unsigned int even = ((word << 1) & rest) | ((word << 4) & sign);
+    const unsigned int odd = ((word >> 3) & rest) | (word & sign);
+    return {{lower_bytes_up(even), lower_bytes_up(odd), even & upper, odd & upper}};
   }
 };
 template <>

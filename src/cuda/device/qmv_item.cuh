@@ -65,8 +65,8 @@ __device__ __forceinline__ uint4 load_codes(const Item& item, int half, int i) {
 }
 
 // Every step of an item: f(unit, half, step).
-template <class T, class F>
-__device__ __forceinline__ void for_each_step(const Item& item, F&& f) {
+template <class T, class AnItem, class F>
+__device__ __forceinline__ void for_each_step(const AnItem& item, F&& f) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint4 w[2] = {load_codes(item, 0, 2 * i), load_codes(item, 1, 2 * i)};
@@ -102,9 +102,10 @@ __device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit) {
   return __half22float2(reinterpret_cast<const __half2&>(two));
 }
 
-// One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each.
-template <class T>
-__device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, uint4 (&x)[T::kUnits],
+// One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each. Of p: how
+// scales and factors lie. An item's halves lie where load_codes finds them.
+template <class T, class Params, class AnItem>
+__device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uint4 (&x)[T::kUnits],
                                         uint32_t unit, float (&y)[2][4], uint32_t lane) {
   const uint32_t g = lane / 4, t = lane % 4;
   const uint32_t slot = g / T::kTokens;  // of this lane's column
@@ -126,11 +127,14 @@ __device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, ui
     f[0] = {__uint_as_float(v.x), __uint_as_float(v.y)};
     f[1] = {__uint_as_float(v.z), __uint_as_float(v.w)};
   }
-  // The two halves take turns: products of one wait for each other.
-  float d[2][4] = {};
-  for_each_step<T>(item, [&](int u, int h, const Step& w) { w.multiply(d[h], x[u]); });
+  // Products of one sum wait for each other: four sums take turns, two of each half.
+  float d[2][4] = {}, odd[2][4] = {};
+  for_each_step<T>(item,
+                   [&](int u, int h, const Step& w) { w.multiply(u % 2 ? odd[h] : d[h], x[u]); });
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[h][i] += odd[h][i];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
@@ -172,11 +176,11 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
   constexpr bool kTwo = T::kUnits == 4;            // codes of two units come at once
   uint4 w[2];
   // Whole, some of these loops would take more registers than there are.
-  [[maybe_unused]] constexpr int kUnroll = tiles == 1            ? 4
-                                           : kSteps == 2         ? 1
-                                           : T::kAffine || !kTwo ? 4
-                                           : T::kHalves          ? 1
-                                                                 : 2;
+  [[maybe_unused]] constexpr int kUnroll = tiles == 1                            ? 4
+                                           : kSteps == 2 || (T::kAffine && kTwo) ? 1
+                                           : !kTwo                               ? 4
+                                           : T::kHalves                          ? 1
+                                                                                 : 2;
 #pragma unroll kUnroll
   for (int i = 0; i < T::kUnits / kSteps; ++i) {
     float d[2][tiles][4] = {};

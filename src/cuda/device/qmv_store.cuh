@@ -13,10 +13,16 @@ __device__ __forceinline__ float tensor_scale_of(const QmvWeights& w, uint32_t m
                                    : w.tensor_scale_number;
 }
 
-// One output from decoded weights, term by term.
-template <class T>
-__device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
-                                          uint32_t n, int64_t x) {
+// What is added to an output: w.added is not null.
+__device__ __forceinline__ float added_to(const QmvWeights& w, uint32_t matrix, uint32_t n) {
+  return simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
+}
+
+// One output from decoded weights, term by term. Of p: k, group and scale_type; x_at(k): the row
+// of x.
+template <class T, class Params, class At>
+__device__ __forceinline__ float decoded_terms(const Params& p, const QmvWeights& w,
+                                               uint32_t matrix, uint32_t n, At&& x_at) {
   using F = typename T::Format;
   const auto row = [&](const QmvTensor& t) {
     return t.data + matrix * t.matrix_stride + n * t.row_stride;
@@ -37,13 +43,24 @@ __device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& 
       value = formats::mul(F::decode_code(code),
                            formats::mul(F::decode_scale(scales[group]), tensor_scale));
     }
-    sum = fmaf(value, simt::load_float(p.x, p.x_type, x + k * p.x_col_stride), sum);
+    sum = fmaf(value, x_at(k), sum);
   }
   return sum;
+}
+template <class T>
+__device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
+                                          uint32_t n, int64_t x) {
+  return decoded_terms<T>(p, w, matrix, n, [&](uint32_t k) {
+    return simt::load_float(p.x, p.x_type, x + k * p.x_col_stride);
+  });
 }
 
 __device__ __forceinline__ void store(const QmvParams& p, int64_t at, float value) {
   simt::store_float(p.out, p.out_type, at, value);
+}
+
+static __device__ __noinline__ float activation(float gate, float up, const simt::GluParams& glu) {
+  return simt::glu(gate, up, glu);
 }
 
 // A tile's sums in shared memory: of each row group and part of K a warp's, `columns` of 32 rows.
@@ -71,10 +88,7 @@ __device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, 
   }
   if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix);
   if (!formats::is_finite(total)) total = decoded_sum<T>(p, w, matrix, n, x);
-  if ((p.added >> operand & 1) != 0) {
-    total +=
-        simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
-  }
+  if ((p.added >> operand & 1) != 0) total += added_to(w, matrix, n);
   return total;
 }
 
@@ -93,11 +107,13 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s
     const uint32_t row = s.order[tile.first + first_token + token];
     const int64_t x = p.one_x ? 0 : s.x[row];
     const uint32_t column = token * p.column_step;
-    float value = finished<T>(p, 0, tile.matrix, n, x, sums, first, column, lane);
-    if (p.paired) {
-      value = simt::glu(value, finished<T>(p, 1, tile.matrix, n, x, sums, first + 1, column, lane),
-                        p.glu);
+    float gate = 0.0f, value = 0.0f;
+#pragma unroll 1
+    for (uint32_t operand = 0; operand <= p.paired; ++operand) {
+      gate = value;
+      value = finished<T>(p, operand, tile.matrix, n, x, sums, first + operand, column, lane);
     }
+    if (p.paired) value = activation(gate, value, p.glu);
     store(p, static_cast<int64_t>(s.out[row]) + n, value);
   }
 }
@@ -124,7 +140,7 @@ __device__ __forceinline__ void combine_box(const QmvParams& p, const Schedule& 
   for (uint32_t token = 0; token < c.tokens; ++token) {
     for (uint32_t n = first + lane; n < end; n += 32) {
       float sum = 0.0f;
-#pragma unroll 8
+#pragma unroll 4
       for (uint32_t j = 0; j < c.top_k; ++j) {
         const uint32_t pair = token * c.top_k + j;
         if (s.key[pair] < 0) continue;
@@ -143,21 +159,18 @@ __device__ __forceinline__ void combine(const QmvParams& p, const Schedule& s, u
   constexpr uint32_t kThreads = 32 * kQmvConsumers;
   const QmvCombine& c = p.combine;
   const uint32_t warp = thread / 32, lane = thread % 32;
-  if (s.active == 0) {
-    for (uint32_t b = blockIdx.x * kQmvConsumers + warp; b < p.blocks;
-         b += gridDim.x * kQmvConsumers) {
-      combine_box(p, s, b * p.box_rows, lane);
-    }
-    return;
-  }
+  // Where no row has a matrix, boxes have no share: all blocks take them in turn.
+  const bool none = s.active == 0;
+  const uint32_t begin = none ? blockIdx.x : s.begin, end = none ? p.blocks : s.end;
+  const uint32_t step = none ? gridDim.x : 1;
   __threadfence();
   named_barrier(1, kThreads);
-  for (uint32_t at = s.begin + warp; at < s.end; at += kQmvConsumers) {
+  for (uint32_t at = begin + warp * step; at < end; at += kQmvConsumers * step) {
     const uint32_t block = at % p.blocks;
-    uint32_t before = lane == 0 ? atomicAdd(&c.counters[block], 1u) : 0;
+    uint32_t before = lane == 0 && !none ? atomicAdd(&c.counters[block], 1u) : 0;
     __threadfence();
     before = __shfl_sync(~0u, before, 0);
-    if (before + 1 == s.active) combine_box(p, s, block * p.box_rows, lane);
+    if (none || before + 1 == s.active) combine_box(p, s, block * p.box_rows, lane);
   }
 }
 

@@ -13,7 +13,6 @@ struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
   uint64_t used[kQmvMostSlots];  // slots of scales
-  uint64_t done;                 // all warps have nothing left to do
   Schedule schedule;
 };
 
@@ -21,13 +20,18 @@ struct QmvShared {
 struct QmvMemory {
   uint32_t ring;
   uint32_t scales;  // slots
-  XColumns x;
-  float* sums;  // [two in turn][warp][column][32 rows]
+  XColumns x;       // in a stage, if x comes with them
+  float* sums;      // [two in turn][warp][column][32 rows]
 };
 
 // Columns up to the last one of so many rows of x.
 __device__ __forceinline__ uint32_t columns_of(const QmvParams& p, uint32_t tokens) {
   return (tokens - 1) * p.column_step + p.limbs;
+}
+
+// Where columns of x begin at `at`.
+__device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) {
+  return {at, at + columns_of(p, p.tokens) * p.column_bytes};
 }
 
 // Rows from `row` on of matrix `matrix` (of each operand's), times the pass's columns.
@@ -41,87 +45,180 @@ struct QmvTile {
 template <class OnPass, class OnTile>
 __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule& s,
                                               OnPass&& on_pass, OnTile&& on_tile) {
-  for (uint32_t at = s.begin; at < s.end;) {
-    const uint32_t d = at / p.blocks, end = min(s.end, (d + 1) * p.blocks);
+  uint32_t d = s.begin_matrix;
+  for (uint32_t at = s.begin, before = d * p.blocks; at < s.end; ++d) {
+    const uint32_t end = min(s.end, before + p.blocks);
     const uint32_t rows = s.first[d + 1] - s.first[d];
+    const uint32_t matrix = static_cast<uint32_t>(s.matrix[d]) * p.matrix_step;
     for (uint32_t first = 0; first < rows; first += p.tokens) {
       const uint32_t tokens = min(p.tokens, rows - first);
       on_pass(s.first[d] + first, tokens);
       for (uint32_t b = at; b < end; b += p.tile_blocks) {
-        const uint32_t blocks = min(p.tile_blocks, end - b), row = (b - d * p.blocks) * p.box_rows;
-        on_tile(QmvTile{static_cast<uint32_t>(s.matrix[d]) * p.matrix_step, row, blocks,
-                        min(blocks * p.box_rows, p.n - row), s.first[d] + first, tokens});
+        const uint32_t blocks = min(p.tile_blocks, end - b), row = (b - before) * p.box_rows;
+        on_tile(QmvTile{matrix, row, blocks, min(blocks * p.box_rows, p.n - row),
+                        s.first[d] + first, tokens});
       }
     }
-    at = end;
+    at = before = end;
   }
 }
 
-// Of an operand.
+// Of all operands.
 struct QmvMaps {
-  const CUtensorMap& codes;
-  const CUtensorMap& scales;
-  const CUtensorMap& biases;
-
-  __device__ __forceinline__ const CUtensorMap* of(bool for_codes, uint32_t other) const {
-    return for_codes ? &codes : other == 0 ? &scales : &biases;
-  }
+  CUtensorMap map[2 * kQmvMaps];
 };
 
-// One warp: a lane per copy. Boxes of paired operands take turns in a tile.
+// A tile's scales as runs into their slot, by a lane each.
+template <class T>
+__device__ __forceinline__ void bring_scales(const QmvParams& p, const QmvMemory& memory,
+                                             const QmvTile& tile, uint32_t slot, uint32_t full,
+                                             uint64_t policy, uint32_t lane) {
+  constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
+  const uint32_t run = tile.rows * p.scale_pitch;
+  const uint32_t operand = lane / kKinds, kind = lane % kKinds;
+  const QmvTensor& from = kind == 0 ? p.w[operand].scales : p.w[operand].biases;
+  copy_run(memory.scales + (slot * kKinds + kind) * p.scale_bytes + operand * p.scale_operand,
+           from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run, full,
+           policy);
+}
+
+// Step `step` of a tile to `stage`, by one thread. Boxes of paired operands take turns.
+template <class T>
+__device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& maps,
+                                            const QmvTile& tile, uint32_t step, uint32_t stage,
+                                            uint32_t full, uint64_t policy) {
+  const auto matrix = static_cast<int32_t>(tile.matrix);
+  const uint32_t boxes = tile.blocks << p.paired;
+  uint32_t scales = stage + p.scales_at;
+#pragma unroll 1
+  for (uint32_t box = 0; box < boxes; ++box, stage += p.box_bytes) {
+    const CUtensorMap* map = &maps.map[(box & p.paired) * kQmvMaps];
+    const auto row = static_cast<int32_t>(tile.row + (box >> p.paired) * p.box_rows);
+    if (p.whole_slabs) {
+      copy_box(stage, map, 0, row, static_cast<int32_t>(step * p.slabs), matrix, full, policy);
+    } else {
+#pragma unroll 1
+      for (uint32_t i = 0; i < p.slabs; ++i) {
+        copy_box(stage + i * p.slab_rows * kQmvSlab, map,
+                 static_cast<int32_t>((step * p.slabs + i) * kQmvSlab), row, 0, matrix, full,
+                 policy);
+      }
+    }
+    if (p.scale_slots > 0) continue;
+    // A copy begins at a multiple of 16 bytes.
+    const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
+    copy_box(scales, map + 1, at, row, 0, matrix, full, policy);
+    if constexpr (T::kAffine) {
+      copy_box(scales + p.scale_bytes, map + 2, at, row, 0, matrix, full, policy);
+    }
+    scales += p.box_rows * p.scale_pitch;
+  }
+}
+
+// The stages that the ring holds first, of `blocks` blocks from `row` on, by one thread. All that
+// produce would do, in few instructions: until these copies have left nothing else goes on, and
+// text that runs for the first time comes by lines of eight instructions, 150 cycles each.
+template <class T>
+__device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
+                                            const QmvMemory& memory, const QmvMaps& maps,
+                                            uint32_t matrix, uint32_t row, uint32_t blocks) {
+  const uint64_t policy = evict_first_policy();
+  const uint32_t bytes = blocks * p.block_bytes, boxes = blocks << p.paired;
+  uint32_t full = shared_address(shared.full), stage = memory.ring;
+#pragma unroll 1
+  for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
+    barrier_expect(full, bytes + p.x_bytes);
+    const auto slab = static_cast<int32_t>(step * p.slabs);
+    const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
+    uint32_t codes = stage, scales = stage + p.scales_at;
+#pragma unroll 1
+    for (uint32_t box = 0; box < boxes; ++box) {
+      const CUtensorMap* map = &maps.map[(box & p.paired) * kQmvMaps];
+      const auto first = static_cast<int32_t>(row + (box >> p.paired) * p.box_rows);
+      const auto of = static_cast<int32_t>(matrix);
+      copy_box(codes, map, 0, first, slab, of, full, policy);
+      copy_box(scales, map + 1, at, first, 0, of, full, policy);
+      if constexpr (T::kAffine) {
+        copy_box(scales + p.scale_bytes, map + 2, at, first, 0, of, full, policy);
+      }
+      codes += p.box_bytes;
+      scales += p.box_rows * p.scale_pitch;
+    }
+  }
+}
+
+// The same, of the share's first tile.
+template <class T>
+__device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
+                                            const QmvMemory& memory, const QmvMaps& maps) {
+  const Schedule& s = shared.schedule;
+  if (p.ahead == 0 || s.begin >= s.end) return;
+  const uint32_t d = s.begin_matrix, before = d * p.blocks;
+  bring_first<T>(p, shared, memory, maps, static_cast<uint32_t>(s.matrix[d]) * p.matrix_step,
+                 (s.begin - before) * p.box_rows,
+                 min(p.tile_blocks, min(s.end, before + p.blocks) - s.begin));
+}
+
+// A stage's part of x, the section of that number, by one thread.
+__device__ __forceinline__ void bring_x(const QmvParams& p, const QmvMaps& maps, uint32_t section,
+                                        uint32_t stage, uint32_t full, uint64_t policy) {
+  const uint32_t row = section * (p.x_bytes / kQmvLine);
+  copy_box(stage + p.x_at, &maps.map[kQmvMapOfX], 0, static_cast<int32_t>(row), 0, 0, full, policy);
+}
+
+// The first pass's x for what bring_first has brought.
+__device__ __forceinline__ void bring_first_x(const QmvParams& p, QmvShared& shared,
+                                              const QmvMemory& memory, const QmvMaps& maps) {
+  const uint64_t policy = evict_first_policy();
+  uint32_t full = shared_address(shared.full), stage = memory.ring;
+#pragma unroll 1
+  for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
+    bring_x(p, maps, step, stage, full, policy);
+  }
+}
+
+// One warp. The first `ahead` stages are under way.
 template <class T>
 __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
-                                        const QmvMemory& memory, const QmvMaps& first_operand,
-                                        const QmvMaps& second, uint32_t lane) {
-  constexpr uint32_t kScales = T::kAffine ? 2 : 1;
+                                        const QmvMemory& memory, const QmvMaps& maps,
+                                        uint32_t lane) {
+  constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
-  const bool by_tile = p.scale_slots > 0;
-  const uint32_t per_box = p.slabs + (by_tile ? 0 : kScales);
-  const uint32_t box = (lane >= per_box) + (lane >= 2 * per_box) + (lane >= 3 * per_box) +
-                       (lane >= 4 * per_box);  // of at most four
-  const uint32_t which = lane - box * per_box;
-  const bool brings_codes = which < p.slabs;
-  const uint32_t other = brings_codes ? 0 : which - p.slabs;
-  const uint32_t block = box >> p.paired;
-  const CUtensorMap* map = (box & p.paired) != 0 ? second.of(brings_codes, other)
-                                                 : first_operand.of(brings_codes, other);
-  const uint32_t to = brings_codes ? which * p.slab_bytes + box * p.box_rows * kQmvSlab
-                                   : p.slabs * p.slab_bytes + other * p.scale_bytes +
-                                         box * p.box_rows * p.scale_pitch;
-  const uint32_t first = brings_codes ? which * kQmvSlab : 0;
-  const uint32_t each = brings_codes ? p.slabs * kQmvSlab : p.scale_step;
-  const uint32_t box_bytes =
-      p.box_rows * (p.slabs * kQmvSlab + (by_tile ? 0 : kScales * p.scale_pitch));
+  uint32_t ahead = p.ahead;
+  uint32_t section = 0;  // of x, the pass's first
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
-      p, shared.schedule, [](uint32_t, uint32_t) {},
+      p, shared.schedule,
+      [&](uint32_t first, uint32_t) {
+        if (p.x_bytes > 0) section = first / p.tokens * p.k_steps;
+      },
       [&](const QmvTile& tile) {
-        const auto row = static_cast<int32_t>(tile.row + block * p.box_rows);
-        const auto matrix = static_cast<int32_t>(tile.matrix);
-        const uint32_t run = by_tile ? tile.rows * p.scale_pitch : 0;
-        uint32_t at = first;
 #pragma unroll 1
-        for (uint32_t step = 0; step < p.k_steps; ++step, at += each) {
-          const bool brings_run = by_tile && step == 0;
+        for (uint32_t step = 0; step < p.k_steps; ++step) {
+          if (ahead > 0) {
+            --ahead;
+            if (++slot == p.stages) slot = 0, parity ^= 1;
+            continue;
+          }
           const uint32_t full = shared_address(&shared.full[slot]);
+          const bool brings_scales = p.scale_slots > 0 && step == 0;
+          uint32_t bytes = tile.blocks * p.block_bytes + p.x_bytes;
           barrier_wait(shared_address(&shared.empty[slot]), parity);
-          if (brings_run) barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
+          if (brings_scales) {
+            barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
+            bytes += kKinds * p.scale_runs * tile.rows * p.scale_pitch;
+          }
           if (lane == 0) {
-            barrier_expect(full, (tile.blocks << p.paired) * box_bytes +
-                                     (brings_run ? kScales * p.scale_runs * run : 0));
+            barrier_expect(full, bytes);
+            const uint32_t stage = memory.ring + slot * p.stage_bytes;
+            bring_stage<T>(p, maps, tile, step, stage, full, policy);
+            if (p.x_bytes > 0) bring_x(p, maps, section + step, stage, full, policy);
           }
-          __syncwarp();
-          if (block < tile.blocks) {
-            copy_box(memory.ring + slot * p.stage_bytes + to, map, static_cast<int32_t>(at & ~15u),
-                     row, matrix, full, policy);
-          }
-          if (brings_run && lane < kScales * p.scale_runs) {
-            const uint32_t operand = lane / kScales, kind = lane % kScales;
-            const QmvTensor& from = kind == 0 ? p.w[operand].scales : p.w[operand].biases;
-            copy_run(memory.scales + (scale_slot * kScales + kind) * p.scale_bytes +
-                         operand * p.scale_operand,
-                     from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run,
-                     full, policy);
+          if (brings_scales) {
+            __syncwarp();
+            if (lane < kKinds * p.scale_runs) {
+              bring_scales<T>(p, memory, tile, scale_slot, full, policy, lane);
+            }
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;
         }

@@ -20,24 +20,26 @@ struct Schedule {
   int32_t out[kQmvMostRows];
   uint32_t active;
   uint32_t placed;  // rows that have a matrix
-  // This thread block's share: blocks from `begin` to `end`, counted through the active matrices.
-  uint32_t begin, end;
+  // This thread block's share: blocks from `begin` to `end`, counted through the active matrices,
+  // and which of those `begin` is in.
+  uint32_t begin, end, begin_matrix;
 };
+
+__device__ __forceinline__ int64_t mapped(const QmvPairs& q, int64_t w) {
+  return w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
+}
 
 // Looks a row up, writes down where it is, and returns its matrix.
 __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
   const QmvPairs& q = p.pairs;
-  const uint32_t pair = p.m == 1 ? row : row / p.m, i = row - pair * p.m;
-  const auto outer = static_cast<int32_t>(pair / q.inner);
+  const uint32_t pair = row * p.m_inverse >> 20, i = row - pair * p.m;
+  const auto outer = static_cast<int32_t>(pair * q.inner_inverse >> 20);
   const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
   const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
   const int64_t w = q.index_type == kQmvNoIndex  ? at
                     : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
                                                  : simt::load_integer(p.w_index, q.index_type, at);
-  int64_t matrix = w;
-  if (q.map != nullptr) {
-    matrix = w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
-  }
+  const int64_t matrix = q.map == nullptr ? w : mapped(q, w);
   const int32_t key = matrix >= 0 && matrix < q.matrices ? static_cast<int32_t>(matrix) : -1;
   const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
   const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
@@ -47,17 +49,27 @@ __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint
   return key;
 }
 
+// One matrix: where this thread block's share begins.
+__device__ __forceinline__ uint32_t first_block(const QmvParams& p) {
+  return blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+}
+__device__ __forceinline__ uint32_t first_row(const QmvParams& p) {
+  return first_block(p) * p.box_rows;
+}
+
 // One matrix: a warp, and nothing to look up.
 __device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, uint32_t lane) {
   if (lane == 0) {
-    s.begin = blockIdx.x * p.share + min(blockIdx.x, p.remainder);
+    s.begin = first_block(p);
     s.end = s.begin + p.share + (blockIdx.x < p.remainder);
+    s.begin_matrix = 0;
     s.matrix[0] = 0;
     s.first[0] = 0;
     s.first[1] = static_cast<uint16_t>(p.rows);
     s.active = 1;
     s.placed = p.rows;
   }
+#pragma unroll 1
   for (uint32_t r = lane; r < p.rows; r += 32) {
     s.order[r] = static_cast<uint16_t>(r);
     s.key[r] = 0;
@@ -73,16 +85,24 @@ __device__ __forceinline__ uint32_t block_cost(const QmvParams& p, uint32_t rows
   return 8 * passes + (rows * p.column_step + 7) / 8 - 1;
 }
 
-// Where share `i` of `total` begins, if that is within matrix `d`, whose blocks cost `cost` each
-// and all before it `before`. (kQmvMostWork keeps all of it in 32 bits.)
-__device__ __forceinline__ void place_share(const QmvParams& p, uint32_t i, uint32_t d,
-                                            uint32_t before, uint32_t cost, uint32_t total,
-                                            uint32_t& share) {
-  const uint32_t work = total * p.blocks, each = work / gridDim.x;
-  const uint32_t at = each * i + (work - each * gridDim.x) * i / gridDim.x;
-  const uint32_t low = before * p.blocks;
-  if (cost == 0 || at < low || at >= low + cost * p.blocks) return;
-  share = d * p.blocks + (at - low + cost - 1) / cost;
+// Where this thread block's share of `total` begins and ends, each if that is within matrix `d`,
+// whose blocks cost `cost` each and all before it `before`. (All of it fits into 32 bits.)
+__device__ __forceinline__ void place_share(const QmvParams& p, Schedule& s, uint32_t d,
+                                            uint32_t before, uint32_t cost, uint32_t total) {
+  const uint32_t work = total * p.blocks, low = before * p.blocks, high = low + cost * p.blocks;
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t share = blockIdx.x + i;
+    const uint32_t at = share == gridDim.x ? work : __umulhi(work, share * p.grid_inverse);
+    if (at < low || at >= high) continue;
+    const uint32_t block = d * p.blocks + (at - low + cost - 1) / cost;
+    if (i == 0) {
+      s.begin = block;
+      s.begin_matrix = block < (d + 1) * p.blocks ? d : d + 1;
+    } else {
+      s.end = block;
+    }
+  }
 }
 
 __device__ __forceinline__ uint32_t inclusive_sum(uint32_t value, uint32_t lane) {
@@ -113,19 +133,19 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
     s.placed = total & 1023u;
     s.first[active] = static_cast<uint16_t>(total & 1023u);
     s.begin = s.end = active * p.blocks;
+    s.begin_matrix = active;
   }
   __syncwarp();
   if (leads) {
     s.matrix[d] = key;
     s.first[d] = static_cast<uint16_t>(first);
-    const uint32_t before = (sums >> 10) - cost;
-    place_share(p, blockIdx.x, d, before, cost, total >> 10, s.begin);
-    place_share(p, blockIdx.x + 1, d, before, cost, total >> 10, s.end);
+    place_share(p, s, d, (sums >> 10) - cost, cost, total >> 10);
   }
   __syncwarp();
 }
 
-// The kQmvConsumers warps, as many threads as kQmvMostRows; `counts` has room for kQmvMostMatrices.
+// All but the order of rows, which order_rows makes. The kQmvConsumers warps, as many threads as
+// kQmvMostRows; `counts` has room for kQmvMostMatrices.
 __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, uint32_t* counts,
                                               uint32_t thread) {
   constexpr uint32_t kWarps = kQmvConsumers;
@@ -154,6 +174,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   if (thread == 0) {
     s.active = active;
     s.begin = s.end = active * p.blocks;
+    s.begin_matrix = active;
   }
   meet();
   const uint32_t d = thread;
@@ -175,25 +196,26 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   if (d < active) {
     const uint32_t before = base + within - (cost << 10 | count);
     s.first[d] = static_cast<uint16_t>(before & 1023u);
-    place_share(p, blockIdx.x, d, before >> 10, cost, total >> 10, s.begin);
-    place_share(p, blockIdx.x + 1, d, before >> 10, cost, total >> 10, s.end);
+    place_share(p, s, d, before >> 10, cost, total >> 10);
   }
   meet();
-  // The rows of this share's matrices, a warp each.
-  if (s.begin < s.end) {
-    for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kWarps) {
-      const int32_t matrix = s.matrix[i];
-      uint32_t to = s.first[i];
-      for (uint32_t start = 0; start < p.rows; start += 32) {
-        const uint32_t r = start + lane;
-        const bool here = r < p.rows && s.key[r] == matrix;
-        const uint32_t votes = __ballot_sync(~0u, here);
-        if (here) s.order[to + __popc(votes & below)] = static_cast<uint16_t>(r);
-        to += __popc(votes);
-      }
+}
+
+// The rows of this share's matrices, a warp each. The warps have yet to meet when this returns.
+__device__ __forceinline__ void order_rows(const QmvParams& p, Schedule& s, uint32_t warp,
+                                           uint32_t lane) {
+  if (s.begin >= s.end) return;
+  for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kQmvConsumers) {
+    const int32_t matrix = s.matrix[i];
+    uint32_t to = s.first[i];
+    for (uint32_t start = 0; start < p.rows; start += 32) {
+      const uint32_t r = start + lane;
+      const bool here = r < p.rows && s.key[r] == matrix;
+      const uint32_t votes = __ballot_sync(~0u, here);
+      if (here) s.order[to + __popc(votes & ((1u << lane) - 1))] = static_cast<uint16_t>(r);
+      to += __popc(votes);
     }
   }
-  meet();
 }
 
 }  // namespace moeblas::cuda::device

@@ -7,6 +7,9 @@
 //
 //   column: unit 0 | unit 1 | ...     a unit: lane 0 | lane 1 | lane 2 | lane 3, 8 values each
 //
+// One matrix's rows of which not all fit into shared memory are made columns by a launch of its own
+// (stage_columns), in sections of K that come with the stages of w.
+//
 // Units with values that are not finite, or beyond 2^118, get NaN for a factor: their sums are made
 // again term by term. Every thread block converts all of x that it needs, so instructions count:
 // about ten a value of 16 bits.
@@ -39,9 +42,9 @@ __device__ __forceinline__ float power_of_two(int exponent) {
 }
 
 // Where an octet goes, and how the lanes of its unit are known.
-template <class Decoder, int kLanes, bool kSums>
+template <class Decoder, int kLanes, bool kSums, class Params = QmvParams>
 struct OctetPlace {
-  const QmvParams& p;
+  const Params& p;
   const XColumns& to;
   uint32_t unit, column, lane;
 
@@ -148,15 +151,15 @@ struct OctetPlace {
   }
 };
 
-// `tokens` rows, row i from element row_at(i) on, by kQmvConsumers warps. kUnit: values that share
-// a factor, 32 or 64; kSums: whether sums are wanted.
+// `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by
+// kQmvConsumers warps. kUnit: values that share a factor, 32 or 64; kSums: whether sums are wanted.
 template <class Decoder, int kUnit, bool kSums, class RowAt>
 __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns& to,
-                                             uint32_t tokens, uint32_t warp, uint32_t lane,
-                                             RowAt&& row_at) {
+                                             uint32_t first_unit, uint32_t units, uint32_t tokens,
+                                             uint32_t warp, uint32_t lane, RowAt&& row_at) {
   constexpr uint32_t kSecond = Decoder::kPerWord == 8 ? 4 : 16;
-  constexpr uint32_t kAtOnce = 4;       // loads under way
-  const uint32_t chunks = p.units / 8;  // a warp's step: eight units of one row
+  constexpr uint32_t kAtOnce = 4;     // loads under way
+  const uint32_t chunks = units / 8;  // a warp's step: eight units of one row
   uint32_t token = warp / chunks, chunk = warp - token * chunks;
   using Place = OctetPlace<Decoder, kUnit / 8, kSums>;
   const auto advance = [&] {
@@ -172,7 +175,7 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
       for (uint32_t i = 0; i < kAtOnce; ++i, advance()) {
         const uint32_t unit = chunk * 8 + lane / 4;
         // K is whole octets of four bits, or whole units.
-        const uint32_t k = unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
+        const uint32_t k = (first_unit + unit) * kQmvUnit + lane % 4 * Decoder::kPerWord;
         if (token >= tokens || k >= p.k) continue;
         const int64_t row = row_at(token), at = row + k;
         const uint2 a = *reinterpret_cast<const uint2*>(p.x + at * 2);
@@ -192,7 +195,7 @@ __device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns&
 #pragma unroll 1
   for (; token < tokens; advance()) {
     const uint32_t unit = chunk * 8 + lane / 4;
-    const uint32_t k = unit * kQmvUnit + lane % 4 * Decoder::kPerWord;
+    const uint32_t k = (first_unit + unit) * kQmvUnit + lane % 4 * Decoder::kPerWord;
     float v[8] = {};
     if (k < p.k) {
       const int64_t row = row_at(token);

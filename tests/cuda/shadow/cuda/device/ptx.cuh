@@ -19,7 +19,8 @@
 #undef __shared__
 #define __forceinline__ inline
 #define __noinline__
-#define __shared__ static
+// Of a thread block, each of which has a thread of its own where they run together.
+#define __shared__ static thread_local
 
 #define threadIdx (::uint3{::moeblas::test::thread_index(), 0, 0})
 #define blockIdx (::uint3{::moeblas::test::block_index(), 0, 0})
@@ -70,12 +71,23 @@ inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
 }
+inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+}
 inline int __popc(uint32_t v) { return std::popcount(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
-// One block runs after the other.
 inline void __threadfence() {}
 inline float load_written(const float* from) { return *from; }
+inline void store_word(uint32_t* to, uint32_t word) { *to = word; }
+inline uint4 load_words(const uint32_t* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) test::block_fails("words are not aligned");
+  return {from[0], from[1], from[2], from[3]};
+}
+inline uint32_t load_word(const uint32_t* from) { return *from; }
+inline uint32_t add_release(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
+inline uint32_t load_acquire(const uint32_t* from) { return *from; }
+inline void look_again() { test::look_again(); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
@@ -104,31 +116,33 @@ inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
 
 inline uint64_t evict_first_policy() { return 0; }
 inline void prefetch_tensor_map(const CUtensorMap*) {}
+inline void prefetch_line(const void*) {}
 inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
-                     uint32_t barrier, uint64_t) {
+                     int32_t w, uint32_t barrier, uint64_t) {
   const TensorMapShape& m = *map;
   const bool swizzled = m.swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
-  if (to % (swizzled ? 1024 : 128) != 0 && to % 128 != 0) {
-    test::block_fails("a box goes to an address that is not a multiple of 128");
-  }
+  if (to % 128 != 0) test::block_fails("a box goes to an address that is not a multiple of 128");
   if (x % 16 != 0 || m.box[0] % 16 != 0) {
     test::block_fails("a box begins or ends within 16 bytes");
   }
-  const size_t bytes = size_t{m.box[0]} * m.box[1] * m.box[2];
+  const size_t bytes = size_t{m.box[0]} * m.box[1] * m.box[2] * m.box[3];
   const auto write = [=, &m](unsigned char* memory) {
     const auto* data = static_cast<const unsigned char*>(m.data);
-    for (uint32_t r = 0; r < m.box[1]; ++r) {
-      for (uint32_t i = 0; i < m.box[0]; ++i) {
-        const uint64_t col = static_cast<uint64_t>(x) + i, row = static_cast<uint64_t>(y) + r;
-        const bool inside =
-            col < m.size[0] && row < m.size[1] && static_cast<uint64_t>(z) < m.size[2];
-        uint32_t at = r * m.box[0] + i;
-        if (swizzled) {
+    uint32_t at = 0;
+    for (uint32_t s = 0; s < m.box[2]; ++s) {
+      for (uint32_t r = 0; r < m.box[1]; ++r) {
+        for (uint32_t i = 0; i < m.box[0]; ++i, ++at) {
+          const uint64_t place[] = {static_cast<uint64_t>(x) + i, static_cast<uint64_t>(y) + r,
+                                    static_cast<uint64_t>(z) + s, static_cast<uint64_t>(w)};
+          bool inside = true;
+          uint64_t from = place[0];
+          for (size_t d = 0; d < 4; ++d) {
+            inside = inside && place[d] < m.size[d];
+            if (d > 0) from += place[d] * m.stride[d];
+          }
           const uint32_t line = (to + at) / 128 % 8;
-          at ^= line << 4;
+          memory[swizzled ? at ^ line << 4 : at] = inside ? data[from] : 0;
         }
-        memory[at] =
-            inside ? data[col + row * m.stride[1] + static_cast<uint64_t>(z) * m.stride[2]] : 0;
       }
     }
   };
