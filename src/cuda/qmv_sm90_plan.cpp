@@ -133,6 +133,8 @@ Reason why_not_sizes(const MatmulProblem& p) {
   return {};
 }
 
+}  // namespace
+
 Reason why_not_w(const dispatch::Operand& w) {
   const auto values = matrix_stride(w.values);
   for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
@@ -152,6 +154,8 @@ Reason why_not_w(const dispatch::Operand& w) {
   }
   return {};
 }
+
+namespace {
 
 // Whether one matrix's rows of x come in sections of K with the stages of w, made columns by a
 // launch of their own, since they would take too much room beside stages. By sizes alone.

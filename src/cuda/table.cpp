@@ -6,6 +6,7 @@
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_one_sm90_plan.h"
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
@@ -204,7 +205,23 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
+// Of the codes that a token meets. Beyond it one launch was no faster: 68 us for 61 with Mixtral's
+// experts, 65 for 65 with DeepSeek-V3's; 16 for 22 with Qwen3-30B's, 17 MB, in affine 4-bit.
+constexpr int64_t kOneCodeBytes = 128 << 20;
+
+Reason ffn_one_sm90_of_small(const FfnProblem& p) {
+  if (const Reason r = ffn_one_sm90_reject(p)) return r;
+  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * p.gate_up.spec->bits / 8;
+  if (bytes <= kOneCodeBytes) return {};
+  return Reason::of("%lld bytes of codes, more than %lld, are ffn_sm90's",
+                    static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
+}
+
 // clang-format off
+constexpr Row<FfnProblem> kFfnOneSm90{
+  Name{"ffn_one_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kOneMostExperts},
+  ffn_one_sm90_of_small, ffn_one_sm90_workspace, launch<ffn_one_sm90>,
+  Summary{"moe_ffn of one token in one launch: activations handed over as words, down's rows of all experts by one block"}};
 constexpr Row<FfnProblem> kFfnSm90{
   Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
   ffn_sm90_of_few, ffn_sm90_workspace, launch<ffn_sm90>,
@@ -282,6 +299,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnOneSm90,
     kFfnSm90,
     kFfnQmmSm90,
     kFfnCuda,

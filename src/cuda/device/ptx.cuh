@@ -246,6 +246,42 @@ __device__ __forceinline__ uint4 load_matrices(uint32_t row) {
 // What other thread blocks have written during this launch.
 __device__ __forceinline__ float load_written(const float* from) { return __ldcg(from); }
 
+// ---- words that thread blocks hand to each other during a launch: each word comes whole, and says
+// by itself whether it has come
+
+__device__ __forceinline__ void store_word(uint32_t* to, uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+__device__ __forceinline__ uint4 load_words(const uint32_t* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_word(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+// Adds; whoever sees the sum by load_acquire sees what this thread had written or seen before.
+__device__ __forceinline__ uint32_t add_release(uint32_t* to, uint32_t v) {
+  uint32_t before;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(to), "r"(v)
+               : "memory");
+  return before;
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+// Between two looks at what another thread block will write.
+__device__ __forceinline__ void look_again() {}
+
 // ---- products of fragments: sums += a * b
 
 // 16 x 16 float16 by 16 x 8; a: rows g and g + 8 of columns 2t, 2t + 1, then of 2t + 8, 2t + 9.

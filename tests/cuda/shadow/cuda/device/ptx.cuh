@@ -19,7 +19,8 @@
 #undef __shared__
 #define __forceinline__ inline
 #define __noinline__
-#define __shared__ static
+// Of a thread block, each of which has a thread of its own where they run together.
+#define __shared__ static thread_local
 
 #define threadIdx (::uint3{::moeblas::test::thread_index(), 0, 0})
 #define blockIdx (::uint3{::moeblas::test::block_index(), 0, 0})
@@ -79,9 +80,17 @@ inline uint32_t __umulhi(uint32_t a, uint32_t b) {
 inline int __popc(uint32_t v) { return std::popcount(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
-// One block runs after the other.
 inline void __threadfence() {}
 inline float load_written(const float* from) { return *from; }
+inline void store_word(uint32_t* to, uint32_t word) { *to = word; }
+inline uint4 load_words(const uint32_t* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) test::block_fails("words are not aligned");
+  return {from[0], from[1], from[2], from[3]};
+}
+inline uint32_t load_word(const uint32_t* from) { return *from; }
+inline uint32_t add_release(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
+inline uint32_t load_acquire(const uint32_t* from) { return *from; }
+inline void look_again() { test::look_again(); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
