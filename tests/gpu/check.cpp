@@ -165,8 +165,8 @@ int run(const Machine& machine, const Arguments& arguments) {
     report.check("there is a device", "no");
   } else if (arguments.smallest && machine.smallest != nullptr) {
     machine.smallest(report, arguments.row);
-  } else if (arguments.checks) {
-    if (!arguments.cpu && machine.check != nullptr) machine.check(report);
+  } else {
+    if (arguments.checks && !arguments.cpu && machine.check != nullptr) machine.check(report);
     for (const Source& source : sources()) {
       if (arguments.op.empty() || arguments.op == source.op) {
         run_source(machine, source, arguments, report);

@@ -6,7 +6,7 @@
 // Every operation over its generated cases, through the table's own choice and forced through every
 // row (--row: that one), against the CPU backend and float64. --smallest: each kernel once or
 // twice, for tools that watch memory. --cpu: the jobs judge the CPU backend itself, on a machine
-// without a GPU. --rows: the names of the backend's rows, nothing else.
+// without a GPU. --no-checks: jobs alone. --rows: the names of the backend's rows, nothing else.
 #pragma once
 
 #include <memory>

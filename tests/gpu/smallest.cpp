@@ -112,8 +112,11 @@ void run_smallest(Report& report, const std::string& only) {
                                 m, n, k, test::Ids::uniform));
         }
         if (!format) {
-          run_rows(
-              product_case(Op::segmented_mm, format, dtype, false, 70, n, k, test::Ids::uniform));
+          // One row, too, whose end is that of its memory.
+          for (int64_t m : {int64_t{1}, int64_t{70}}) {
+            run_rows(
+                product_case(Op::segmented_mm, format, dtype, false, m, n, k, test::Ids::uniform));
+          }
         }
       }
     }
