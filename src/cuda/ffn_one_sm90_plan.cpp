@@ -7,6 +7,7 @@
 #include "cuda/device.h"
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/queue.h"
+#include "cuda/strides.h"
 #include "dispatch/ffn_parts.h"
 
 namespace moeblas::cuda {
@@ -64,7 +65,7 @@ uint32_t kinds(const Operand& w) { return w.spec->mode == Mode::affine ? 2 : 1; 
 Reason why_not_operand(const Operand& w, const Family* family, const char* what) {
   if (family_of(w) != family) return Reason::of("%s is of another format than gate", what);
   if (const Reason r = why_not_w(w)) return r;
-  if (w.values.count() > 1 && *single_stride(w.values) == 0) {
+  if (w.values.count() > 1 && *matrix_stride(w.values) == 0) {
     return Reason::of("one matrix of %s stands for all experts", what);
   }
   if (const Reason r = why_no_tensor_map(map_of(w.values, code_bytes(w), kQmvSlab, 16), what)) {

@@ -64,21 +64,21 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 // 128 in all, took both as long.
 constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
 
-// Of fewer qmv_sm80 may read w so often, where they are more than qmv_simt takes.
+// Of fewer than kRowsOfLayers qmv_sm80 may read w so often.
 constexpr uint32_t kPassesBeforeFields = 3;
 
 Reason qmm_sm90_of_many(const MatmulProblem& p) {
-  const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
   const QuantSpec& spec = *p.w.spec;
-  if (p.total_rows() < least && spec.mode == Mode::affine &&
-      (spec.bits % 4 != 0 || qmv_sm90_reject(p))) {
-    const uint32_t passes = qmv_sm80_passes(p);
-    if (why_not(Portable::kQmv, p, kHopper.least) &&
-        (passes == 0 || passes > kPassesBeforeFields)) {
-      return qmm_sm90_reject(p);
+  const bool fields = spec.bits % 4 != 0;
+  if (spec.mode == Mode::affine && (fields || qmv_sm90_reject(p))) {
+    const int64_t rows = p.total_rows();
+    const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
+    const uint32_t passes = fields ? qmv_sm80_passes(p) : 0;
+    if ((rows < least && !why_not(Portable::kQmv, p, kHopper.least)) ||
+        (rows < kRowsOfLayers && passes > 0 && passes <= kPassesBeforeFields)) {
+      return Reason::of("%lld rows of such weights are those of qmv_sm80 and qmv_simt",
+                        static_cast<long long>(rows));
     }
-    return Reason::of("%lld rows, fewer than %lld of such weights are those of qmv_sm80 and qmv_simt",
-                      static_cast<long long>(p.total_rows()), static_cast<long long>(least));
   }
   return qmm_sm90_reject(p);
 }

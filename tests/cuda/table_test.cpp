@@ -96,7 +96,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
-    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
+    EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, DType::f32)), "qmm_sm80");
