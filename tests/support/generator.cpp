@@ -264,8 +264,8 @@ void draw_aligned_weights(Random& random, Case& c, const Shape& stack, int64_t n
     }
   }
   if (spec.mode != Mode::nvfp4 || random.one_in(2)) return;
-  if (random.one_in(2)) {
-    c.tensor_scale = plain(DType::f32, random.one_in(2) ? Shape{} : Shape{stack.numel()});
+  if (!random.one_in(3)) {
+    c.tensor_scale = plain(DType::f32, random.one_in(4) ? Shape{} : Shape{stack.numel()});
   } else {
     c.host_tensor_scale = c.values == Values::ends       ? std::ldexp(1.0f, c.scale_exponent)
                           : c.values == Values::integers ? 0.5f

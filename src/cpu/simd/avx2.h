@@ -48,10 +48,6 @@ struct Simd {
   static Words shift_left(Words v) {
     return _mm256_slli_epi32(v, N);
   }
-  template <int N>
-  static Words shift_right_signed(Words v) {
-    return _mm256_srai_epi32(v, N);
-  }
   static Floats to_floats(Words v) { return _mm256_cvtepi32_ps(v); }
   static Floats as_floats(Words v) { return _mm256_castsi256_ps(v); }
   static Floats spread(Floats v, Words lanes) { return _mm256_permutevar8x32_ps(v, lanes); }

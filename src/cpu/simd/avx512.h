@@ -48,10 +48,6 @@ struct Simd {
   static Words shift_left(Words v) {
     return _mm512_slli_epi32(v, N);
   }
-  template <int N>
-  static Words shift_right_signed(Words v) {
-    return _mm512_srai_epi32(v, N);
-  }
   static Floats to_floats(Words v) { return _mm512_cvtepi32_ps(v); }
   static Floats as_floats(Words v) { return _mm512_castsi512_ps(v); }
   static Floats spread(Floats v, Words lanes) { return _mm512_permutexvar_ps(lanes, v); }
