@@ -65,7 +65,9 @@ Outcome run_exact(const Job& job, const char* kernel) {
 
 }  // namespace
 
-void run_smallest(Report& report, const std::string& only) {
+void run_smallest(Report& report, const std::string& only, Part part) {
+  unsigned jobs = 0;
+  const auto is_ours = [&] { return jobs++ % part.count == part.first; };
   const auto rows_of = [&](const std::string& problem) {
     std::vector<std::string> names;
     for (const moeblas_kernel& row : kernels()) {
@@ -83,13 +85,20 @@ void run_smallest(Report& report, const std::string& only) {
   std::vector<std::string> others = tuned;
   std::erase(others, "qmv_sm80");
   const std::vector<std::string> layer_rows = rows_of("ffn");
-  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+  const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+  };
+  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+    if (is_ours()) run_each(job, names);
   };
   // Forced through every row, since the first that takes a product hides the others.
   // As aligned as tensors are in practice; each has memory of its exact size here.
-  const auto run_rows = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), rows); };
-  const auto run_tuned = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), tuned); };
+  const auto run_rows = [&](const test::Case& c) {
+    if (is_ours()) run_each(job_of(c, test::Side::left), rows);
+  };
+  const auto run_tuned = [&](const test::Case& c) {
+    if (is_ours()) run_each(job_of(c, test::Side::left), tuned);
+  };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
     for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});
@@ -158,6 +167,11 @@ void run_smallest(Report& report, const std::string& only) {
     for (int64_t tokens : {30, 70}) {
       as_expert_layer(layer, tokens, 3);
       run_tuned(with_scales(layer));
+    }
+    // One matrix, with K enough to be shared out.
+    for (int64_t m : {30, 64, 100, 170}) {
+      run_tuned(with_scales(product_case(Op::quantized_matmul, format, dtype, true, m, 136, k + 896,
+                                         test::Ids::uniform)));
     }
   };
   for (DType dtype : {DType::bf16, DType::f16}) {
