@@ -139,8 +139,8 @@ Tensor Call::empty(const moeblas_spec& spec) {
     if (pair.ours.code != wanted.code || pair.ours.bits != wanted.bits) continue;
     AtenTensorHandle out = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(ndim, shape, strides.data(),
-                                                           static_cast<int32_t>(pair.torch),
-                                                           torch_device_, device_index_, &out));
+                                                    static_cast<int32_t>(pair.torch), torch_device_,
+                                                    device_index_, &out));
     return Tensor(out);
   }
   fail("an output has a dtype that torch does not know");
