@@ -4,7 +4,6 @@ operator otherwise."""
 import contextlib
 
 import torch
-from torch.compiler import is_compiling
 
 from .. import _core
 from . import _autograd, _register

@@ -74,6 +74,22 @@ def test_exported_packaged_loaded_and_run(packaged, device):
         ref.assert_within(loaded(x, ids), module(x, ids).cpu().double(), size * 16 * 2.0**-24)
 
 
+def test_the_current_stream_is_used(packaged, cuda):
+    """x is written late, on a stream of which no other stream knows."""
+    loaded = torch._inductor.aoti_load_package(packaged("cuda")[0])
+    x = torch.randn(7, 96, device="cuda")
+    ids = torch.randint(-1, 5, (7,), device="cuda")
+    expected, late = loaded(x, ids), torch.zeros_like(x)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # cycles: about 10 ms
+        late.copy_(x)
+        y = loaded(late, ids)
+    stream.synchronize()
+    assert torch.equal(y, expected)
+
+
 def test_runs_without_python(packaged, device, tmp_path):
     """A C++ program loads the package, linked with libmoeblas_torch and libtorch alone."""
     package, _module = packaged(device)
