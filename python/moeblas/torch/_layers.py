@@ -1,9 +1,10 @@
 """What stands around the products in an expert layer, and the whole of it."""
 
 import torch
+from torch.compiler import is_compiling
 
 from .. import _core
-from ._calls import DIRECT, is_compiling, ops, tensor_scale_of
+from ._calls import DIRECT, ops, tensor_scale_of
 
 
 def moe_route(

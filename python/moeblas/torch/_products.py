@@ -1,7 +1,9 @@
 """The products: gathered, grouped, segmented, quantized on one side or on both."""
 
+from torch.compiler import is_compiling
+
 from .. import _core
-from ._calls import DIRECT, is_compiling, ops, options_of, tensor_scale_of
+from ._calls import DIRECT, ops, options_of, tensor_scale_of
 
 
 def quantized_matmul(
