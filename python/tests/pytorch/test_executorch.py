@@ -3,6 +3,7 @@
 import functools
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -121,3 +122,19 @@ def test_declarations_are_those_of_the_library():
         for device in ("cpu", "cuda"):
             assert getattr(library, integration.shim_name(name, device))
         assert integration.SCHEMAS[f"moeblas::{name}"].startswith(name + "(Tensor x, Tensor w")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C++ runtime of Linux")
+@pytest.mark.parametrize(
+    ("answer", "more"),
+    [("/usr/lib/gcc/libstdc++.so", []), ("libstdc++.so", [":libstdc++.so.6"])],
+    ids=["shared", "archive"],
+)
+def test_models_have_the_runtime_of_the_process(answer, more, tmp_path, monkeypatch):
+    """A compiler answers with the bare name where it has no such file."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\necho {answer}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (str(compiler),))
+    libraries = integration.inductor_configs()["aot_inductor.custom_op_libs"]
+    assert libraries == ["moeblas_torch", *more]
