@@ -130,11 +130,11 @@ def test_declarations_are_those_of_the_library():
     [("/usr/lib/gcc/libstdc++.so", []), ("libstdc++.so", [":libstdc++.so.6"])],
     ids=["shared", "archive"],
 )
-def test_models_have_the_runtime_of_the_process(answer, more, tmp_path, monkeypatch):
+def test_models_have_the_runtime_of_the_process(answer, more, tmp_path):
     """A compiler answers with the bare name where it has no such file."""
     compiler = tmp_path / "c++"
     compiler.write_text(f"#!/bin/sh\necho {answer}\n")
     compiler.chmod(0o755)
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (str(compiler),))
-    libraries = integration.inductor_configs()["aot_inductor.custom_op_libs"]
+    with torch._inductor.config.patch({"cpp.cxx": (str(compiler),)}):
+        libraries = integration.inductor_configs()["aot_inductor.custom_op_libs"]
     assert libraries == ["moeblas_torch", *more]
