@@ -30,77 +30,84 @@ bool all_numbers(const float* values, int64_t count) {
   return most < 0x7f800000u;
 }
 
+// Calls f(size) with the size of g's groups as a constant.
+template <Codes kCodes, class F>
+void with_size(const Groups& g, F&& f) {
+  if (g.size == 16) return f(Index<16>{});
+  if (g.size == 32) return f(Index<32>{});
+  if constexpr (is_affine(kCodes)) {
+    if (g.size == 64) return f(Index<64>{});
+    return f(Index<128>{});
+  }
+}
+
 // S is Simd, see Panels.
-template <class S, Codes kCodes, Element kTo>
+template <class S, Codes kCodes, Element kTo, int kSize>
 void dequantize(const Groups& g) {
-  constexpr int kBits = bits_of(kCodes);
+  constexpr int kBits = bits_of(kCodes), kElement = kTo == Element::f32 ? 4 : 2;
+  constexpr int kLine = 64 / kElement;  // values
+  constexpr bool kFloat16 = kTo == Element::f16;
   using Number = Decoder<kCodes, Panel::f32>;
   const Number number;
+  // What stores could change, were it not for these copies.
+  const float* const scales = g.scales;
+  const float* const biases = g.biases;
   const uint8_t* codes = g.codes;
+  auto* to = static_cast<uint8_t*>(g.values);
+  [[maybe_unused]] const bool past_cache = g.past_cache;
   [[maybe_unused]] bool numbers = false;
-  if constexpr (S::kHalfTables && kBits == 4)
-    numbers =
-        all_numbers(g.scales, g.count) && (!is_affine(kCodes) || all_numbers(g.biases, g.count));
-  for (int64_t group = 0, i = 0; group < g.count; ++group) {
-    const Floats scale = Simd::all(g.scales[group]);
-    const Floats bias = is_affine(kCodes) ? Simd::all(g.biases[group]) : Simd::zero();
-    const int64_t end = i + g.size;
-    if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32) {
-      if (g.size >= 32) {
-        const auto table = S::half_table(kTo == Element::f16, numbers,
-                                         number.value(Simd::load_words(S::kCount), scale, bias));
-        for (; i < end; i += 32, codes += 16) {
-          const Words values = S::look_up_halves(table, codes);
-          auto* const to = static_cast<uint16_t*>(g.values) + i;
-          if (g.past_cache) {
-            S::store_past_cache(to, values);
-          } else {
-            Simd::store_words(to, values);
-          }
-        }
-        continue;
+  if constexpr (S::kHalfTables && kTo == Element::bf16 && kCodes != Codes::e4m3)
+    numbers = all_numbers(scales, g.count) && (!is_affine(kCodes) || all_numbers(biases, g.count));
+  [[maybe_unused]] const auto store_line = [&](Words line) __attribute__((always_inline)) {
+    if constexpr (S::kHalfTables) {
+      if (past_cache) {
+        S::store_past_cache(to, line);
+      } else {
+        Simd::store_words(to, line);
       }
     }
-    if constexpr (S::kHalfTables) {
-      constexpr int kLine = kTo == Element::f32 ? kLanes : 2 * kLanes;  // 64 bytes
-      for (; g.past_cache && g.size >= kLine && i < end;
-           i += kLine, codes += kLine * kBits / 8) {
+    to += 64;
+    codes += kLine * kBits / 8;
+  };
+  for (int64_t group = 0, count = g.count; group < count; ++group) {
+    const Floats scale = Simd::all(scales[group]);
+    const Floats bias = is_affine(kCodes) ? Simd::all(biases[group]) : Simd::zero();
+    if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32 && kSize >= kLine) {
+      const Words table = S::half_table(
+          kFloat16, numbers, number.value(Simd::load_words(S::kCount), scale, bias));
+      unroll<kSize / kLine>([&](auto) __attribute__((always_inline)) {
+        store_line(S::look_up_halves(table, codes));
+      });
+    } else if constexpr (S::kHalfTables && kSize >= kLine) {
+      unroll<kSize / kLine>([&](auto) __attribute__((always_inline)) {
         const Floats low = number.value(Simd::template codes_in_a_row<kBits>(codes), scale, bias);
         if constexpr (kTo == Element::f32) {
-          S::store_past_cache(static_cast<float*>(g.values) + i, Simd::as_words(low));
+          store_line(Simd::as_words(low));
         } else {
           const Words next = Simd::template codes_in_a_row<kBits>(codes + kLanes * kBits / 8);
-          S::store_past_cache(static_cast<uint16_t*>(g.values) + i,
-                              S::halves(kTo == Element::f16, low, number.value(next, scale, bias)));
+          store_line(S::halves(kFloat16, numbers, low, number.value(next, scale, bias)));
         }
+      });
+    } else {
+      for (int i = 0; i < kSize; i += kLanes) {
+        const Words code = Simd::codes_in_a_row<kBits>(codes);
+        store_elements<kTo>(to, 0, number.value(code, scale, bias), kLanes);
+        to += kLanes * kElement;
+        codes += kLanes * kBits / 8;
       }
     }
-    for (; i < end; i += kLanes, codes += kLanes * kBits / 8) {
-      const Words code = Simd::codes_in_a_row<kBits>(codes);
-      store_elements<kTo>(g.values, i, number.value(code, scale, bias), kLanes);
-    }
   }
+}
+
+template <Codes kCodes, Element kTo>
+void dequantize(const Groups& g) {
+  with_size<kCodes>(g, [&](auto size) { dequantize<Simd, kCodes, kTo, decltype(size)::value>(g); });
 }
 
 Floats magnitude(Floats v) {
   return Simd::as_floats(Simd::both(Simd::as_words(v), Simd::all_words(0x7fffffff)));
 }
 Floats negative(Floats v) { return Simd::mul(v, Simd::all(-1.0f)); }
-
-// Calls f(size) with the size of g's groups as a constant.
-template <class F>
-void with_size(const Groups& g, F&& f) {
-  switch (g.size) {
-    case 16:
-      return f(Index<16>{});
-    case 32:
-      return f(Index<32>{});
-    case 64:
-      return f(Index<64>{});
-    default:
-      return f(Index<128>{});
-  }
-}
 
 // Calls f for all kCount values at `from`, a vector at a time, in any order.
 template <Element kFrom, int kCount, class F>
@@ -239,14 +246,18 @@ void encode(const Groups& g, int64_t first, int64_t count, const Encoder& encode
     Simd::store_codes<kBits>(codes, to);
   };
   const int64_t begin = first * kSize, all = count * kSize, whole = all / kStep * kStep;
+  constexpr int kBytes = kFrom == Element::f32 ? 4 : 2;
+  const uint8_t* const from = static_cast<const uint8_t*>(g.values) + begin * kBytes;
   uint8_t* const codes = g.codes + begin * kBits / 8;
-  for (int64_t i = 0; i < whole; i += kStep)
-    step(g.values, begin + i, i / kSize, codes + i * kBits / 8);
+  for (int64_t i = 0; i < whole; i += kStep) {
+    // What the next extremes are of.
+    for (int byte = 0; byte < kStep * kBytes; byte += 64)
+      __builtin_prefetch(from + (all + i) * kBytes + byte, 0, 3);
+    step(from, i, i / kSize, codes + i * kBits / 8);
+  }
   if (whole < all) {
-    constexpr int kBytes = kFrom == Element::f32 ? 4 : 2;
     alignas(64) uint8_t values[kStep * kBytes] = {}, last[kStep];
-    const auto* from = static_cast<const uint8_t*>(g.values) + (begin + whole) * kBytes;
-    __builtin_memcpy(values, from, static_cast<uint64_t>((all - whole) * kBytes));
+    __builtin_memcpy(values, from + whole * kBytes, static_cast<uint64_t>((all - whole) * kBytes));
     step(values, 0, whole / kSize, last);
     __builtin_memcpy(codes + whole * kBits / 8, last,
                      static_cast<uint64_t>((all - whole) * kBits / 8));
@@ -325,7 +336,7 @@ void quantize_affine(const Groups& g) {
 
 template <Codes kCodes, Element kFrom>
 void quantize_affine(const Groups& g) {
-  with_size(g, [&](auto size) { quantize_affine<kCodes, kFrom, decltype(size)::value>(g); });
+  with_size<kCodes>(g, [&](auto size) { quantize_affine<kCodes, kFrom, decltype(size)::value>(g); });
 }
 
 // Scale bytes of kLanes groups, and what values are multiplied by; NaN: all codes are 0.
@@ -420,7 +431,7 @@ template <Element kElement, int kCode = 0>
 constexpr void set(QuantizeKernels& k) {
   constexpr int at = static_cast<int>(kElement);
   constexpr auto kCodes = static_cast<Codes>(kCode);
-  k.dequantize[kCode][at] = dequantize<Simd, kCodes, kElement>;
+  k.dequantize[kCode][at] = dequantize<kCodes, kElement>;
   if constexpr (is_affine(kCodes)) {
     k.quantize[kCode][at] = quantize_affine<kCodes, kElement>;
   } else {
