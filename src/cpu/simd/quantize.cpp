@@ -73,8 +73,8 @@ void dequantize(const Groups& g) {
     const Floats scale = Simd::all(scales[group]);
     const Floats bias = is_affine(kCodes) ? Simd::all(biases[group]) : Simd::zero();
     if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32 && kSize >= kLine) {
-      const Words table = S::half_table(
-          kFloat16, numbers, number.value(Simd::load_words(S::kCount), scale, bias));
+      const Words table =
+          S::half_table(kFloat16, numbers, number.value(Simd::load_words(S::kCount), scale, bias));
       unroll<kSize / kLine>([&](auto) __attribute__((always_inline)) {
         store_line(S::look_up_halves(table, codes));
       });
@@ -137,12 +137,12 @@ void extremes(const Groups& g, int64_t first, int64_t count, Floats& least, Floa
     if (group < count) {
       l = Simd::all(__builtin_inff());
       h = Simd::all(-__builtin_inff());
-      for_all<kFrom, kSize>(g.values, (first + group) * kSize, [&](Floats v)
-                                                                   __attribute__((always_inline)) {
-        // Of two numbers of which one is NaN the second is taken.
-        l = Simd::least(v, l);
-        h = Simd::largest(v, h);
-      });
+      for_all<kFrom, kSize>(g.values, (first + group) * kSize,
+                            [&](Floats v) __attribute__((always_inline)) {
+                              // Of two numbers of which one is NaN the second is taken.
+                              l = Simd::least(v, l);
+                              h = Simd::largest(v, h);
+                            });
     }
     low[group] = l;
     high[group] = h;
@@ -159,10 +159,10 @@ Floats magnitudes(const Groups& g, int64_t first, int64_t count) {
   for (int64_t group = 0; group < kLanes; ++group) {
     Words bits = Simd::all_words(0);
     if (group < count) {
-      for_all<kFrom, kSize>(
-          g.values, (first + group) * kSize, [&](Floats v) __attribute__((always_inline)) {
-            bits = Simd::largest_words(bits, Simd::as_words(magnitude(v)));
-          });
+      for_all<kFrom, kSize>(g.values, (first + group) * kSize,
+                            [&](Floats v) __attribute__((always_inline)) {
+                              bits = Simd::largest_words(bits, Simd::as_words(magnitude(v)));
+                            });
     }
     largest[group] = Simd::as_floats(bits);
   }
@@ -224,8 +224,8 @@ Words e4m3_code(Floats v) {
                       Simd::both(Simd::shift_right<24>(bits), Simd::all_words(0x80)));
 }
 
-// Codes of the `count` groups from `first` on, kVectors vectors of values at a time. Of the group at
-// `at`, counted from `first`, encoder.group(at) is what encoder.code(values, group) needs.
+// Codes of the `count` groups from `first` on, kVectors vectors of values at a time. Of the group
+// at `at`, counted from `first`, encoder.group(at) is what encoder.code(values, group) needs.
 constexpr int kVectors = 4;
 template <Codes kCodes, Element kFrom, int kSize, class Encoder>
 void encode(const Groups& g, int64_t first, int64_t count, const Encoder& encoder) {
@@ -239,8 +239,7 @@ void encode(const Groups& g, int64_t first, int64_t count, const Encoder& encode
       const auto of_group = encoder.group(group + i.value);
       unroll<kVectors / kGroups>([&](auto j) __attribute__((always_inline)) {
         constexpr int kAt = kFirst + j.value;
-        codes[kAt] =
-            encoder.code(load_elements<kFrom>(from, at + kAt * kLanes, kLanes), of_group);
+        codes[kAt] = encoder.code(load_elements<kFrom>(from, at + kAt * kLanes, kLanes), of_group);
       });
     });
     Simd::store_codes<kBits>(codes, to);
@@ -287,8 +286,7 @@ struct Fits {
     Simd::store(reciprocals + first, Simd::div(Simd::all(1.0f), fit.scale));
     const Floats size = magnitude(fit.scale), one = Simd::all(1.0f);
     const Floats too_small = Simd::where_less(Simd::all(kLeastScale), size, Simd::zero(), one);
-    unusual = Simd::add(unusual,
-                        Simd::where_less(size, Simd::all(kLargestScale), too_small, one));
+    unusual = Simd::add(unusual, Simd::where_less(size, Simd::all(kLargestScale), too_small, one));
   }
 };
 template <int kBits, bool kUsual>
@@ -336,7 +334,8 @@ void quantize_affine(const Groups& g) {
 
 template <Codes kCodes, Element kFrom>
 void quantize_affine(const Groups& g) {
-  with_size<kCodes>(g, [&](auto size) { quantize_affine<kCodes, kFrom, decltype(size)::value>(g); });
+  with_size<kCodes>(g,
+                    [&](auto size) { quantize_affine<kCodes, kFrom, decltype(size)::value>(g); });
 }
 
 // Scale bytes of kLanes groups, and what values are multiplied by; NaN: all codes are 0.
