@@ -209,5 +209,31 @@ TEST(Conversions, QuantizeGroupsOfEveryKind) {
   }
 }
 
+// NaN whose upper half alone is infinity, or which a number added to it makes a number.
+TEST(Conversions, EveryNanStaysOne) {
+  for (const QuantSpec& spec : {kAffine4, QuantSpec{Mode::affine, 8, 32}}) {
+    for (const uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu}) {
+      const int64_t cols = 4 * spec.group_size, code_bytes = cols * spec.bits / 8;
+      std::vector<uint8_t> codes(static_cast<size_t>(code_bytes), 0x35);
+      std::vector<float> scales(4, 1.0f), biases(4, 0.0f);
+      std::memcpy(&scales[1], &bits, sizeof bits);
+      std::memcpy(&biases[2], &bits, sizeof bits);
+      const Quantized w{.spec = spec,
+                        .codes = TensorView(codes.data(), DType::u8, {1, code_bytes}),
+                        .scales = TensorView(scales.data(), DType::f32, {1, 4}),
+                        .biases = TensorView(biases.data(), DType::f32, {1, 4})};
+      for_each_conversion([&](const std::string& name) {
+        std::vector<uint16_t> out(static_cast<size_t>(cols));
+        dequantize(w, TensorView(out.data(), DType::bf16, {1, cols}), forcing(name.c_str()));
+        for (int64_t i = 0; i < cols; ++i) {
+          const int64_t group = i / spec.group_size;
+          const float value = formats::bfloat16_to_float(out[static_cast<size_t>(i)]);
+          ASSERT_EQ(std::isnan(value), group == 1 || group == 2) << name << ", value " << i;
+        }
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moeblas::test
