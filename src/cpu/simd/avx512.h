@@ -378,13 +378,10 @@ struct Simd {
   }
   // As integers, since the conversion takes subnormal numbers for 0.
   static __m256i bf16(Floats v) {
-    const Words u = as_words(v);
-    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
-    const Words rounded =
-        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
+    const Words u = as_words(v), upper = _mm512_srli_epi32(rounded(v), 16);
     const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
     const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, is_nan, quiet));
   }
   template <int Bits>
   static void store_octet(uint64_t bytes, uint8_t* p) {
