@@ -18,7 +18,7 @@
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
 //   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
-//   mxfp8             34            the same, and NaN
+//   mxfp8             24            an instruction for two codes, to float16, which holds them all
 #pragma once
 
 #include <cuda_fp16.h>
