@@ -6,6 +6,7 @@
 #include "cuda/device/wgmma.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
+#include "cuda/qmm_sm90_shares.cuh"
 #include "cuda/qmm_sm90_weights.cuh"
 
 namespace moeblas::cuda {
@@ -77,8 +78,9 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       x_slot_ = device::uniform(x_slot_);
       chunk_ = device::uniform(chunk_);
       if (tile.tokens == 0) return;
+      blocks_ = device::uniform(tile.blocks);
       if constexpr (!Weights::kDense) find_scales(tile);
-      multiply_as<Tiles::kMostTokens>(tile, n);
+      multiply_as<Tiles::kMostTokens>(tile.tokens, n);
       records_.release(n);
     }
   }
@@ -118,11 +120,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_as(const TileRecord& tile, uint32_t n) {
+  __device__ void multiply_as(uint32_t tokens, uint32_t n) {
     if constexpr (kTokens > Tiles::kLeastTokens) {
-      if (tile.tokens < kTokens) return multiply_as<kTokens / 2>(tile, n);
+      if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n);
     }
-    multiply_tile<kTokens>(tile, n);
+    multiply_tile<kTokens>(n);
   }
 
   // Piece `i` of the tile.
@@ -155,7 +157,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   // arrival overtakes a read.
   __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
     constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
-    if (i % (kLast + 1) == kLast || i + 1 == p_.blocks * kPieces) {
+    if (i % (kLast + 1) == kLast || i + 1 == blocks_ * kPieces) {
       release_scales(raw, chunk_ + i / kPieces / kChunkBlocks, zero);
     }
     __syncwarp();
@@ -233,11 +235,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_tile(const TileRecord& tile, uint32_t n) {
+  __device__ void multiply_tile(uint32_t n) {
     float sums[kTokens / 2];
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
-    const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
+    const uint32_t zero = blocks_ >> 24;  // which the compiler cannot know
     if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
     } else if constexpr (Tiles::kRowGroups > 2) {
@@ -245,9 +247,15 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     } else {
       multiply_halves<kTokens>(sums, zero);
     }
-    x_slot_ += p_.blocks * (2 / Block::parts(kTokens));
-    code_slot_ += p_.blocks * kPieces;
-    chunk_ += Block::chunks();
+    x_slot_ += blocks_ * (2 / Block::parts(kTokens));
+    code_slot_ += blocks_ * kPieces;
+    chunk_ += Block::chunks(blocks_);
+    // Registers are short while the tile is multiplied.
+    const TileRecord tile = records_.read_again(n);
+    if (p_.shares > 1 &&
+        !SharedSums<Tiles>(p_, tile, rank_, group_).template add_up<kTokens>(sums)) {
+      return;
+    }
     if constexpr (Weights::kTensorScale) {
       const auto factor_of = [&](const SumFactor& f) {
         return f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
@@ -298,8 +306,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     fetch(raw, 0);
     decode_first(0);
     uint32_t slot = x_slot_;
-    for (uint32_t b = 0; b < p_.blocks; ++b) {
-      const bool more = b + 1 < p_.blocks;
+    for (uint32_t b = 0; b < blocks_; ++b) {
+      const bool more = b + 1 < blocks_;
       multiply<kTokens, 4>(sums, a[0], slot, 0);
       device::wgmma_wait<1>();
       if (b > 0) release_rows(slot - 1);
@@ -328,7 +336,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       if constexpr (kPieces == 1) decode(raw, 1, a + 4);
       release_codes(raw, i, zero);
     };
-    const uint32_t pieces = p_.blocks * kPieces;
+    const uint32_t pieces = blocks_ * kPieces;
     fetch(raw, 0);
     decode_piece(0);
     for (uint32_t i = 0; i < pieces; ++i) {
@@ -349,7 +357,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     constexpr uint32_t kStep = Weights::kAcross ? device::kWgmmaAcrossStep : 32;
     const uint32_t rows = columns_ + device::wgmma_columns_step(
                                          Memory::kCodes + group_ * 64 * Weights::Bytes::kPiece);
-    const uint32_t pieces = p_.blocks * kPieces;
+    const uint32_t pieces = blocks_ * kPieces;
     const auto release_piece = [&](uint32_t i) {
       if (lane_ != 0) return;
       device::barrier_arrive(barrier(Block::kCodesEmpty) + (code_slot_ + i) % kCodeSlots * 8);
@@ -466,7 +474,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   uint32_t x_empty_;                         // of this block or the other, by lane
   uint32_t transposed_;
   uint32_t largest_ = 0;  // a pair of the tile's largest weights
-  // Blocks, slots of rows and chunks of scales so far.
+  uint32_t blocks_ = 0;   // of the tile's share of K
+  // Pieces of codes, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
+#include "cuda/qmm_sm90_shares.h"
 #include "cuda/queue.h"
 #include "cuda/strides.h"
 #include "cuda/tensor_map.h"
@@ -39,13 +40,13 @@ bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
 
 struct Kernel {
   const char* name;
-  uint32_t rows;  // of w, in a block
+  uint32_t rows, tokens;  // of w, in a block; of x, at most
   uint32_t threads;
   uint32_t shared_bytes;
 };
 template <class Bytes, class Tiles>
 constexpr Kernel kernel(const char* name) {
-  return {name, BlockShape<Tiles>::kRows, BlockShape<Tiles>::kThreads,
+  return {name, BlockShape<Tiles>::kRows, Tiles::kMostTokens, BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes};
 }
 // Of a format, by the width of their tiles.
@@ -229,6 +230,8 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
   q.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
+  q.shares = 1;
+  q.share_blocks = q.blocks;
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
@@ -238,6 +241,35 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
 
 // Whole clusters.
 uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
+
+void multiply(const MatmulProblem& p, QmmSm90Params q, Queue& queue) {
+  const Kernel& kernel = kernel_of(p);
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+}
+
+// K shared out, and what that takes: sums of each warpgroup's tile and share, and how many of the
+// shares are done.
+struct Shares {
+  QmmShares shares;
+  uint32_t tiles = 0;
+  size_t sum_bytes = 0, bytes = 0;
+
+  explicit Shares(const MatmulProblem& p) {
+    const Kernel& kernel = kernel_of(p);
+    shares.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
+    if (!p.w.spec || p.options.deterministic) return;
+    if (p.grouping != dispatch::Grouping::none || p.batch.numel() != 1) return;
+    // Tiles that are made again are whole.
+    if (p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16) return;
+    const int64_t all = ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
+    shares = shares_of(all, shares.blocks, kernels_of(p).chunk_blocks);
+    if (shares.count == 1) return;
+    tiles = static_cast<uint32_t>(all) * 2 * kernel.rows / 64;
+    sum_bytes = size_t{tiles} * shares.count * 64 * kernel.tokens * sizeof(float);
+    bytes = sum_bytes + size_t{tiles} * sizeof(uint32_t);
+  }
+};
 
 // Why packed weights cannot be read; dense ones only need what tensor maps do.
 Reason why_not_packed(const MatmulProblem& p) {
@@ -323,22 +355,28 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   return QmmGrouping::why_not(p);
 }
 
-size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes; }
+size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes + Shares(p).bytes; }
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  const QmmRows rows = group_rows(p, static_cast<uint8_t*>(workspace.data), queue);
-  multiply_rows(p, rows, queue);
+  const Shares shares(p);
+  auto* base = static_cast<uint8_t*>(workspace.data);
+  uint8_t* sums = base + QmmGrouping(p).bytes;
+  auto* done = reinterpret_cast<uint32_t*>(sums + shares.sum_bytes);
+  const QmmRows rows = group_rows(p, base, queue, {done, shares.tiles});
+  QmmSm90Params q = params_of(p, rows);
+  q.shares = shares.shares.count;
+  q.share_blocks = shares.shares.blocks;
+  q.shared_sums = reinterpret_cast<float4*>(sums);
+  q.shares_done = done;
+  multiply(p, q, queue);
 }
 
 // ---- Parts
 
 void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  const Kernel& kernel = kernel_of(p);
-  QmmSm90Params q = params_of(p, rows);
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
-  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+  multiply(p, params_of(p, rows), queue);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
