@@ -248,28 +248,22 @@ void multiply(const MatmulProblem& p, QmmSm90Params q, Queue& queue) {
   queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
 }
 
-// K shared out, and what that takes: sums of each warpgroup's tile and share, and how many of the
-// shares are done.
-struct Shares {
-  QmmShares shares;
-  uint32_t tiles = 0;
-  size_t sum_bytes = 0, bytes = 0;
-
-  explicit Shares(const MatmulProblem& p) {
-    const Kernel& kernel = kernel_of(p);
-    shares.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
-    if (!p.w.spec || p.options.deterministic) return;
-    if (p.grouping != dispatch::Grouping::none || p.batch.numel() != 1) return;
-    // Tiles that are made again are whole.
-    if (p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16) return;
-    const int64_t all = ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
-    shares = shares_of(all, shares.blocks, kernels_of(p).chunk_blocks);
-    if (shares.count == 1) return;
-    tiles = static_cast<uint32_t>(all) * 2 * kernel.rows / 64;
-    sum_bytes = size_t{tiles} * shares.count * 64 * kernel.tokens * sizeof(float);
-    bytes = sum_bytes + size_t{tiles} * sizeof(uint32_t);
-  }
-};
+// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
+int64_t tiles_to_share(const MatmulProblem& p) {
+  if (!p.w.spec || p.options.deterministic) return 0;
+  if (p.grouping != dispatch::Grouping::none || p.batch.numel() != 1) return 0;
+  // Tiles that are made again are whole.
+  if (p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16) return 0;
+  const Kernel& kernel = kernel_of(p);
+  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
+}
+QmmShares shared_out(const MatmulProblem& p) {
+  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, kernels_of(p).chunk_blocks);
+}
+QmmShareRoom share_room(const MatmulProblem& p) {
+  const Kernel& kernel = kernel_of(p);
+  return {shared_out(p), tiles_to_share(p), kernel.rows, kernel.tokens};
+}
 
 // Why packed weights cannot be read; dense ones only need what tensor maps do.
 Reason why_not_packed(const MatmulProblem& p) {
@@ -355,19 +349,20 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   return QmmGrouping::why_not(p);
 }
 
-size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes + Shares(p).bytes; }
+size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes + share_room(p).bytes; }
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  const Shares shares(p);
+  const QmmShares shares = shared_out(p);
+  const QmmShareRoom room = share_room(p);
   auto* base = static_cast<uint8_t*>(workspace.data);
   uint8_t* sums = base + QmmGrouping(p).bytes;
-  auto* done = reinterpret_cast<uint32_t*>(sums + shares.sum_bytes);
-  const QmmRows rows = group_rows(p, base, queue, {done, shares.tiles});
+  auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
+  const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
   QmmSm90Params q = params_of(p, rows);
-  q.shares = shares.shares.count;
-  q.share_blocks = shares.shares.blocks;
+  q.shares = shares.count;
+  q.share_blocks = shares.blocks;
   q.shared_sums = reinterpret_cast<float4*>(sums);
   q.shares_done = done;
   multiply(p, q, queue);

@@ -6,6 +6,7 @@
 #include <vector_types.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -66,6 +67,12 @@ inline uint32_t __match_any_sync(uint32_t, int32_t value) {
   for (uint32_t i = 0; i < 32; ++i) same |= uint32_t{from_lane<int32_t>(all, i) == value} << i;
   return same;
 }
+inline uint32_t __reduce_or_sync(uint32_t, uint32_t value) {
+  const unsigned char* all = test::meet("reduce_or", &value, sizeof value);
+  uint32_t any = 0;
+  for (uint32_t i = 0; i < 32; ++i) any |= from_lane<uint32_t>(all, i);
+  return any;
+}
 inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
@@ -79,6 +86,8 @@ inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, 
 // One block runs after the other.
 inline void __threadfence() {}
 inline float load_written(const float* from) { return *from; }
+inline float4 __ldcg(const float4* from) { return *from; }
+inline void __stcg(float4* to, float4 v) { *to = v; }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
@@ -101,6 +110,16 @@ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   test::barrier_wait_at(barrier, parity);
 }
 inline void named_barrier(uint32_t id, uint32_t threads) { test::numbered_wait(id, threads); }
+inline bool named_barrier_any(uint32_t id, uint32_t threads, bool says) {
+  static std::array<bool, 16> any;
+  if (says) any[id] = true;
+  named_barrier(id, threads);
+  const bool result = any[id];
+  named_barrier(id, threads);
+  any[id] = false;
+  named_barrier(id, threads);
+  return result;
+}
 inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
   test::numbered_arrive(id, threads);
 }
