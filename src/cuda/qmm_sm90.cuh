@@ -67,8 +67,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       const TileRecord tile = records_.read(n);
       records_.release(n);
       if (tile.tokens == 0) return;
-      const uint32_t first = tile.first_block * Block::kPieces;
-      for (uint32_t i = first; i < first + tile.blocks * Block::kPieces; ++i, ++filled) {
+      const uint32_t pieces = p_.share_blocks * Block::kPieces, first = tile.share * pieces;
+      for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
         const uint32_t slot = filled % Tiles::kCodeSlots;
         const uint32_t full = barrier(Block::kCodesFull) + slot * 8;
         device::barrier_wait(barrier(Block::kCodesEmpty) + slot * 8,
@@ -116,9 +116,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
         device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
       }
-      const uint32_t first = tile.first_block / Block::kChunkBlocks;
-      const uint32_t end = first + Block::chunks(tile.blocks);
-      for (uint32_t i = first; i < end; ++i, ++filled) {
+      const uint32_t chunks = Block::chunks(), first = tile.share * chunks;
+      for (uint32_t i = first; i < first + chunks; ++i, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
@@ -166,9 +165,9 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
     const CUtensorMap* map = &p_.x[__ffs(static_cast<int>(half)) - 4];
     const int32_t row = static_cast<int32_t>(tile.row + rank_ * half);
-    auto k = static_cast<int32_t>(tile.first_block * kBlockK);
-    const int32_t end = k + static_cast<int32_t>(tile.blocks * kBlockK);
-    while (k < end) {
+    const auto share = static_cast<int32_t>(p_.share_blocks * kBlockK);
+    int32_t k = static_cast<int32_t>(tile.share) * share;
+    for (const int32_t end = k + share; k < end; ++filled) {
       const uint32_t slot = filled % Tiles::kXSlots, full = barrier(Block::kXFull) + slot * 8;
       const uint32_t to = base_ + slot * Tiles::kXSlotBytes + rank_ * half * 128;
       device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
@@ -176,7 +175,6 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       for (uint32_t i = 0; i < parts; ++i, k += 64) {
         device::copy_box_to_both(to + i * tile.tokens * 128, map, k, row, full);
       }
-      ++filled;
     }
     return filled;
   }

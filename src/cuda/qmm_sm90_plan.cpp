@@ -349,7 +349,9 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   return QmmGrouping::why_not(p);
 }
 
-size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes + share_room(p).bytes; }
+size_t qmm_sm90_workspace(const MatmulProblem& p) {
+  return QmmGrouping(p).bytes + share_room(p).bytes;
+}
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;

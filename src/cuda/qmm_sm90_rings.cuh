@@ -77,8 +77,8 @@ class QmmBlock {
   }
 
   // Of a tile. The last copies that count as a chunk's are those of where the rows go.
-  __device__ static uint32_t chunks(uint32_t blocks) {
-    return Weights::kDense ? 1 : (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  __device__ uint32_t chunks() const {
+    return Weights::kDense ? 1 : (p_.share_blocks + kChunkBlocks - 1) / kChunkBlocks;
   }
 
   const QmmSm90Params& p_;

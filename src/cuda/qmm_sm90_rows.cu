@@ -2,7 +2,8 @@
 // of K and, within each block, in the order of K that the weights decode in. The products know them
 // by lists in the order of their matrices. Rows of out without a matrix get their zeros here.
 //
-//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs, long ones
+//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs, long
+//   ones
 //                 where there are few in parts
 //   count_pairs   |  a layer of experts, `top_k` pairs to a matrix of x: grouped by a counting sort
 //   place_rows    |  and staged in two launches; a row is read once and written top_k times
@@ -11,8 +12,8 @@
 //            | block 0 of place_rows | block 1 |            counts, totals[matrix]
 //
 // The order within a matrix is that of the pairs, and nothing depends on the timing of threads.
-// Rows and parts are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory, 16-byte
-// stores. The time goes into writing the staged rows.
+// Rows and parts are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory,
+// 16-byte stores. The time goes into writing the staged rows.
 #include "cuda/qmm_sm90_params.h"
 #include "cuda/qmm_sm90_weights.cuh"
 #include "simt/cuda_stdlib.cuh"

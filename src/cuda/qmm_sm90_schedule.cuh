@@ -8,11 +8,10 @@
 namespace moeblas::cuda {
 
 // A tile: `tokens` staged rows from `row` on, of which those before `end` belong to the run, times
-// the rows of w of both blocks from `w_row` on, over `blocks` of K from `first_block` on: share
-// `share` of p.shares. No tokens: there are no more tiles.
+// the rows of w of both blocks from `w_row` on, over p.share_blocks of K: share `share` of
+// p.shares. What the last one has beyond K are zeros. No tokens: there are no more tiles.
 struct TileRecord {
-  uint32_t w_row, row, end, tokens, w;
-  uint32_t share, first_block, blocks;
+  uint32_t w_row, row, end, tokens, w, share;
 };
 
 // Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp. Tiles
@@ -57,15 +56,7 @@ class Schedule {
     const uint32_t first = token_tile * Tiles::kMostTokens, left = rows - first;
     uint32_t tokens = Tiles::kMostTokens;
     while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
-    const uint32_t first_block = share * p_.share_blocks;
-    return {stripe * kStripe,
-            row + first,
-            row + rows,
-            tokens,
-            w,
-            share,
-            first_block,
-            min(p_.share_blocks, p_.blocks - first_block)};
+    return {stripe * kStripe, row + first, row + rows, tokens, w, share};
   }
 
  private:
@@ -126,8 +117,7 @@ class TileRecords {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(t.w_row), "r"(t.row),
                  "r"(t.end), "r"(t.tokens)
                  : "memory");
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at + 16), "r"(t.w), "r"(t.share),
-                 "r"(t.first_block), "r"(t.blocks)
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at + 16), "r"(t.w), "r"(t.share)
                  : "memory");
     device::barrier_arrive(full_ + slot * 8);
   }
@@ -139,8 +129,9 @@ class TileRecords {
   // By who has read it and not released it.
   __device__ TileRecord read_again(uint32_t index) const {
     const uint32_t at = records_ + index % kRecordSlots * 32;
-    const uint4 v = device::load_shared_4(at), u = device::load_shared_4(at + 16);
-    return {v.x, v.y, v.z, v.w, u.x, u.y, u.z, u.w};
+    const uint4 v = device::load_shared_4(at);
+    const uint2 u = device::load_shared_2(at + 16);
+    return {v.x, v.y, v.z, v.w, u.x, u.y};
   }
   // When nothing of the tile is needed any more: by every thread of the consumers, who read where
   // its rows go as well, and by one of each producer.

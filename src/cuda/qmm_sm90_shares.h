@@ -9,7 +9,7 @@
 namespace moeblas::cuda {
 
 struct QmmShares {
-  uint32_t count = 1, blocks = 0;  // so many shares of so many blocks of K, the last of the rest
+  uint32_t count = 1, blocks = 0;  // so many shares of so many blocks of K, the last not whole
 };
 
 // The least time that shares of whole chunks take: that of the cluster with the most of them. What
