@@ -40,6 +40,9 @@ void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void
   params.staged_x = static_cast<unsigned char*>(workspace);
   Queue queue(p.op, p.device.id, p.options.stream);
   if (plan.columns_kernel != nullptr) {
+    TensorMapShape x = plan.maps[kQmvMapOfX];
+    x.data = workspace;
+    maps.map[kQmvMapOfX] = tensor_map(x, p.op);
     queue.run_early(plan.columns_kernel, plan.column_sections, 32 * kQmvConsumers,
                     params.x_bytes + 128, params);
   }
