@@ -126,7 +126,7 @@ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
 }
 inline void named_barrier(uint32_t id, uint32_t threads) { test::numbered_wait(id, threads); }
 inline bool named_barrier_any(uint32_t id, uint32_t threads, bool says) {
-  static std::array<bool, 16> any;
+  static thread_local std::array<bool, 16> any;
   if (says) any[id] = true;
   named_barrier(id, threads);
   const bool result = any[id];
