@@ -27,6 +27,13 @@ constexpr uint32_t kAll = 0xffffffffu;
 constexpr uint32_t kWarps = kStageThreads / 32;
 constexpr uint32_t kStepChunks = 32;  // of eight k: one per lane
 
+// The products wait for what they need of this launch themselves.
+__device__ void let_products_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::let_next_launch_begin();
+#endif
+}
+
 __device__ uint32_t warp_index() { return threadIdx.x / 32; }
 __device__ uint32_t lane_index() { return threadIdx.x % 32; }
 
@@ -101,7 +108,7 @@ template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     stage_rows(const __grid_constant__ StageRowsParams p) {
   __shared__ uint4 shared[kWarps][kStepChunks];
-  device::let_next_launch_begin();
+  let_products_begin();
   const uint32_t step = gridDim.x * kStageThreads;
   for (uint32_t i = blockIdx.x * kStageThreads + threadIdx.x; i < p.zero_count; i += step) {
     p.zeros[i] = 0;
@@ -228,7 +235,7 @@ __global__ void __launch_bounds__(kStageThreads)
   __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps];
   __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
   __shared__ uint4 shared[kWarps][kStepChunks];
-  device::let_next_launch_begin();
+  let_products_begin();
   const uint32_t begin = blockIdx.x * p.block_pairs;
   const uint32_t count = min(p.block_pairs, p.pairs.pairs - begin);
   for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {

@@ -331,15 +331,11 @@ __device__ __forceinline__ uint32_t forgotten(uint32_t value) {
 
 // From here on, once every block of the grid has said so, blocks of the next launch may begin.
 __device__ __forceinline__ void let_next_launch_begin() {
-#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 // Until all that the previous launch does is done and can be seen.
 __device__ __forceinline__ void wait_for_previous_launch() {
-#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 // ---- registers (sm_90a)
