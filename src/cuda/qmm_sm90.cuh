@@ -15,9 +15,9 @@
 //
 // A consumer decodes the next 64 k while the tensor cores multiply the last 64; where there are
 // more than two, it decodes the next 128 while they multiply for the others. Sums are float32 in
-// ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
-// on other rows. At 256 tokens the tensor cores are the limit; at fewer decoding, copies and
-// products hide each other in part.
+// ascending k, products of 16 at a time, whatever the tile's width: a row depends on no other, but
+// where K is shared out (qmm_sm90_shares.cuh). At 256 tokens the tensor cores are the limit; at
+// fewer decoding, copies and products hide each other in part.
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
