@@ -64,7 +64,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.read(n);
+      const TileRecord tile = records_.template read<Block::kShares>(n);
       records_.release(n);
       if (tile.tokens == 0) return;
       const uint32_t pieces = p_.share_blocks * Block::kPieces, first = tile.share * pieces;
@@ -109,7 +109,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         Weights::kDense ? 0 : Block::kChunkBlocks * kBlockK / p_.group * p_.scale_bytes;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.read(n);
+      const TileRecord tile = records_.template read<Block::kShares>(n);
       __syncwarp();
       if (lane == 0) records_.release(n);
       if (tile.tokens == 0) return;

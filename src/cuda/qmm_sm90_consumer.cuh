@@ -72,7 +72,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   __device__ void consume() {
     for (uint32_t n = 0;; ++n) {
-      TileRecord tile = records_.read(n);
+      TileRecord tile = records_.template read<Block::kShares>(n);
       tile.tokens = device::uniform(tile.tokens);
       code_slot_ = device::uniform(code_slot_);
       x_slot_ = device::uniform(x_slot_);
@@ -250,11 +250,13 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     code_slot_ += p_.share_blocks * kPieces;
     chunk_ += Block::chunks();
     // Registers are short while the tile is multiplied.
-    TileRecord tile = records_.read_again(n);
-    if (p_.shares > 1) {
-      // No rows are stored by who is not the last; to leave here took registers that loops need.
-      const SharedSums<Tiles> shared(p_, tile, rank_, group_);
-      if (!shared.template add_up<kTokens>(sums)) tile.end = tile.row;
+    TileRecord tile = records_.template read_again<Block::kShares>(n);
+    if constexpr (Block::kShares) {
+      if (p_.shares > 1) {
+        // No rows are stored by who is not the last; to leave here took registers that loops need.
+        const SharedSums<Tiles> shared(p_, tile, rank_, group_);
+        if (!shared.template add_up<kTokens>(sums)) tile.end = tile.row;
+      }
     }
     if constexpr (Weights::kTensorScale) {
       const auto factor_of = [&](const SumFactor& f) {

@@ -242,10 +242,16 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
 // Whole clusters.
 uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
 
-void multiply(const MatmulProblem& p, QmmSm90Params q, Queue& queue) {
+// Right behind the launch that stages its rows, the product begins early.
+void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
   const Kernel& kernel = kernel_of(p);
+  const uint32_t grid = grid_of(p.device.id);
   q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
-  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+  if (early) {
+    queue.run_early(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+  } else {
+    queue.run(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+  }
 }
 
 // Tiles of the one matrix whose K may be shared out; 0 where it may not be.
@@ -367,13 +373,13 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.share_blocks = shares.blocks;
   q.shared_sums = reinterpret_cast<float4*>(sums);
   q.shares_done = done;
-  multiply(p, q, queue);
+  multiply(p, q, true, queue);
 }
 
 // ---- Parts
 
 void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  multiply(p, params_of(p, rows), queue);
+  multiply(p, params_of(p, rows), false, queue);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {

@@ -17,6 +17,8 @@ class QmmBlock {
   static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
+  // K may be shared out.
+  static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;

@@ -121,17 +121,26 @@ class TileRecords {
                  : "memory");
     device::barrier_arrive(full_ + slot * 8);
   }
+  // kShares: K may be shared out. (Where it is not, one more number takes registers from the rest.)
+  template <bool kShares>
   __device__ TileRecord read(uint32_t index) const {
     const uint32_t slot = index % kRecordSlots;
     device::barrier_wait(full_ + slot * 8, index / kRecordSlots % 2);
-    return read_again(index);
+    return read_again<kShares>(index);
   }
   // By who has read it and not released it.
+  template <bool kShares>
   __device__ TileRecord read_again(uint32_t index) const {
     const uint32_t at = records_ + index % kRecordSlots * 32;
     const uint4 v = device::load_shared_4(at);
-    const uint2 u = device::load_shared_2(at + 16);
-    return {v.x, v.y, v.z, v.w, u.x, u.y};
+    if constexpr (kShares) {
+      const uint2 u = device::load_shared_2(at + 16);
+      return {v.x, v.y, v.z, v.w, u.x, u.y};
+    } else {
+      uint32_t w;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
+      return {v.x, v.y, v.z, v.w, w, 0};
+    }
   }
   // When nothing of the tile is needed any more: by every thread of the consumers, who read where
   // its rows go as well, and by one of each producer.
