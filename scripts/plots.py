@@ -135,9 +135,7 @@ def sweep(path):
     kernels = sorted({kernel for times in by_kernel.values() for kernel in times})
     across = min(2, len(by_kernel))
     down = -(-len(by_kernel) // across)
-    figure, axes = plt.subplots(
-        down, across, figsize=(8, 1 + 3.2 * down), squeeze=False, layout="constrained"
-    )
+    figure, axes = plt.subplots(down, across, figsize=(8, 1 + 3.2 * down), squeeze=False)
     for panel in axes.flat[len(by_kernel) :]:
         panel.axis("off")
     for panel, (case, times) in zip(axes.flat, sorted(by_kernel.items()), strict=False):
