@@ -118,18 +118,13 @@ constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 
 // Of one packed matrix, whose K is shared out, 65 to 128 rows of 16384^2 took 122 us by tiles of
 // 128 and 108 by those of 256, which are as narrow; of 8192^2 48 and 35.
-bool is_shared(const MatmulProblem& p) {
-  return p.w.spec && !p.options.deterministic && p.grouping == dispatch::Grouping::none &&
-         p.batch.numel() == 1;
-}
-
 const Kernel& kernel_of(const MatmulProblem& p) {
   const Kernels& of = kernels_of(p);
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows <= kMostRowsOf32) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
-  return rows <= kMostRowsOf128 && !is_shared(p) ? of.tiles128 : of.tiles256;
+  return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
 }
 
 // ---- Products
@@ -264,9 +259,7 @@ void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue)
 
 // Tiles of the one matrix whose K may be shared out; 0 where it may not be.
 int64_t tiles_to_share(const MatmulProblem& p) {
-  if (!is_shared(p)) return 0;
-  // Tiles that are made again are whole.
-  if (p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16) return 0;
+  if (!qmm_sm90_shares(p)) return 0;
   const Kernel& kernel = kernel_of(p);
   return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
 }
@@ -330,6 +323,13 @@ Reason why_not_packed(const MatmulProblem& p) {
 }
 
 }  // namespace
+
+bool qmm_sm90_shares(const MatmulProblem& p) {
+  // Tiles that are made again are whole.
+  const bool again = p.w.spec && p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16;
+  return p.w.spec && !again && !p.options.deterministic && p.grouping == dispatch::Grouping::none &&
+         p.batch.numel() == 1;
+}
 
 Reason qmm_sm90_reject(const MatmulProblem& p) {
   if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
