@@ -211,8 +211,8 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
-// Of the codes that a token meets. Beyond it one launch was no faster: 68 us for 61 with Mixtral's
-// experts, 65 for 65 with DeepSeek-V3's; 16 for 22 with Qwen3-30B's, 17 MB, in affine 4-bit.
+// Of the codes that a token meets. Beyond it one launch was no faster: 70 us for 58 with Mixtral's
+// experts, 67 for 64 with DeepSeek-V3's; 13 for 21 with Qwen3-30B's, 17 MB, in affine 4-bit.
 constexpr int64_t kOneCodeBytes = 128 << 20;
 
 Reason ffn_one_sm90_of_small(const FfnProblem& p) {
