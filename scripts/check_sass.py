@@ -138,6 +138,12 @@ RULES = [
         has=(WIDE, r"FFMA"),
         why="IEEE multiply-adds",
     ),
+    Rule(r"^segmented_limbs", has=(WIDE,), why="records written 16 bytes at a time"),
+    Rule(
+        r"^segmented_sm80_limbs",
+        has=(r"HMMA", r"LDSM"),
+        why="limbs by asynchronous copies, fragments by matrices",
+    ),
     Rule(
         r"^segmented_sm90<WgmmaConsumer<",
         has=(BULK, HGMMA_SHARED),

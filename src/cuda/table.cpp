@@ -115,6 +115,10 @@ constexpr Row<MatmulProblem> kSegmentedSm80{
   Name{"segmented_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm80_reject, nullptr, launch<segmented_sm80>,
   Summary{"ranges of K of operands of any strides; 16-bit floats by mma.sync, float32 by multiply-adds"}};
+constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
+  Name{"segmented_sm80_limbs"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm80_limbs_reject, segmented_sm80_limbs_workspace, launch<segmented_sm80_limbs>,
+  Summary{"the same for float32 as two float16 limbs by mma.sync, made in one pass over a and b"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -287,6 +291,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
     kQmmSm80,
     kSegmentedSm90Limbs,
     kSegmentedSm90,
+    kSegmentedSm80Limbs,
     kSegmentedSm80,
     Portable::kQmm,
 };

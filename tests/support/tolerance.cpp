@@ -43,7 +43,7 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
 
 Path path_of(std::string_view kernel, Precision precision) {
-  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel == "segmented_sm80" ||
+  if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel.starts_with("segmented_sm80") ||
       kernel == "segmented_sm90" || kernel.starts_with("mv_avx") ||
       kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" || kernel == "mm_f32_neon") {
     return Path::decoded;
