@@ -126,7 +126,6 @@ struct FfnOneConsumer {
         const uint32_t operand = p.turns ? g & 1 : h;
         const QmvTensor& scales = p.w[operand].scales;
         const unsigned char* base = scales.data + matrix * scales.matrix_stride;
-        rows.to_biases[h] = p.to_biases[operand];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const uint32_t n = block.row + (p.turns ? (16 * h + 8 * r + g) / 2 : 8 * r + g);
@@ -136,8 +135,9 @@ struct FfnOneConsumer {
     };
     const auto load_scales = [&](uint32_t c) {
       const uint32_t of = c * kChunkUnits + unit + unit_of_sums<T>(lane);
-      rows.load<T>(q, 0, of, raw);
-      rows.load<T>(q, 1, of, raw);
+      // Gates and ups that take turns are of one tensor.
+      rows.load<T>(q, 0, of, p.to_biases[0], raw);
+      rows.load<T>(q, 1, of, p.to_biases[1], raw);
     };
     uint32_t c = team();
     if (tiles > 0) {
@@ -215,7 +215,6 @@ struct FfnOneConsumer {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t block = above + (side_by_side ? 0 : h);
-        rows.to_biases[h] = p.to_biases[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const uint32_t n = row + block * kOnePieceRows + 8 * r;
@@ -226,8 +225,8 @@ struct FfnOneConsumer {
     // What chunk c of expert e needs beside its codes.
     const auto look_ahead = [&](uint32_t e, uint32_t c) {
       const uint32_t of = c * p.down_slabs * kSlabUnits + unit;
-      rows.load<T>(q, 0, of + unit_of_sums<T>(lane), raw);
-      rows.load<T>(q, 1, of + second_units + unit_of_sums<T>(lane), raw);
+      rows.load<T>(q, 0, of + unit_of_sums<T>(lane), p.to_biases[2], raw);
+      rows.load<T>(q, 1, of + second_units + unit_of_sums<T>(lane), p.to_biases[2], raw);
       words = activations.look(e, of * kQmvUnit);
     };
     float total[2][4] = {}, y[2][4] = {};

@@ -57,19 +57,18 @@ struct RawScales {
   uint32_t scale[2][2];
   uint32_t bias[2][2];
 };
-// Where rows of scales begin, and how far biases are.
+// Where rows of scales begin.
 struct ScaleRows {
   const unsigned char* row[2][2];
-  int64_t to_biases[2];
   template <class T>
   __device__ __forceinline__ void load(const FfnOneProduct& q, uint32_t piece, uint32_t unit,
-                                       RawScales& raw) const {
+                                       int64_t to_biases, RawScales& raw) const {
     const uint32_t group = min(T::kHalves ? unit : unit >> q.group_shift, q.last_group);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       raw.scale[piece][r] = load_raw_scale<T>(row[piece][r], group);
       if constexpr (T::kAffine) {
-        raw.bias[piece][r] = load_raw_scale<T>(row[piece][r] + to_biases[piece], group);
+        raw.bias[piece][r] = load_raw_scale<T>(row[piece][r] + to_biases, group);
       }
     }
   }
