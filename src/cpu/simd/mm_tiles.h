@@ -68,8 +68,7 @@ struct Tiles {
       const auto* next_sums = reinterpret_cast<const uint8_t*>(p.sums + kRows * kCols);
       while (i + kSteps <= steps) {
         unroll<kRows>([&](auto r) { __builtin_prefetch(p.next_x[r.value] + i * 4, 0, 3); });
-        for (int byte = 0; byte < kSums; byte += kLine)
-          __builtin_prefetch(next_sums + byte, 0, 3);
+        for (int byte = 0; byte < kSums; byte += kLine) __builtin_prefetch(next_sums + byte, 0, 3);
         next_sums += kSums;
         for (const int64_t end = i + kSteps; i < end; ++i) add(i);
       }

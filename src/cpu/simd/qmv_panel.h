@@ -29,12 +29,13 @@ using Byte = Decoder<Codes::e4m3, Panel::f32>;
 
 constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
-constexpr int64_t kCacheForX = 24 << 10;         // bytes
-constexpr int64_t kAhead = 8 << 10;              // bytes of codes between fetch and use
-constexpr int64_t kStrip = 32;                   // rows
-constexpr int64_t kMostChunk = 64;               // blocks
-constexpr int kMostTogether = 4;                 // rows of x that meet rows of weights together
-constexpr int kMostServed = 32;                  // blocks that one vector of scales serves
+// Bytes of x that stay in the first cache: of 48 KB with sixteen lanes, mostly, else of 32.
+constexpr int64_t kCacheForX = (kLanes == 16 ? 32 : 24) << 10;
+constexpr int64_t kAhead = 8 << 10;  // bytes of codes between fetch and use
+constexpr int64_t kStrip = 32;       // rows
+constexpr int64_t kMostChunk = 64;   // blocks
+constexpr int kMostTogether = 4;     // rows of x that meet rows of weights together
+constexpr int kMostServed = 32;      // blocks that one vector of scales serves
 
 constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
@@ -143,9 +144,8 @@ struct Ahead {
 // fetched. Rows that go together share the loads of x.
 template <class Unpack, int M, int R>
 [[gnu::always_inline]] inline void multiply_piece(const Shape<Unpack>& shape, const Unpack& codes,
-                                                  QmvRow (&row)[R], Ahead<R>& ahead,
-                                                  float factor, const float* const* x,
-                                                  int64_t begin, int64_t end,
+                                                  QmvRow (&row)[R], Ahead<R>& ahead, float factor,
+                                                  const float* const* x, int64_t begin, int64_t end,
                                                   Floats (&total)[R][M]) {
   constexpr int kX = Unpack::kFloatsOfX, kBytes = Shape<Unpack>::kBytes;
   const float *xs[M], *sums[M];
@@ -153,7 +153,7 @@ template <class Unpack, int M, int R>
     xs[m.value] = x[m.value] + begin * kX;
     sums[m.value] = x[m.value] + shape.blocks * kX;
   });
-  const auto step = [&](const uint8_t* const (&from)[R], const Floats (&scales)[R],
+  const auto step = [&](const uint8_t* const(&from)[R], const Floats(&scales)[R],
                         const uint32_t* lanes) __attribute__((always_inline)) {
     const Words spread = Simd::load_words(lanes);
     ahead.template fetch_codes<kBytes>();
@@ -165,8 +165,8 @@ template <class Unpack, int M, int R>
     });
     unroll<M>([&](auto m) __attribute__((always_inline)) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        total[r.value][m.value] = Simd::fma(Unpack::runs(unpacked[r.value], xs[m.value]), scale[r.value],
-                                            total[r.value][m.value]);
+        total[r.value][m.value] = Simd::fma(Unpack::runs(unpacked[r.value], xs[m.value]),
+                                            scale[r.value], total[r.value][m.value]);
       });
       xs[m.value] += kX;
     });
@@ -207,8 +207,7 @@ template <class Unpack, int M, int R>
     const int64_t stop_whole = stop < shape.whole ? stop : shape.whole;
     const uint32_t* lanes = shape.lanes[begin - first];
     const uint8_t* from[R];
-    unroll<R>([&](auto r)
-                  __attribute__((always_inline)) { from[r.value] = row[r.value].codes; });
+    unroll<R>([&](auto r) __attribute__((always_inline)) { from[r.value] = row[r.value].codes; });
     for (; begin < stop_whole; ++begin, lanes += kLanes) {
       step(from, scales, lanes);
       unroll<R>([&](auto r) __attribute__((always_inline)) { from[r.value] += kBytes; });
@@ -229,8 +228,7 @@ template <class Unpack, int M, int R>
       step(from, scales, lanes);
       ++begin;
     }
-    unroll<R>([&](auto r)
-                  __attribute__((always_inline)) { row[r.value].codes = from[r.value]; });
+    unroll<R>([&](auto r) __attribute__((always_inline)) { row[r.value].codes = from[r.value]; });
   }
 }
 
@@ -241,15 +239,17 @@ void multiply(const QmvFormat& format, const QmvPanel& panel, const float* const
   const Shape<Unpack> shape(format);
   constexpr int64_t kFit = kCacheForX / (M * Unpack::kFloatsOfX * 4);
   constexpr int64_t kChunk = kFit < 4 ? 4 : kFit > kMostChunk ? kMostChunk : kFit;
-  const int64_t piece = shape.blocks < kChunk ? shape.blocks : kChunk;
+  // Pieces of a row as equal as can be: what is fetched ahead are whole ones.
+  const int64_t pieces = (shape.blocks + kChunk - 1) / kChunk;
+  const int64_t piece = (shape.blocks + pieces - 1) / pieces;
   constexpr int64_t kTogether = Unpack::kTogether;
   const int64_t ahead = (kAhead + kTogether * piece * shape.kBytes - 1) /
                         (kTogether * piece * shape.kBytes) * kTogether;  // pieces
   for (int64_t n = 0; n < panel.rows; n += kStrip) {
     const int64_t rows = panel.rows - n < kStrip ? panel.rows - n : kStrip;
     Floats totals[kStrip * M];
-    for (int64_t begin = 0; begin < shape.blocks; begin += kChunk) {
-      const int64_t end = begin + kChunk < shape.blocks ? begin + kChunk : shape.blocks;
+    for (int64_t begin = 0; begin < shape.blocks; begin += piece) {
+      const int64_t end = begin + piece < shape.blocks ? begin + piece : shape.blocks;
       // What is fetched while row r is multiplied.
       const auto ahead_of = [&](int64_t r) {
         const int64_t behind = r + ahead - rows;
