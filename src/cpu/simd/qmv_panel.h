@@ -11,9 +11,9 @@
 //
 // A piece is a row, or where x is too long for the first cache a chunk of its blocks: a strip of
 // rows then meets one chunk of x after the other, and totals wait in memory. So the order in which
-// a sum is formed depends on K and the format alone. Codes are fetched in the order of their use,
-// some pieces ahead: one linear stream, which is as fast as the machine reads (rows side by side
-// are not).
+// a sum is formed depends on K and the format alone. Two rows go together, which share the loads of
+// x; their codes are fetched one row's after the other's, some pieces ahead: one linear stream,
+// which is as fast as the machine reads (rows fetched side by side are not).
 #pragma once
 
 #include "cpu/simd/decoder.h"
