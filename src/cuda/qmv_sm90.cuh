@@ -49,16 +49,24 @@ struct Consumer {
   uint32_t parity = 0, sums_turn = 0, scale_slot = 0;
 
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
-  __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
+  // Turned by a part from row group to row group: where K ends within a stage, each of the four
+  // schedulers, which have every fourth warp, has as much to do as the others.
+  __device__ __forceinline__ uint32_t part_of_k() const {
+    return (warp() + row_group) & (p.parts - 1);
+  }
+  // The warp's place among sums.
+  __device__ __forceinline__ uint32_t place() const {
+    return row_group * p.parts + part_of_k();
+  }
 
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
     const uint32_t row = row_group * kQmvItemRows;  // in a stage
-    const uint32_t operand = row_group & p.paired;
-    const uint32_t of_operand = (row_group >> p.paired) * kQmvItemRows;
-    const bool has_rows = of_operand < tile.rows;
+    const uint32_t operand = operand_of_rows(p, row_group);
+    const uint32_t of_operand = rows_in_operand(p, row_group) * kQmvItemRows;
+    const bool has_rows = of_operand < rows_of(p, tile.index);
     const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
     const uint32_t box = row_group >> p.box_shift,
@@ -78,7 +86,7 @@ struct Consumer {
     for (uint32_t step = 0; step < p.k_steps; ++step) {
       barrier_wait(full, parity);
       uint32_t used = 0;
-      if (has_rows) {
+      if (has_rows && first_unit + unit < p.filled_units) {
         item.codes = stage + codes;
         // A copy begins at a multiple of 16 bytes.
         item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
@@ -106,7 +114,7 @@ struct Consumer {
     }
   }
 
-  // Where the sums of the next `columns` go: those of warp w from w * columns on. Two such places
+  // Where the sums of the next `columns` go: those of place w from w * columns on. Two such places
   // take turns, so that whoever writes to one has seen, at the other's share_sums, that all warps
   // of the row group have read it.
   __device__ __forceinline__ float* next_sums(uint32_t columns) {
@@ -116,7 +124,7 @@ struct Consumer {
   }
   // Between writing sums and reading those of the row group's other warps (paired: row groups').
   __device__ __forceinline__ void share_sums() const {
-    named_barrier(2 + (row_group >> p.paired), p.parts * 32 << p.paired);
+    named_barrier(2 + rows_of_gate(p, row_group), p.parts * 32 << p.paired);
   }
 
   // At most kColumns columns.
@@ -143,7 +151,7 @@ struct Consumer {
     });
     // Columns of one row of x are of other units: the lanes that hold them add up.
     float* sums = next_sums(kColumns);
-    float* to = sums + warp() * kColumns * kQmvSumsPitch;
+    float* to = sums + place() * kColumns * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float v = y[i / 4][i % 4];
@@ -193,7 +201,7 @@ struct Consumer {
 #pragma unroll 1
     for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
       float* sums = next_sums(kQmvSumsColumns);
-      float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
+      float* to = sums + place() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -210,27 +218,27 @@ struct Consumer {
   }
 
   template <class RowAt>
-  __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
+  __device__ __forceinline__ void fill(uint32_t tokens, uint32_t section, RowAt&& row_at) {
     fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine, true>(
-        p, memory.x, 0, p.units, tokens, warp(), lane, row_at);
+        p, memory.x, section * p.units, p.units, tokens, warp(), lane, row_at);
   }
 
   // Rows of x that are known without a schedule.
   __device__ __forceinline__ void prepare() {
     if (p.x_bytes > 0 || (!p.one_x && !p.one_matrix)) return;
-    fill(p.one_x ? 1 : min(p.tokens, p.rows),
+    fill(p.one_x ? 1 : min(p.tokens, p.rows), 0,
          [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
   }
 
   __device__ __forceinline__ void run() {
     for_each_tile(
         p, shared.schedule,
-        [&](uint32_t first, uint32_t tokens) {
+        [&](uint32_t first, uint32_t tokens, uint32_t section) {
           // There from the beginning, or to come with the stages.
           if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
           named_barrier(1, 32 * kQmvConsumers);
           const Schedule& s = shared.schedule;
-          fill(tokens, [&](uint32_t i) { return s.x[s.order[first + i]]; });
+          fill(tokens, section, [&](uint32_t i) { return s.x[s.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
@@ -322,7 +330,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         let_next_launch_begin();
       }
       if (p.one_matrix) {
-        if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
+        if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1, 0);
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
           let_next_launch_begin();
@@ -335,9 +343,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         named_barrier_arrive(kReady, kReaders);
         const Schedule& s = shared.schedule;
         if (lane == 0 && s.begin < s.end) {
-          const uint32_t d = s.begin_matrix, block = (s.begin - d * p.tiles) * p.tile_blocks;
-          bring_first<T>(p, shared, memory, maps, matrix_of(p, s, d), block * p.box_rows,
-                         min(p.tile_blocks, p.blocks - block));
+          const uint32_t d = s.begin_matrix, tile = s.begin - d * p.tiles;
+          bring_first<T>(p, shared, memory, maps, matrix_of(p, s, d), first_row_of(p, tile),
+                         blocks_of(p, tile), section_of(p, tile) * p.k_steps);
         }
       }
       __syncwarp();

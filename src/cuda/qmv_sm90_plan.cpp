@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/strides.h"
@@ -19,6 +20,8 @@ constexpr uint32_t kLeastStages = 2;
 constexpr uint32_t kLargeBoxRows = 64;
 // On the average. Few of the matrices then have more than eight rows.
 constexpr int64_t kFewRowsPerMatrix = 5;
+// That sections of K leave room for.
+constexpr uint32_t kStagesOfSections = 3;
 // Of x, that are not given up for a third stage.
 constexpr uint32_t kFewestColumns = 4;
 // Of x beside the stages.
@@ -185,7 +188,7 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
     q.tile_blocks = 1;
   } else {
     // Larger boxes are fewer copies; smaller ones, shares that differ less.
-    const bool large = q.row_groups == 4 && q.paired == 0 && share >= 8 * kLargeBoxRows;
+    const bool large = q.row_groups == 4 && (q.paired == 0 || std::getenv("FFN3_BOX32") == nullptr) && share >= 8 * kLargeBoxRows;
     q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
     q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
@@ -198,8 +201,8 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   q.remainder = q.blocks % grid;
 }
 
-// Stages and what they hold of a row.
-void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
+// Stages and what they hold of a row's section.
+void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
@@ -208,14 +211,20 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   const uint32_t boxes = q.tile_blocks << q.paired;
   q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
-  q.k_steps = ceil_div(q.k, values);
+  q.k_steps = ceil_div(q.k, sections * values);
   q.step_units = values / kQmvUnit;
   q.units = q.k_steps * q.step_units;
+  q.filled_units = std::min(q.units, ceil_div(q.k, kQmvUnit));
+  q.section_tiles = q.tiles;
+  q.tiles *= sections;
+  q.section_inverse =
+      sections == 1 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / q.section_tiles) + 1;
   q.whole_slabs = has_whole_slabs(p, layer);
   q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
   q.box_bytes =
       rounded_up((q.slabs * q.slab_rows + (boxes == 1 ? tile - q.box_rows : 0)) * kQmvSlab, 1024);
   q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.operand_shift = q.paired != 0 ? q.box_shift : 0;
   q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   const uint32_t scales = is_affine(p) ? 2 : 1;
@@ -277,22 +286,25 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   return {};
 }
 
-// How many rows of x stand in shared memory beside how many stages.
+// Rows of x that are wanted in shared memory at a time.
+uint32_t wanted_rows(const MatmulProblem& p, const Family& family, bool few, const QmvParams& q) {
+  const uint32_t columns = has_few_rows_each(p) ? kQmvMostColumns / 2 : kQmvMostColumns;
+  return q.one_x ? 1 : std::min(q.rows, few ? family.few_tokens : columns / q.column_step);
+}
+
+// How many of them stand there beside how many stages.
 Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvPlan& plan) {
   QmvParams& q = plan.params;
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
   const bool few_each = has_few_rows_each(p);
-  const uint32_t columns = few_each ? kQmvMostColumns / 2 : kQmvMostColumns;
-  const uint32_t most = few ? family.few_tokens : columns / q.column_step;
-  const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
   // Sums of two places in turn; before there are any, schedule_many counts there.
-  const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
+  const uint32_t together = few ? family.few_tokens : uint32_t{kQmvSumsColumns};
   const uint32_t sums =
       std::max<uint32_t>(2 * kQmvConsumers * kQmvSumsPitch * together * 4, kQmvMostMatrices * 4);
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
-  for (q.tokens = wanted; q.tokens > 0; --q.tokens) {
+  for (q.tokens = wanted_rows(p, family, few, q); q.tokens > 0; --q.tokens) {
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
                            factor_units * q.columns * 8;
@@ -307,6 +319,41 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     return Reason::of("of %u rows of K = %u, shared memory holds %u", q.rows, q.k, q.tokens);
   }
   return {};
+}
+
+// Cuts w into tiles and stages, and K into so many sections.
+Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, uint32_t processors,
+           bool few, bool staged, uint32_t sections, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  plan.sections = sections;
+  cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors, code_bytes(p) / sections,
+           q.scale_slots > 0 ? 16 : 1, few, staged);
+  cut_stages(p, layer, sections, q);
+  if (staged) return share_memory_in_stages(p, plan);
+  return share_memory(p, family, few, plan);
+}
+
+// Where rows of x are so long that few of them stand beside few stages, K in sections, each with
+// outputs of its own: as few of them as leave room for what is wanted.
+Reason cut_in_sections(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
+                       uint32_t processors, bool few, bool staged, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  const Reason whole = cut(p, layer, family, processors, few, staged, 1, plan);
+  // A section's scales come with its stages, from a multiple of 16 bytes on.
+  if (layer.most_sections == 1 || few || staged || q.scale_slots > 0) return whole;
+  const uint32_t wanted = wanted_rows(p, family, few, q);
+  if (!whole && q.tokens == wanted && q.stages >= kStagesOfSections) return {};
+  const char* forced = std::getenv("FFN3_SECTIONS");
+  for (uint32_t sections = forced ? std::atoi(forced) : 2; sections <= layer.most_sections; ++sections) {
+    const Reason r = cut(p, layer, family, processors, few, staged, sections, plan);
+    const bool even = q.k == sections * q.units * kQmvUnit &&
+                      q.k_steps * q.scale_step % kUnit == 0 && q.section_tiles > 1;
+    if (!r && even && q.tokens == wanted && q.stages >= kStagesOfSections) {
+      q.section_step = int64_t{q.rows} * q.n;
+      return {};
+    }
+  }
+  return cut(p, layer, family, processors, few, staged, 1, plan);
 }
 
 // What an expert layer has beside its product.
@@ -368,18 +415,12 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = place_layer(p, layer, q)) return r;
 
   if (const Reason r = place_scales(p, layer, q)) return r;
-  const auto met = static_cast<uint32_t>(matrices_met(p));
   const bool staged = stages_x(p, q, family->few_tokens);
   const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
-  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
-  cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
   q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
   if (staged) plan.columns_kernel = family->columns;
-  if (const Reason r =
-          staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
-    return r;
-  }
+  if (const Reason r = cut_in_sections(p, layer, *family, processors, few, staged, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
@@ -391,7 +432,8 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   // In few instructions: a box's slabs by one copy, and scales beside them.
   q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
-  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.tiles));
+  const auto most = static_cast<uint64_t>(matrices_met(p)) * q.tiles;
+  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, most));
   q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));
   return {};
 }

@@ -200,6 +200,8 @@ constexpr int64_t kMxfp4RowsOfLayers = 4;
 
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
   const bool many =
       p.gate_up.spec->mode == Mode::mxfp4 && p.total_rows() >= kMxfp4RowsOfLayers * p.experts;
