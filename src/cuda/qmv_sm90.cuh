@@ -46,7 +46,10 @@ struct Consumer {
   uint32_t lane;
   uint32_t row_group;    // this warp's; `part` is worth no register
   uint32_t full, stage;  // the next stage's barrier and address
-  uint32_t parity = 0, sums_turn = 0, scale_slot = 0;
+  uint32_t parity = 0;
+  // Whose turn it is, of two places of sums (the lowest bit) and of slots of scales (the others):
+  // what tiles need in one register.
+  uint32_t turns = 0;
 
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
   // Turned by a part from row group to row group: where K ends within a stage, each of the four
@@ -78,7 +81,7 @@ struct Consumer {
     const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
-        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
+        by_tile ? memory.scales + (turns >> 1) * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
                 : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
@@ -109,8 +112,9 @@ struct Consumer {
     }
     if (by_tile) {
       // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
-      barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
-      if (++scale_slot == p.scale_slots) scale_slot = 0;
+      barrier_arrive(shared_address(&shared.used[turns >> 1]) + none);
+      turns += 2;
+      if (turns >> 1 == p.scale_slots) turns &= 1;
     }
   }
 
@@ -118,8 +122,8 @@ struct Consumer {
   // take turns, so that whoever writes to one has seen, at the other's share_sums, that all warps
   // of the row group have read it.
   __device__ __forceinline__ float* next_sums(uint32_t columns) {
-    float* sums = memory.sums + sums_turn * kQmvConsumers * columns * kQmvSumsPitch;
-    sums_turn ^= 1;
+    float* sums = memory.sums + (turns & 1) * kQmvConsumers * columns * kQmvSumsPitch;
+    turns ^= 1;
     return sums;
   }
   // Between writing sums and reading those of the row group's other warps (paired: row groups').
