@@ -36,43 +36,45 @@ namespace moeblas::cuda::device {
 
 // Where consumers and producer meet, each number in one place of the text: what looks at barriers
 // for mistakes knows no others.
-constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
+constexpr uint32_t kReady = 10, kShare = 11, kReaders = 32 * (kQmvConsumers + 1);
 
 template <class T>
 struct Consumer {
   const QmvParams& p;
   QmvShared& shared;
   const QmvMemory& memory;
-  uint32_t lane;
-  uint32_t row_group;    // this warp's; `part` is worth no register
   uint32_t full, stage;  // the next stage's barrier and address
   uint32_t parity = 0;
   // Whose turn it is, of two places of sums (the lowest bit) and of slots of scales (the others):
   // what tiles need in one register.
   uint32_t turns = 0;
 
+  // What a warp can tell from its number is worth no register.
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
+  __device__ __forceinline__ uint32_t lane_of_warp() const { return threadIdx.x % 32; }
+  __device__ __forceinline__ uint32_t row_group() const { return warp() >> p.parts_shift; }
   // Turned by a part from row group to row group: where K ends within a stage, each of the four
   // schedulers, which have every fourth warp, has as much to do as the others.
   __device__ __forceinline__ uint32_t part_of_k() const {
-    return (warp() + row_group) & (p.parts - 1);
+    return (warp() + row_group()) & (p.parts - 1);
   }
   // The warp's place among sums.
   __device__ __forceinline__ uint32_t place() const {
-    return row_group * p.parts + part_of_k();
+    return row_group() * p.parts + part_of_k();
   }
 
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
-    const uint32_t row = row_group * kQmvItemRows;  // in a stage
-    const uint32_t operand = operand_of_rows(p, row_group);
-    const uint32_t of_operand = rows_in_operand(p, row_group) * kQmvItemRows;
+    const uint32_t lane = lane_of_warp(), group = row_group();
+    const uint32_t row = group * kQmvItemRows;  // in a stage
+    const uint32_t operand = operand_of_rows(p, group);
+    const uint32_t of_operand = rows_in_operand(p, group) * kQmvItemRows;
     const bool has_rows = of_operand < rows_of(p, tile.index);
     const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
-    const uint32_t box = row_group >> p.box_shift,
+    const uint32_t box = group >> p.box_shift,
                    in_box = row - (box << p.box_shift) * kQmvItemRows;
     const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
@@ -128,13 +130,13 @@ struct Consumer {
   }
   // Between writing sums and reading those of the row group's other warps (paired: row groups').
   __device__ __forceinline__ void share_sums() const {
-    named_barrier(2 + rows_of_gate(p, row_group), p.parts * 32 << p.paired);
+    named_barrier(2 + rows_of_gate(p, row_group()), p.parts * 32 << p.paired);
   }
 
   // At most kColumns columns.
   template <int kColumns>
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
-    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t columns = columns_of(p, tile.tokens);
     const uint32_t column = min(g % kColumns, columns - 1);
     const uint32_t pair = min(2 * t % kColumns, (columns - 1) / 2 * 2);
@@ -169,12 +171,12 @@ struct Consumer {
     }
     share_sums();
     store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, part_of_k(),
-                  row_group, lane);
+                  row_group(), lane);
   }
 
   template <int tiles>
   __device__ __forceinline__ void run_many(const QmvTile& tile) {
-    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t columns = columns_of(p, tile.tokens);
     uint32_t x_at[T::kSums], factors_at[T::kSums];
 #pragma unroll
@@ -217,14 +219,14 @@ struct Consumer {
       share_sums();
       const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group, lane);
+                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group(), lane);
     }
   }
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, uint32_t section, RowAt&& row_at) {
     fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine, true>(
-        p, memory.x, section * p.units, p.units, tokens, warp(), lane, row_at);
+        p, memory.x, section * p.units, p.units, tokens, warp(), lane_of_warp(), row_at);
   }
 
   // Rows of x that are known without a schedule.
@@ -360,8 +362,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   } else {
     take_registers<kQmvConsumerRegisters>();
     if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
-    Consumer<T> consumer{
-        p, shared, memory, lane, warp / p.parts, shared_address(shared.full), memory.ring};
+    Consumer<T> consumer{p, shared, memory, shared_address(shared.full), memory.ring};
     if (!few) order_rows(p, shared.schedule, warp, lane);
     consumer.prepare();
     named_barrier(kReady, kReaders);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "cuda/qmv_sm90_operands.h"
@@ -170,9 +171,26 @@ bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
          (few ? kMostBytesOfFew : kMostBytesOfX);
 }
 
+// Whether tiles of 256 rows, half a stage wide, take less time than those of 128: what is done at
+// the end of each counts as much as a stage, and where K is short, so does half a stage of nothing.
+// A block may have more of them than its share, though. Of rows that meet matrices alike.
+bool wants_tall_tiles(const MatmulProblem& p, const QmvParams& q, uint32_t processors) {
+  if (const char* f = std::getenv("FFN3_TALL")) return f[0] == '2' || (q.scale_slots > 0 && f[0] == '1');
+  // Scales of half a stage are fewer than a box of them has room for.
+  if (q.scale_slots == 0) return false;
+  const auto matrices = static_cast<double>(p.w.values.count());
+  const double met = matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
+  const auto cost = [&](uint32_t row_groups) {
+    const uint32_t rows = row_groups * kQmvItemRows >> q.paired;
+    const uint32_t steps = ceil_div(code_bytes(p), kQmvConsumers / row_groups * kQmvItemBytes);
+    return std::ceil(met * ceil_div(q.n, rows) / processors) * (steps + 1);
+  };
+  return cost(8) < cost(4);
+}
+
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
-              uint32_t multiple, bool few, bool staged) {
+              uint32_t multiple, bool few, bool staged, bool tall) {
   const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   // Wide stages read longer runs of memory; but a tile of short rows is over too soon, where there
@@ -182,13 +200,14 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
   // A box of x has 256 lines at most.
   if (q.paired != 0 || staged) q.row_groups = std::max(q.row_groups, 2u);
+  if (q.row_groups == 4 && tall) q.row_groups = 8;
   if (matrices == 1 && q.paired == 0) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
     q.tile_blocks = 1;
   } else {
     // Larger boxes are fewer copies; smaller ones, shares that differ less.
-    const bool large = q.row_groups == 4 && (q.paired == 0 || std::getenv("FFN3_BOX32") == nullptr) && share >= 8 * kLargeBoxRows;
+    const bool large = q.row_groups >= 4 && (q.paired == 0 || std::getenv("FFN3_BOX32") == nullptr) && share >= 8 * kLargeBoxRows;
     q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
     q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
@@ -206,6 +225,7 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
+  for (q.parts_shift = 0; 1u << q.parts_shift < q.parts;) ++q.parts_shift;
   // Items are read whole, whatever rows a box has: what nobody uses is the same stage's.
   const uint32_t tile = q.row_groups * kQmvItemRows, of_operand = tile >> q.paired;
   const uint32_t boxes = q.tile_blocks << q.paired;
@@ -223,7 +243,7 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections
   q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
   q.box_bytes =
       rounded_up((q.slabs * q.slab_rows + (boxes == 1 ? tile - q.box_rows : 0)) * kQmvSlab, 1024);
-  q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.box_shift = boxes == 1 ? 3 : q.box_rows == kLargeBoxRows ? 1 : 0;
   q.operand_shift = q.paired != 0 ? q.box_shift : 0;
   q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
@@ -327,7 +347,8 @@ Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, 
   QmvParams& q = plan.params;
   plan.sections = sections;
   cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors, code_bytes(p) / sections,
-           q.scale_slots > 0 ? 16 : 1, few, staged);
+           q.scale_slots > 0 ? 16 : 1, few, staged,
+           !few && !staged && wants_tall_tiles(p, q, processors));
   cut_stages(p, layer, sections, q);
   if (staged) return share_memory_in_stages(p, plan);
   return share_memory(p, family, few, plan);

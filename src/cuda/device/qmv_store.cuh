@@ -78,7 +78,7 @@ __device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s,
                                           const QmvTile& tile, uint32_t n, uint32_t row,
                                           const TileSums& sums, uint32_t row_group, uint32_t column,
                                           uint32_t lane) {
-  constexpr uint32_t kAtOnce = 4;  // parts: there are 4, 8 or 16
+  constexpr uint32_t kAtOnce = 4;  // parts: there are 2, 4, 8 or 16
   const QmvWeights& w = p.w[operand];
   const float* from =
       sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch + lane;
@@ -91,7 +91,9 @@ __device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s,
 #pragma unroll 1
     for (uint32_t i = 0; i < p.parts; i += kAtOnce, part += kAtOnce * step) {
 #pragma unroll
-      for (uint32_t j = 0; j < kAtOnce; ++j) sum += part[j * step];
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (j < 2 || j < p.parts) sum += part[j * step];
+      }
     }
     total += sum;
   }

@@ -70,7 +70,8 @@ __device__ __forceinline__ uint32_t rows_of_gate(const QmvParams& p, uint32_t gr
   return group & ~(p.paired << p.operand_shift);
 }
 __device__ __forceinline__ uint32_t rows_in_operand(const QmvParams& p, uint32_t group) {
-  return rows_of_gate(p, group) >> (p.paired - p.operand_shift);
+  const uint32_t below = (1u << p.operand_shift) - 1;
+  return p.paired ? (group >> 1 & ~below) | (group & below) : group;
 }
 
 // Where an active matrix lies in w.
