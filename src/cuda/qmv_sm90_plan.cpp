@@ -21,8 +21,8 @@ constexpr uint32_t kLeastStages = 2;
 constexpr uint32_t kLargeBoxRows = 64;
 // On the average. Few of the matrices then have more than eight rows.
 constexpr int64_t kFewRowsPerMatrix = 5;
-// That sections of K leave room for.
-constexpr uint32_t kStagesOfSections = 3;
+// That tiles of 256 rows and sections of K leave room for.
+constexpr uint32_t kStagesOfRoom = 3;
 // Of x, that are not given up for a third stage.
 constexpr uint32_t kFewestColumns = 4;
 // Of x beside the stages.
@@ -176,8 +176,9 @@ bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
 // A block may have more of them than its share, though. Of rows that meet matrices alike.
 bool wants_tall_tiles(const MatmulProblem& p, const QmvParams& q, uint32_t processors) {
   if (const char* f = std::getenv("FFN3_TALL")) return f[0] == '2' || (q.scale_slots > 0 && f[0] == '1');
-  // Scales of half a stage are fewer than a box of them has room for.
-  if (q.scale_slots == 0) return false;
+  // Scales of half a stage are fewer than a box of them has room for; and x becomes columns by
+  // eight units, which half a stage of bytes is not.
+  if (q.scale_slots == 0 || p.w.spec->bits != 4) return false;
   const auto matrices = static_cast<double>(p.w.values.count());
   const double met = matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
   const auto cost = [&](uint32_t row_groups) {
@@ -343,38 +344,45 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
 
 // Cuts w into tiles and stages, and K into so many sections.
 Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, uint32_t processors,
-           bool few, bool staged, uint32_t sections, QmvPlan& plan) {
+           bool few, bool staged, bool tall, uint32_t sections, QmvPlan& plan) {
   QmvParams& q = plan.params;
   plan.sections = sections;
   cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors, code_bytes(p) / sections,
-           q.scale_slots > 0 ? 16 : 1, few, staged,
-           !few && !staged && wants_tall_tiles(p, q, processors));
+           q.scale_slots > 0 ? 16 : 1, few, staged, tall);
   cut_stages(p, layer, sections, q);
   if (staged) return share_memory_in_stages(p, plan);
   return share_memory(p, family, few, plan);
 }
 
-// Where rows of x are so long that few of them stand beside few stages, K in sections, each with
-// outputs of its own: as few of them as leave room for what is wanted.
-Reason cut_in_sections(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
+// Cuts w as all of it fits: into tiles of 256 rows where they pay; and where rows of x are so long
+// that few of them stand beside few stages, K into sections, each with outputs of its own, as few
+// as leave room for what is wanted.
+Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
                        uint32_t processors, bool few, bool staged, QmvPlan& plan) {
   QmvParams& q = plan.params;
-  const Reason whole = cut(p, layer, family, processors, few, staged, 1, plan);
-  // A section's scales come with its stages, from a multiple of 16 bytes on.
-  if (layer.most_sections == 1 || few || staged || q.scale_slots > 0) return whole;
+  const auto whole = [&](bool tall) {
+    return cut(p, layer, family, processors, few, staged, tall, 1, plan);
+  };
+  if (few || staged) return whole(false);
   const uint32_t wanted = wanted_rows(p, family, few, q);
-  if (!whole && q.tokens == wanted && q.stages >= kStagesOfSections) return {};
+  const auto has_room = [&] { return q.tokens == wanted && q.stages >= kStagesOfRoom; };
+  if (wants_tall_tiles(p, q, processors) && !whole(true) && has_room() && q.scale_slots > 1) {
+    return {};
+  }
+  const Reason made = whole(false);
+  // A section's scales come with its stages, from a multiple of 16 bytes on.
+  if (layer.most_sections == 1 || q.scale_slots > 0 || (!made && has_room())) return made;
   const char* forced = std::getenv("FFN3_SECTIONS");
   for (uint32_t sections = forced ? std::atoi(forced) : 2; sections <= layer.most_sections; ++sections) {
-    const Reason r = cut(p, layer, family, processors, few, staged, sections, plan);
+    const Reason r = cut(p, layer, family, processors, few, staged, false, sections, plan);
     const bool even = q.k == sections * q.units * kQmvUnit &&
                       q.k_steps * q.scale_step % kUnit == 0 && q.section_tiles > 1;
-    if (!r && even && q.tokens == wanted && q.stages >= kStagesOfSections) {
+    if (!r && even && has_room()) {
       q.section_step = int64_t{q.rows} * q.n;
       return {};
     }
   }
-  return cut(p, layer, family, processors, few, staged, 1, plan);
+  return whole(false);
 }
 
 // What an expert layer has beside its product.
@@ -441,7 +449,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   plan.kernel = few ? family->few : family->many;
   q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
   if (staged) plan.columns_kernel = family->columns;
-  if (const Reason r = cut_in_sections(p, layer, *family, processors, few, staged, plan)) return r;
+  if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }

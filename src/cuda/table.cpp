@@ -194,9 +194,11 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 
 // clang-format on
 
-// With so many rows for each expert ffn_qmm_sm90 was as fast or faster, by 4 to 15 %, whose
-// decoding of mxfp4 takes less from the products: Mixtral at 16 tokens, Qwen3-30B and OLMoE at 64.
-constexpr int64_t kMxfp4RowsOfLayers = 4;
+// With more rows for each expert of 4-bit codes, of which sixteen are columns at a time,
+// ffn_qmm_sm90 was faster:
+// 117 us for 152 in affine 4-bit and 125 for 173 in mxfp4 at eight of OLMoE's, 360 for 380 and 346
+// for 427 at Mixtral's. At four it took 114 for 102, 122 for 118, 365 for 269 and 367 for 336.
+constexpr int64_t kRowsOfExperts = 5;
 
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
@@ -204,11 +206,11 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
   const bool many =
-      p.gate_up.spec->mode == Mode::mxfp4 && p.total_rows() >= kMxfp4RowsOfLayers * p.experts;
+      p.gate_up.spec->bits == 4 && p.total_rows() > kRowsOfExperts * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {
-    return Reason::of("mxfp4 with %lld rows for an expert or more is ffn_qmm_sm90's",
-                      static_cast<long long>(kMxfp4RowsOfLayers));
+    return Reason::of("more than %lld rows for an expert of 4-bit codes are ffn_qmm_sm90's",
+                      static_cast<long long>(kRowsOfExperts));
   }
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }

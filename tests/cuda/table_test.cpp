@@ -377,10 +377,9 @@ TEST_F(CudaTable, WholeLayers) {
       for (GluLayout layout : {GluLayout::gate_up, GluLayout::up_gate, GluLayout::interleaved}) {
         for (int64_t tokens : {1, 8, 16, 64, 512, 2048, 8192}) {
           const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
-          // Where shared memory does not hold the rows of an expert at once, or decoding them one
-          // by one takes longer.
-          const bool decodes = spec.mode == Mode::mxfp4 && tokens * l.top_k >= 4 * l.experts;
-          const bool many = decodes || tokens * l.top_k > cuda::kQmvMostRows ||
+          // Where an expert's rows are columns in turn, or sixteen at a time.
+          const bool many = (spec.bits == 4 && tokens * l.top_k > 5 * l.experts) ||
+                            tokens * l.top_k > cuda::kQmvMostRows ||
                             cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
           // One launch for a token, unless it meets more codes than start and hand-over count
