@@ -59,9 +59,7 @@ struct Consumer {
     return (warp() + row_group()) & (p.parts - 1);
   }
   // The warp's place among sums.
-  __device__ __forceinline__ uint32_t place() const {
-    return row_group() * p.parts + part_of_k();
-  }
+  __device__ __forceinline__ uint32_t place() const { return row_group() * p.parts + part_of_k(); }
 
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
@@ -74,8 +72,7 @@ struct Consumer {
     const bool has_rows = of_operand < rows_of(p, tile.index);
     const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
-    const uint32_t box = group >> p.box_shift,
-                   in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t box = group >> p.box_shift, in_box = row - (box << p.box_shift) * kQmvItemRows;
     const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;

@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include "cuda/qmv_sm90_operands.h"
 
 #include <algorithm>
@@ -234,9 +233,6 @@ Reason map_operand(const MatmulProblem& p, const dispatch::Operand& w, const Qmv
   const Matrices& biases = is_affine(p) ? w.biases : w.scales;
   maps[1] = map_of(w.scales, row_bytes(w.scales), q.scale_pitch, q.box_rows);
   maps[2] = map_of(biases, row_bytes(biases), q.scale_pitch, q.box_rows);
-  if (const char* f = std::getenv("FFN3_FETCH")) {
-    maps[1].fetch = maps[2].fetch = static_cast<CUtensorMapL2promotion>(std::atoi(f));
-  }
   return {};
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/strides.h"
@@ -171,20 +170,23 @@ bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
          (few ? kMostBytesOfFew : kMostBytesOfX);
 }
 
-// Whether tiles of 256 rows, half a stage wide, take less time than those of 128: what is done at
-// the end of each counts as much as a stage, and where K is short, so does half a stage of nothing.
-// A block may have more of them than its share, though. Of rows that meet matrices alike.
+// Whether tiles of 256 rows, half a stage wide, take less time than those of 128: where K ends in
+// the first half of a stage the other half is nothing, and what is done at the end of each tile
+// counts as much as a stage. A block may have more of them than its share, though. Of rows that
+// meet matrices alike.
 bool wants_tall_tiles(const MatmulProblem& p, const QmvParams& q, uint32_t processors) {
-  if (const char* f = std::getenv("FFN3_TALL")) return f[0] == '2' || (q.scale_slots > 0 && f[0] == '1');
   // Scales of half a stage are fewer than a box of them has room for; and x becomes columns by
   // eight units, which half a stage of bytes is not.
   if (q.scale_slots == 0 || p.w.spec->bits != 4) return false;
   const auto matrices = static_cast<double>(p.w.values.count());
   const double met = matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
+  const auto steps = [&](uint32_t row_groups) {
+    return ceil_div(code_bytes(p), kQmvConsumers / row_groups * kQmvItemBytes);
+  };
+  if (steps(8) == 2 * steps(4)) return false;
   const auto cost = [&](uint32_t row_groups) {
     const uint32_t rows = row_groups * kQmvItemRows >> q.paired;
-    const uint32_t steps = ceil_div(code_bytes(p), kQmvConsumers / row_groups * kQmvItemBytes);
-    return std::ceil(met * ceil_div(q.n, rows) / processors) * (steps + 1);
+    return std::ceil(met * ceil_div(q.n, rows) / processors) * (steps(row_groups) + 1);
   };
   return cost(8) < cost(4);
 }
@@ -208,7 +210,7 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
     q.tile_blocks = 1;
   } else {
     // Larger boxes are fewer copies; smaller ones, shares that differ less.
-    const bool large = q.row_groups >= 4 && (q.paired == 0 || std::getenv("FFN3_BOX32") == nullptr) && share >= 8 * kLargeBoxRows;
+    const bool large = q.row_groups >= 4 && share >= 8 * kLargeBoxRows;
     q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
     q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
@@ -347,8 +349,8 @@ Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, 
            bool few, bool staged, bool tall, uint32_t sections, QmvPlan& plan) {
   QmvParams& q = plan.params;
   plan.sections = sections;
-  cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors, code_bytes(p) / sections,
-           q.scale_slots > 0 ? 16 : 1, few, staged, tall);
+  cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors,
+           code_bytes(p) / sections, q.scale_slots > 0 ? 16 : 1, few, staged, tall);
   cut_stages(p, layer, sections, q);
   if (staged) return share_memory_in_stages(p, plan);
   return share_memory(p, family, few, plan);
@@ -358,7 +360,7 @@ Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, 
 // that few of them stand beside few stages, K into sections, each with outputs of its own, as few
 // as leave room for what is wanted.
 Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
-                       uint32_t processors, bool few, bool staged, QmvPlan& plan) {
+                  uint32_t processors, bool few, bool staged, QmvPlan& plan) {
   QmvParams& q = plan.params;
   const auto whole = [&](bool tall) {
     return cut(p, layer, family, processors, few, staged, tall, 1, plan);
@@ -372,8 +374,7 @@ Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const Family& f
   const Reason made = whole(false);
   // A section's scales come with its stages, from a multiple of 16 bytes on.
   if (layer.most_sections == 1 || q.scale_slots > 0 || (!made && has_room())) return made;
-  const char* forced = std::getenv("FFN3_SECTIONS");
-  for (uint32_t sections = forced ? std::atoi(forced) : 2; sections <= layer.most_sections; ++sections) {
+  for (uint32_t sections = 2; sections <= layer.most_sections; ++sections) {
     const Reason r = cut(p, layer, family, processors, few, staged, false, sections, plan);
     const bool even = q.k == sections * q.units * kQmvUnit &&
                       q.k_steps * q.scale_step % kUnit == 0 && q.section_tiles > 1;

@@ -211,7 +211,7 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   // Every fourth of one token, in turn each of its kernels.
   const bool one = seed % 4 == 1 && !long_rows;
   const DType dtype = tiles || long_rows ? DType::bf16
-                      : one ? std::array{DType::f16, DType::bf16}[turn % 2]
+                      : one              ? std::array{DType::f16, DType::bf16}[turn % 2]
                             : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const DType of_scales =
       tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[turn / 5 % 3];
@@ -237,17 +237,21 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
     const QuantSpec full = s.resolved();
     return modelled ? std::max<int64_t>(full.group_size, 128 / full.bits) : test::packed_unit(full);
   };
-  const int64_t hidden =
-      long_rows ? 256 : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
-  const int64_t inner =
-      long_rows ? 6144 : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
+  const int64_t hidden = long_rows ? 256
+                                   : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
+                                                             : m.random.pick({1, 1, 2, 3}));
+  const int64_t inner = long_rows ? 6144
+                                  : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6})
+                                                             : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles ? 2 : long_rows ? 6 : m.random.between(1, modelled ? 12 : 6);
-  const int64_t k = tiles || long_rows ? 2 : one ? m.random.pick({1, 2, 5, 8}) : m.random.pick({1, 2, 3});
-  const int64_t tokens = tiles      ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+  const int64_t k = tiles || long_rows ? 2
+                    : one              ? m.random.pick({1, 2, 5, 8})
+                                       : m.random.pick({1, 2, 3});
+  const int64_t tokens = tiles       ? std::array{24, 60, 150, 330}[turn / 5 % 4]
                          : one       ? 1
                          : long_rows ? 5
-                         : modelled ? m.random.pick({1, 1, 3, 8, 21, 40})
-                                    : m.random.pick({1, 1, 2, 5, 9, 17});
+                         : modelled  ? m.random.pick({1, 1, 3, 8, 21, 40})
+                                     : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
