@@ -51,6 +51,10 @@ struct Consumer {
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
   __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
 
+  // Its place among the warps that share sums, the first to store: another scheduler's in each row
+  // group.
+  __device__ __forceinline__ uint32_t turn() const { return (warp() + row_group) & (p.parts - 1); }
+
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
@@ -156,8 +160,8 @@ struct Consumer {
       }
     }
     share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, part_of_k(),
-                  row_group, lane);
+    store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, turn(), row_group,
+                  lane);
   }
 
   template <int tiles>
@@ -205,7 +209,7 @@ struct Consumer {
       share_sums();
       const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group, lane);
+                    min(tokens_each, tile.tokens - first_token), turn(), row_group, lane);
     }
   }
 
@@ -238,8 +242,8 @@ struct Consumer {
             run_few<T::kTokens>(tile);
           } else {
             const uint32_t columns = columns_of(p, tile.tokens);
-            if constexpr (T::kFour) {
-              if (columns <= 4) return run_few<4>(tile);
+            if constexpr (T::kFew > 0) {
+              if (columns <= T::kFew) return run_few<T::kFew>(tile);
             }
             if (T::kTiles == 1 || columns <= 8) return run_many<1>(tile);
             run_many<T::kTiles>(tile);

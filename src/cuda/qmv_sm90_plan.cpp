@@ -40,40 +40,45 @@ struct Family {
   const char* many;
   const char* columns;  // makes columns of x for `many`
   uint32_t few_tokens;
+  uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
 };
-#define MB_FAMILY(bits, group, tokens, scale)      \
+#define MB_FAMILY(bits, group, tokens, cheap, scale) \
   {{Mode::affine, bits, group},                    \
    DType::scale,                                   \
    "qmv_sm90_affine" #bits "_few_" #scale,         \
    "qmv_sm90_affine" #bits "_g" #group "_" #scale, \
    "qmv_sm90_affine" #bits "_g" #group "_columns", \
-   tokens}
-#define MB_FAMILIES(bits, group, tokens)                                    \
-  MB_FAMILY(bits, group, tokens, f32), MB_FAMILY(bits, group, tokens, f16), \
-      MB_FAMILY(bits, group, tokens, bf16)
+   tokens,                                         \
+   cheap}
+#define MB_FAMILIES(bits, group, tokens, cheap)                                           \
+  MB_FAMILY(bits, group, tokens, cheap, f32), MB_FAMILY(bits, group, tokens, cheap, f16), \
+      MB_FAMILY(bits, group, tokens, cheap, bf16)
 const Family kFamilies[] = {
-    MB_FAMILIES(4, 32, 2),
-    MB_FAMILIES(4, 64, 2),
-    MB_FAMILIES(8, 32, 4),
-    MB_FAMILIES(8, 64, 4),
+    MB_FAMILIES(4, 32, 2, 4),
+    MB_FAMILIES(4, 64, 2, 4),
+    MB_FAMILIES(8, 32, 4, 4),
+    MB_FAMILIES(8, 64, 4, 8),
     {{Mode::mxfp4, 4, 32},
      DType::u8,
      "qmv_sm90_mxfp4_few",
      "qmv_sm90_mxfp4",
      "qmv_sm90_fp4_columns",
-     2},
+     2,
+     4},
     {{Mode::mxfp8, 8, 32},
      DType::u8,
      "qmv_sm90_mxfp8_few",
      "qmv_sm90_mxfp8",
      "qmv_sm90_mxfp8_columns",
+     4,
      4},
     {{Mode::nvfp4, 4, 16},
      DType::u8,
      "qmv_sm90_nvfp4_few",
      "qmv_sm90_nvfp4",
      "qmv_sm90_fp4_columns",
-     1},
+     1,
+     2},
 };
 #undef MB_FAMILIES
 #undef MB_FAMILY
@@ -374,7 +379,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
   cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
-  q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
+  q.cheap_columns = family->cheap_columns;
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r =
           staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
