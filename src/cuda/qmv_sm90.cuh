@@ -55,6 +55,11 @@ struct Consumer {
   // group.
   __device__ __forceinline__ uint32_t turn() const { return (warp() + row_group) & (p.parts - 1); }
 
+  // Depends on all that these sums were made of: rows g and g + 8, and both columns.
+  static __device__ __forceinline__ uint32_t any_of(const float (&y)[4]) {
+    return __float_as_uint(y[0]) ^ __float_as_uint(y[3]);
+  }
+
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
@@ -85,11 +90,10 @@ struct Consumer {
       if (has_rows) {
         item.codes = stage + codes;
         // A copy begins at a multiple of 16 bytes.
-        item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
+        item.scales = stage * p.scales_in_stage + scales + (step * p.scale_step & p.scale_odd);
         item.biases = item.scales + p.scale_bytes;
-        const bool staged = T::kTiles > 0 && p.x_bytes > 0;
-        used = f(item, by_tile ? first_unit + unit : unit, staged ? unit : first_unit + unit,
-                 staged ? stage : 0);
+        used = f(item, first_unit * p.scales_of_tile + unit, first_unit * p.x_whole + unit,
+                 stage * p.x_in_stage);
       }
       none = nothing_of(used);
       __syncwarp();
@@ -140,10 +144,7 @@ struct Consumer {
           stage + factors_at +
           of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       add_few<T, kColumns>(p, item, x, unit, y, lane);
-      uint32_t all = 0;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
-      return all;
+      return any_of(y[0]) ^ any_of(y[1]);
     });
     // Columns of one row of x are of other units: the lanes that hold them add up.
     float* sums = next_sums(kColumns);
@@ -187,10 +188,10 @@ struct Consumer {
             of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       }
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
-      uint32_t all = 0;
+      uint32_t any = 0;
 #pragma unroll
-      for (int i = 0; i < 8 * tiles; ++i) all ^= __float_as_uint(y[i % 8 / 4][i / 8][i % 4]);
-      return all;
+      for (int i = 0; i < 2 * tiles; ++i) any ^= any_of(y[i % 2][i / 2]);
+      return any;
     });
     const uint32_t tokens_each = p.column_step == 1 ? kQmvSumsColumns : 1;
     // One copy of what follows: kernels of this size wait for their own text.

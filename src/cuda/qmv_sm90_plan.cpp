@@ -385,6 +385,12 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
           staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
     return r;
   }
+  q.scale_odd = q.scale_slots == 0 ? 15 : 0;
+  q.scales_of_tile = q.scale_slots > 0;
+  q.scales_in_stage = q.scale_slots == 0;
+  // Kernels for few columns have x beside the stages.
+  q.x_whole = q.x_bytes == 0;
+  q.x_in_stage = q.x_bytes > 0;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
