@@ -223,31 +223,38 @@ struct FewScales {
 };
 
 // One item for few columns of x: of a product's eight, each is one of them in so many of the item's
-// units, and has zeros in the others; where groups still meet, there are two sets of sums. y[h]:
+// units, and has zeros in the others, or there are sets of sums of which a lane wants one. sums[h]:
 // rows g and g + 8 of 16 rows h, two columns each. Of p: how scales and factors lie. An item's
 // halves lie where load_codes finds them.
 template <class T, int kColumns = T::kTokens, class Params, class AnItem>
 __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uint4 (&x)[T::kUnits],
                                         uint32_t unit, float (&y)[2][4], uint32_t lane) {
   constexpr int kHalves = T::kHalves ? 2 : 1;
-  constexpr int kRun = T::kFactorUnit / 32;        // units of one group and factor
-  constexpr int kBeside = 8 / kColumns / kHalves;  // runs whose products lie beside each other
-  constexpr int kSets = T::kUnits / (kRun * kBeside);
-  static_assert(kSets == 1 || kSets == 2, "of one group and one factor");
+  constexpr int kBeside = 8 / kColumns / kHalves;  // units whose products lie beside each other
+  constexpr int kSets = T::kUnits / kBeside;       // of sums
+  // Sets of groups of two units: of them a lane wants one, and no x need be zero.
+  constexpr bool kApart = kSets == 2 && T::kFactorUnit == 64;
+  static_assert(kSets == 1 || (kSets == 2 && (kApart || T::kFactorUnit == 32)),
+                "of one group and one factor");
   const uint32_t g = lane / 4, t = lane % 4;
   const uint32_t slot = g / kColumns;  // of this lane's column
   const bool half = !T::kHalves || t / 2 == slot % 2;
 #pragma unroll
   for (int u = 0; u < T::kUnits; ++u) {
-    load_shared_4_if(slot / kHalves == static_cast<uint32_t>(u / kRun % kBeside) && half, x[u],
-                     item.x + u * 64);
+    if constexpr (kApart) {
+      x[u] = load_shared_4(item.x + u * 64);
+    } else {
+      load_shared_4_if(slot / kHalves == static_cast<uint32_t>(u % kBeside) && half, x[u],
+                       item.x + u * 64);
+    }
   }
   // What the lane's two sums are of, in the first set. Loads come before the products: nothing else
   // would be done while they are under way.
   const uint32_t sum_slot = 2 * t / kColumns / kHalves;
-  Factor f[kSets][2];
+  constexpr int kAdded = kApart ? 1 : kSets;  // sets that the lane adds
+  Factor f[kAdded][2];
 #pragma unroll
-  for (int set = 0; set < kSets; ++set) {
+  for (int set = 0; set < kAdded; ++set) {
     const uint32_t factors = item.factors + (sum_slot + set * kBeside) * p.columns *
                                                 static_cast<uint32_t>(sizeof(Factor));
     if constexpr (kColumns == 1) {
@@ -259,18 +266,19 @@ __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uin
       f[set][1] = {__uint_as_float(v.z), __uint_as_float(v.w)};
     }
   }
-  FewScales<T, kSets> scales;
-  if constexpr (kSets == 2 && ScaleWord<T>::kPairs) {
+  FewScales<T, kAdded> scales;
+  if constexpr (kAdded == 2 && ScaleWord<T>::kPairs) {
     scales.load_words(p, item.scales, unit, sum_slot);
   } else {
 #pragma unroll
-    for (int set = 0; set < kSets; ++set) {
-      scales.load(p, item, set, unit + (sum_slot + set * kBeside) * kRun);
+    for (int set = 0; set < kAdded; ++set) {
+      const uint32_t first = unit + (kApart ? 2 : 1) * sum_slot + set * kBeside;
+      scales.load(p, item, set, first);
     }
   }
   // Products of one sum wait for each other: four sums take turns, two of each half.
   float d[2][2][4] = {};
-  constexpr int kTurns = kSets == 2 ? kRun * kBeside : 1;
+  constexpr int kTurns = kSets == 2 ? T::kUnits / 2 : 1;
   for_each_step<T>(
       item, [&](int u, int h, const Step& w) { w.multiply(d[u / kTurns % 2][h], x[u]); });
 #pragma unroll
@@ -278,10 +286,11 @@ __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uin
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kSets == 1) d[0][h][i] += d[1][h][i];
+      if constexpr (kApart) d[0][h][i] = sum_slot == 0 ? d[0][h][i] : d[1][h][i];
     }
   }
 #pragma unroll
-  for (int set = 0; set < kSets; ++set) {
+  for (int set = 0; set < kAdded; ++set) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
