@@ -16,14 +16,16 @@
 //
 //   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
 //                one unit and zeros in the others, so that one set of sums serves a whole item
-//   up to four   (4-bit affine, groups of 64) x the two groups of an item, a set of sums each
+//   up to four   (nvfp4: 2; not 8-bit codes in groups of 64) x the item's first two units and its
+//                others, a set of sums each (groups of 64: x two groups, a set each, and no zeros)
 //   more tokens  8 tokens, once or twice; sums of a group, then its scale
 //
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.
 //
 // The time goes into reading w, once for all rows of a matrix that fit into shared memory as
-// columns; for experts of few rows, into operations on words, whose pipe runs at half rate; below
+// columns; for experts of few rows, into operations on words, whose pipe runs at half rate, and
+// into what all warps do at the same time, the ends of tiles and the next matrix's x; below
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 

@@ -135,9 +135,9 @@ struct QmvParams {
   uint32_t limbs;        // columns that hold a row of x,
   uint32_t column_step;  // and columns from row to row
   uint32_t column_bytes;
-  uint32_t columns;         // between the factors of two units: all columns, made even
-  uint32_t units;           // of 32 values in a column, padded to whole stages,
-  uint32_t step_units;      // and in a stage
+  uint32_t columns;     // between the factors of two units: all columns, made even
+  uint32_t units;       // of 32 values in a column, padded to whole stages,
+  uint32_t step_units;  // and in a stage
   // 1 or 0, as products of these cost less than choices: whether scales are counted from the tile's
   // first, and come with the stage; whether x is counted from its first, and comes with the stage.
   uint32_t scales_of_tile, scales_in_stage, x_whole, x_in_stage;

@@ -43,12 +43,12 @@ struct Family {
   uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
 };
 #define MB_FAMILY(bits, group, tokens, cheap, scale) \
-  {{Mode::affine, bits, group},                    \
-   DType::scale,                                   \
-   "qmv_sm90_affine" #bits "_few_" #scale,         \
-   "qmv_sm90_affine" #bits "_g" #group "_" #scale, \
-   "qmv_sm90_affine" #bits "_g" #group "_columns", \
-   tokens,                                         \
+  {{Mode::affine, bits, group},                      \
+   DType::scale,                                     \
+   "qmv_sm90_affine" #bits "_few_" #scale,           \
+   "qmv_sm90_affine" #bits "_g" #group "_" #scale,   \
+   "qmv_sm90_affine" #bits "_g" #group "_columns",   \
+   tokens,                                           \
    cheap}
 #define MB_FAMILIES(bits, group, tokens, cheap)                                           \
   MB_FAMILY(bits, group, tokens, cheap, f32), MB_FAMILY(bits, group, tokens, cheap, f16), \

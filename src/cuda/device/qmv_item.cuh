@@ -144,7 +144,8 @@ struct ScaleWord {
       uint32_t word = 0;
 #pragma unroll
       for (uint32_t j = 0; j < kGroups; ++j) {
-        const uint32_t group = min((unit + j * T::kGroup / kQmvUnit) >> p.group_shift, p.last_group);
+        const uint32_t group =
+            min((unit + j * T::kGroup / kQmvUnit) >> p.group_shift, p.last_group);
         const uint32_t from = at + 8 * i * p.scale_pitch + group * kBytes;
         word |= (kBytes == 1 ? load_shared_u8(from) : load_shared_u16(from)) << j * kBits;
       }
@@ -279,8 +280,8 @@ __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uin
   // Products of one sum wait for each other: four sums take turns, two of each half.
   float d[2][2][4] = {};
   constexpr int kTurns = kSets == 2 ? T::kUnits / 2 : 1;
-  for_each_step<T>(
-      item, [&](int u, int h, const Step& w) { w.multiply(d[u / kTurns % 2][h], x[u]); });
+  for_each_step<T>(item,
+                   [&](int u, int h, const Step& w) { w.multiply(d[u / kTurns % 2][h], x[u]); });
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -297,8 +298,8 @@ __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uin
       for (int r = 0; r < 2; ++r) {
         const auto& sum = d[set][h];
         // Of one column a lane holds both halves of a unit, of two columns one of them.
-        const float s0 = scales.template scale<kColumns == 2>(set, h, r, 0, t % 2);
-        const float s1 = scales.template scale<kColumns == 2>(set, h, r, 1, t % 2);
+        const float s0 = scales.template scale < kColumns == 2 > (set, h, r, 0, t % 2);
+        const float s1 = scales.template scale < kColumns == 2 > (set, h, r, 1, t % 2);
         y[h][2 * r] += s0 * f[set][0].scale * sum[2 * r];
         y[h][2 * r + 1] += s1 * f[set][1].scale * sum[2 * r + 1];
         if constexpr (T::kAffine) {
