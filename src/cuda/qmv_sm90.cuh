@@ -16,14 +16,16 @@
 //
 //   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
 //                one unit and zeros in the others, so that one set of sums serves a whole item
-//   up to four   (4-bit affine, groups of 64) x the two groups of an item, a set of sums each
+//   up to four   (nvfp4: 2; not 8-bit codes in groups of 64) x the item's first two units and its
+//                others, a set of sums each (groups of 64: x two groups, a set each, and no zeros)
 //   more tokens  8 tokens, once or twice; sums of a group, then its scale
 //
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.
 //
 // The time goes into reading w, once for all rows of a matrix that fit into shared memory as
-// columns; for experts of few rows, into operations on words, whose pipe runs at half rate; below
+// columns; for experts of few rows, into operations on words, whose pipe runs at half rate, and
+// into what all warps do at the same time, the ends of tiles and the next matrix's x; below
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
@@ -61,6 +63,11 @@ struct Consumer {
   // The warp's place among sums.
   __device__ __forceinline__ uint32_t place() const { return row_group() * p.parts + part_of_k(); }
 
+  // Depends on all that these sums were made of: rows g and g + 8, and both columns.
+  static __device__ __forceinline__ uint32_t any_of(const float (&y)[4]) {
+    return __float_as_uint(y[0]) ^ __float_as_uint(y[3]);
+  }
+
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
@@ -91,11 +98,10 @@ struct Consumer {
       if (has_rows && first_unit + unit < p.filled_units) {
         item.codes = stage + codes;
         // A copy begins at a multiple of 16 bytes.
-        item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
+        item.scales = stage * p.scales_in_stage + scales + (step * p.scale_step & p.scale_odd);
         item.biases = item.scales + p.scale_bytes;
-        const bool staged = T::kTiles > 0 && p.x_bytes > 0;
-        used = f(item, by_tile ? first_unit + unit : unit, staged ? unit : first_unit + unit,
-                 staged ? stage : 0);
+        used = f(item, first_unit * p.scales_of_tile + unit, first_unit * p.x_whole + unit,
+                 stage * p.x_in_stage);
       }
       none = nothing_of(used);
       __syncwarp();
@@ -147,10 +153,7 @@ struct Consumer {
           stage + factors_at +
           of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       add_few<T, kColumns>(p, item, x, unit, y, lane);
-      uint32_t all = 0;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
-      return all;
+      return any_of(y[0]) ^ any_of(y[1]);
     });
     // Columns of one row of x are of other units: the lanes that hold them add up.
     float* sums = next_sums(kColumns);
@@ -194,10 +197,10 @@ struct Consumer {
             of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
       }
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
-      uint32_t all = 0;
+      uint32_t any = 0;
 #pragma unroll
-      for (int i = 0; i < 8 * tiles; ++i) all ^= __float_as_uint(y[i % 8 / 4][i / 8][i % 4]);
-      return all;
+      for (int i = 0; i < 2 * tiles; ++i) any ^= any_of(y[i % 2][i / 2]);
+      return any;
     });
     const uint32_t tokens_each = p.column_step == 1 ? kQmvSumsColumns : 1;
     // One copy of what follows: kernels of this size wait for their own text.
@@ -249,8 +252,8 @@ struct Consumer {
             run_few<T::kTokens>(tile);
           } else {
             const uint32_t columns = columns_of(p, tile.tokens);
-            if constexpr (T::kFour) {
-              if (columns <= 4) return run_few<4>(tile);
+            if constexpr (T::kFew > 0) {
+              if (columns <= T::kFew) return run_few<T::kFew>(tile);
             }
             if (T::kTiles == 1 || columns <= 8) return run_many<1>(tile);
             run_many<T::kTiles>(tile);

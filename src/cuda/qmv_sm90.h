@@ -123,7 +123,8 @@ struct QmvParams {
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
   uint32_t scale_bytes;    // of a tile's rows, of each of the two
-  uint32_t scale_step;     // bytes from stage to stage in a row
+  uint32_t scale_step;     // bytes from stage to stage in a row,
+  uint32_t scale_odd;      // and which of them a copy does not begin with
   uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;    // log2 of the group, in units
@@ -138,9 +139,12 @@ struct QmvParams {
   uint32_t limbs;        // columns that hold a row of x,
   uint32_t column_step;  // and columns from row to row
   uint32_t column_bytes;
-  uint32_t columns;         // between the factors of two units: all columns, made even
-  uint32_t units;           // of 32 values in a column, padded to whole stages,
-  uint32_t step_units;      // and in a stage
+  uint32_t columns;     // between the factors of two units: all columns, made even
+  uint32_t units;       // of 32 values in a column, padded to whole stages,
+  uint32_t step_units;  // and in a stage
+  // 1 or 0, as products of these cost less than choices: whether scales are counted from the tile's
+  // first, and come with the stage; whether x is counted from its first, and comes with the stage.
+  uint32_t scales_of_tile, scales_in_stage, x_whole, x_in_stage;
   uint32_t x_at;            // in a stage
   unsigned char* staged_x;  // [pass][stage] columns and factors of x, as they will stand in a stage
   uint32_t k;

@@ -43,40 +43,45 @@ struct Family {
   const char* many;
   const char* columns;  // makes columns of x for `many`
   uint32_t few_tokens;
+  uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
 };
-#define MB_FAMILY(bits, group, tokens, scale)      \
-  {{Mode::affine, bits, group},                    \
-   DType::scale,                                   \
-   "qmv_sm90_affine" #bits "_few_" #scale,         \
-   "qmv_sm90_affine" #bits "_g" #group "_" #scale, \
-   "qmv_sm90_affine" #bits "_g" #group "_columns", \
-   tokens}
-#define MB_FAMILIES(bits, group, tokens)                                    \
-  MB_FAMILY(bits, group, tokens, f32), MB_FAMILY(bits, group, tokens, f16), \
-      MB_FAMILY(bits, group, tokens, bf16)
+#define MB_FAMILY(bits, group, tokens, cheap, scale) \
+  {{Mode::affine, bits, group},                      \
+   DType::scale,                                     \
+   "qmv_sm90_affine" #bits "_few_" #scale,           \
+   "qmv_sm90_affine" #bits "_g" #group "_" #scale,   \
+   "qmv_sm90_affine" #bits "_g" #group "_columns",   \
+   tokens,                                           \
+   cheap}
+#define MB_FAMILIES(bits, group, tokens, cheap)                                           \
+  MB_FAMILY(bits, group, tokens, cheap, f32), MB_FAMILY(bits, group, tokens, cheap, f16), \
+      MB_FAMILY(bits, group, tokens, cheap, bf16)
 const Family kFamilies[] = {
-    MB_FAMILIES(4, 32, 2),
-    MB_FAMILIES(4, 64, 2),
-    MB_FAMILIES(8, 32, 4),
-    MB_FAMILIES(8, 64, 4),
+    MB_FAMILIES(4, 32, 2, 4),
+    MB_FAMILIES(4, 64, 2, 4),
+    MB_FAMILIES(8, 32, 4, 4),
+    MB_FAMILIES(8, 64, 4, 8),
     {{Mode::mxfp4, 4, 32},
      DType::u8,
      "qmv_sm90_mxfp4_few",
      "qmv_sm90_mxfp4",
      "qmv_sm90_fp4_columns",
-     2},
+     2,
+     4},
     {{Mode::mxfp8, 8, 32},
      DType::u8,
      "qmv_sm90_mxfp8_few",
      "qmv_sm90_mxfp8",
      "qmv_sm90_mxfp8_columns",
+     4,
      4},
     {{Mode::nvfp4, 4, 16},
      DType::u8,
      "qmv_sm90_nvfp4_few",
      "qmv_sm90_nvfp4",
      "qmv_sm90_fp4_columns",
-     1},
+     1,
+     2},
 };
 #undef MB_FAMILIES
 #undef MB_FAMILY
@@ -448,9 +453,15 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   const bool staged = stages_x(p, q, family->few_tokens);
   const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = few ? family->few : family->many;
-  q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
+  q.cheap_columns = family->cheap_columns;
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
+  q.scale_odd = q.scale_slots == 0 ? 15 : 0;
+  q.scales_of_tile = q.scale_slots > 0;
+  q.scales_in_stage = q.scale_slots == 0;
+  // Kernels for few columns have x beside the stages.
+  q.x_whole = q.x_bytes == 0;
+  q.x_in_stage = q.x_bytes > 0;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
