@@ -10,6 +10,7 @@
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm80_limbs_plan.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm80_plan.h"
@@ -103,6 +104,10 @@ constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
+constexpr Row<MatmulProblem> kQmmSm80Limbs{
+  Name{"qmm_sm80_limbs"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f32), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmm_sm80_limbs_reject, qmm_sm80_limbs_workspace, launch<qmm_sm80_limbs>,
+  Summary{"many rows of float32 as three bfloat16 limbs, exact codes and sums of groups; mma.sync"}};
 constexpr Row<MatmulProblem> kSegmentedSm90{
   Name{"segmented_sm90"}, kHopper, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm90_reject, nullptr, launch<segmented_sm90>,
@@ -291,6 +296,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
     Portable::kQmv,
     Portable::kGatherQmvFast,
     kQmmSm80,
+    kQmmSm80Limbs,
     kSegmentedSm90Limbs,
     kSegmentedSm90,
     kSegmentedSm80Limbs,
