@@ -135,9 +135,10 @@ __device__ __forceinline__ void store_exact(const HalfColumn<F>& column, const C
 template <uint32_t kDown>
 using LimbSums = float[kDown][4][4];
 
-// Adds this warp's products of 16 k, of the first `down` sixteens of its rows. x and w: its first
-// row and column; chunks of 8 k from x_chunk and w_chunk on.
-template <class Size>
+// Adds this warp's products of 16 k, of the first `down` sixteens of its rows (kAll: of all, which
+// leaves loads and products free to be put in order). x and w: its first row and column; chunks of
+// 8 k from x_chunk and w_chunk on.
+template <class Size, bool kAll>
 __device__ __forceinline__ void multiply_limbs(LimbSums<Size::kRows / 32>& sums, uint32_t x,
                                                uint32_t x_chunk, uint32_t w, uint32_t w_chunk,
                                                uint32_t down) {
@@ -152,7 +153,7 @@ __device__ __forceinline__ void multiply_limbs(LimbSums<Size::kRows / 32>& sums,
   for (uint32_t l = kXLimbs; l-- > 0;) {
 #pragma unroll
     for (uint32_t i = 0; i < Size::kRows / 32; ++i) {
-      if (i >= down) break;
+      if (!kAll && i >= down) break;
       const uint4 a = load_matrices(
           x + l * Size::kRows * kXLimbBytes +
           limb_chunk_at(i * 16 + matrix % 2 * 8 + row, x_chunk + matrix / 2));
@@ -295,8 +296,13 @@ __device__ __forceinline__ void make_limbs_part(const QmmSm80LimbsParams& params
     if (!some) continue;
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
-      multiply_limbs<Size>(sums, memory.x(half) + first_row * kXLimbBytes, i * 2,
-                           memory.w(step) + first_col * kRowBytes, half % 2 * 4 + i * 2, down);
+      const uint32_t of_x = memory.x(half) + first_row * kXLimbBytes;
+      const uint32_t of_w = memory.w(step) + first_col * kRowBytes;
+      if (down == kDown) {
+        multiply_limbs<Size, true>(sums, of_x, i * 2, of_w, half % 2 * 4 + i * 2, down);
+      } else {
+        multiply_limbs<Size, false>(sums, of_x, i * 2, of_w, half % 2 * 4 + i * 2, down);
+      }
       const uint32_t end = half % 2 * 32 + i * 16 + 16;
       if ((end & ((1u << params.unit_bits) - 1)) != 0) continue;
       const uint32_t unit = (end - 1) >> params.unit_bits;
