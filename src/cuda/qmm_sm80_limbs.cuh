@@ -21,6 +21,8 @@
 // instructions of decoding, and 0.7 multiply-adds of sums where groups are of 64 and affine.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/qmm_sm80_limbs_params.h"
 #include "cuda/qmm_sm80_weights.cuh"
 #include "simt/decoded_sum.h"
@@ -86,16 +88,20 @@ template <class Size>
 struct LimbsMemory {
   uint32_t base;
 
-  __device__ uint32_t x(uint32_t half) const { return base + half % 2 * Size::kXBytes; }
-  __device__ uint32_t w(uint32_t step) const {
-    return base + 2 * Size::kXBytes + step % 2 * Size::kWBytes;
+  __device__ uint32_t x(uint32_t half) const {
+    return base + half % Size::kXSlots * Size::kXBytes;
   }
+  __device__ uint32_t w(uint32_t step) const { return behind(Size::kXSlots * Size::kXBytes, step, Size::kWBytes); }
   __device__ uint32_t scales(uint32_t step) const {
-    return base + 2 * (Size::kXBytes + Size::kWBytes) + step % 2 * Size::kScaleBytes;
+    return behind(Size::kXSlots * Size::kXBytes + 2 * Size::kWBytes, step, Size::kScaleBytes);
   }
   __device__ uint32_t sums(uint32_t step) const {
-    return base + 2 * (Size::kXBytes + Size::kWBytes + Size::kScaleBytes) +
-           step % 2 * Size::kSumBytes;
+    return behind(Size::kXSlots * Size::kXBytes + 2 * (Size::kWBytes + Size::kScaleBytes), step, Size::kSumBytes);
+  }
+
+ private:
+  __device__ uint32_t behind(uint32_t bytes, uint32_t step, uint32_t size) const {
+    return base + bytes + step % 2 * size;
   }
 };
 
@@ -135,73 +141,83 @@ __device__ __forceinline__ void store_exact(const HalfColumn<F>& column, const C
 template <uint32_t kDown>
 using LimbSums = float[kDown][4][4];
 
-// Adds this warp's products of 16 k, of the first `down` sixteens of its rows (kAll: of all, which
-// leaves loads and products free to be put in order). x and w: its first row and column; chunks of
-// 8 k from x_chunk and w_chunk on.
-template <class Size, bool kAll>
+// This warp's products of kChunks * 16 k, of the first `down` sixteens of its rows (kAll: of all,
+// which leaves loads and products free to be put in order). x and w: its first row and column;
+// chunks of 8 k from x_chunk and w_chunk on.
+template <class Size, bool kAll, uint32_t kChunks>
 __device__ __forceinline__ void multiply_limbs(LimbSums<Size::kRows / 32>& sums, uint32_t x,
                                                uint32_t x_chunk, uint32_t w, uint32_t w_chunk,
                                                uint32_t down) {
   const uint32_t lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
-  uint4 b[2];
+  uint4 b[kChunks][2];
 #pragma unroll
-  for (uint32_t j = 0; j < 2; ++j) {
-    b[j] = load_matrices(w + chunk_at(j * 16 + matrix / 2 * 8 + row, w_chunk + matrix % 2));
+  for (uint32_t c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      b[c][j] = load_matrices(
+          w + chunk_at(j * 16 + matrix / 2 * 8 + row, w_chunk + c * 2 + matrix % 2));
+    }
   }
-  // The smallest first.
+  // The smallest first: a sum is rounded, toward zero, whenever something is added.
 #pragma unroll
   for (uint32_t l = kXLimbs; l-- > 0;) {
 #pragma unroll
-    for (uint32_t i = 0; i < Size::kRows / 32; ++i) {
-      if (!kAll && i >= down) break;
-      const uint4 a = load_matrices(
-          x + l * Size::kRows * kXLimbBytes +
-          limb_chunk_at(i * 16 + matrix % 2 * 8 + row, x_chunk + matrix / 2));
+    for (uint32_t c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (uint32_t j = 0; j < 2; ++j) {
-        multiply_bf16(sums[i][2 * j], a, make_uint2(b[j].x, b[j].y));
-        multiply_bf16(sums[i][2 * j + 1], a, make_uint2(b[j].z, b[j].w));
+      for (uint32_t i = 0; i < Size::kRows / 32; ++i) {
+        if (!kAll && i >= down) break;
+        const uint4 a = load_matrices(
+            x + l * Size::kRows * kXLimbBytes +
+            limb_chunk_at(i * 16 + matrix % 2 * 8 + row, x_chunk + c * 2 + matrix / 2));
+#pragma unroll
+        for (uint32_t j = 0; j < 2; ++j) {
+          multiply_bf16(sums[i][2 * j], a, make_uint2(b[c][j].x, b[c][j].y));
+          multiply_bf16(sums[i][2 * j + 1], a, make_uint2(b[c][j].z, b[c][j].w));
+        }
       }
     }
   }
 }
 
-// Adds sums over a unit to the totals; the next begin at zero. scales and x_sums: of the unit, for
-// this warp's first column and row.
+// Adds sums to the totals. Of affine codes times the scale, and, at the end of a unit, the bias
+// times the sum of x: scales and x_sums are of the unit, for this warp's first column and row.
 template <class F, uint32_t kDown>
-__device__ __forceinline__ void add_unit(LimbSums<kDown>& totals, LimbSums<kDown>& sums,
-                                         uint32_t scales, uint32_t x_sums) {
-  const uint32_t lane = threadIdx.x % 32;
-  uint4 of_cols[4] = {};  // scale and bias of two columns
-  if constexpr (simt::IsAffine<F>::value) {
+__device__ __forceinline__ void add_sums(LimbSums<kDown>& totals, const LimbSums<kDown>& sums,
+                                         uint32_t scales, uint32_t x_sums, bool ends) {
+  if constexpr (!simt::IsAffine<F>::value) {
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      of_cols[j] = load_shared_4(scales + (j * 8 + lane % 4 * 2) * 8);
+    for (uint32_t i = 0; i < kDown; ++i) {
+#pragma unroll
+      for (uint32_t j = 0; j < 16; ++j) totals[i][j / 4][j % 4] += sums[i][j / 4][j % 4];
     }
+    return;
+  }
+  const uint32_t lane = threadIdx.x % 32;
+  uint4 of_cols[4];  // scale and bias of two columns
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) {
+    of_cols[j] = load_shared_4(scales + (j * 8 + lane % 4 * 2) * 8);
   }
 #pragma unroll
   for (uint32_t i = 0; i < kDown; ++i) {
-    float of_rows[2] = {};
-    if constexpr (simt::IsAffine<F>::value) {
 #pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        of_rows[r] = load_shared_float(x_sums + (i * 16 + r * 8 + lane / 4) * kXUnitsBytes);
-      }
+    for (uint32_t j = 0; j < 16; ++j) {
+      const uint32_t scale = j % 2 == 0 ? of_cols[j / 4].x : of_cols[j / 4].z;
+      float& total = totals[i][j / 4][j % 4];
+      total = __fmaf_rn(__uint_as_float(scale), sums[i][j / 4][j % 4], total);
     }
+  }
+  if (!ends) return;
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
+  for (uint32_t i = 0; i < kDown; ++i) {
+    const uint32_t of_row = x_sums + (i * 16 + lane / 4) * kXUnitsBytes;
+    const float of_rows[2] = {load_shared_float(of_row),
+                              load_shared_float(of_row + 8 * kXUnitsBytes)};
 #pragma unroll
-      for (uint32_t e = 0; e < 4; ++e) {
-        float& total = totals[i][j][e];
-        if constexpr (simt::IsAffine<F>::value) {
-          const float scale = __uint_as_float(e % 2 == 0 ? of_cols[j].x : of_cols[j].z);
-          const float bias = __uint_as_float(e % 2 == 0 ? of_cols[j].y : of_cols[j].w);
-          total = __fmaf_rn(bias, of_rows[e / 2], __fmaf_rn(scale, sums[i][j][e], total));
-        } else {
-          total += sums[i][j][e];
-        }
-        sums[i][j][e] = 0.0f;
-      }
+    for (uint32_t j = 0; j < 16; ++j) {
+      const uint32_t bias = j % 2 == 0 ? of_cols[j / 4].y : of_cols[j / 4].w;
+      float& total = totals[i][j / 4][j % 4];
+      total = __fmaf_rn(__uint_as_float(bias), of_rows[j % 4 / 2], total);
     }
   }
 }
@@ -232,7 +248,7 @@ __device__ __noinline__ void make_again(const ProductParams& p, const ProductBuf
       for (uint32_t apart = 16; apart > 0; apart /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
       }
-      if (lane == 0) store_shared_u32(of_row + col * 4, __float_as_uint(sum));
+      if (lane == col) store_shared_u32(of_row + col * 4, __float_as_uint(sum));
     }
   }
   __syncwarp();
@@ -281,34 +297,45 @@ __device__ __forceinline__ void make_limbs_part(const QmmSm80LimbsParams& params
     }
     copies_end_group();
   };
-  LimbSums<kDown> totals = {}, sums = {};
-  bring(0);
+  LimbSums<kDown> totals = {};
+  // The products of a half step.
+  const auto multiply = [&](uint32_t half, auto all) {
+    const uint32_t step = half / 2, first = half % 2 * 2;  // of its sixteens of k
+    const uint32_t of_x = memory.x(half) + first_row * kXLimbBytes;
+    const uint32_t of_w = memory.w(step) + first_col * kRowBytes;
+    const auto add = [&](const LimbSums<kDown>& sums, uint32_t end) {
+      const uint32_t unit = (end * 16 - 1) >> params.unit_bits;
+      add_sums<F, kDown>(totals, sums, memory.scales(step) + (unit * Size::kCols + first_col) * 8,
+                         memory.sums(step) + first_row * kXUnitsBytes + unit * 4,
+                         (unit + 1) << params.unit_bits == end * 16);
+    };
+    if (simt::IsAffine<F>::value && params.unit_bits == 4) {
+#pragma unroll
+      for (uint32_t c = 0; c < 2; ++c) {
+        LimbSums<kDown> sums = {};
+        multiply_limbs<Size, all.value, 1>(sums, of_x, c * 2, of_w, (first + c) * 2, down);
+        add(sums, first + c + 1);
+      }
+    } else {
+      LimbSums<kDown> sums = {};
+      multiply_limbs<Size, all.value, 2>(sums, of_x, 0, of_w, first * 2, down);
+      add(sums, first + 2);
+    }
+  };
+  for (uint32_t half = 0; half + 1 < Size::kXSlots; ++half) bring(half);
   if (steps > 0) {
     column.load(p, codes, part, 0, left(0));
     make(0);
   }
   for (uint32_t half = 0; half < 2 * steps; ++half) {
-    const uint32_t step = half / 2;
-    copies_wait<0>();
+    copies_wait<Size::kXSlots - 2>();
     named_barrier(0, kQmmSm80Threads);
-    bring(half + 1);
-    if (warp / 4 == half % 2) make(step + 1);
-    if (!some) continue;
-#pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t of_x = memory.x(half) + first_row * kXLimbBytes;
-      const uint32_t of_w = memory.w(step) + first_col * kRowBytes;
-      if (down == kDown) {
-        multiply_limbs<Size, true>(sums, of_x, i * 2, of_w, half % 2 * 4 + i * 2, down);
-      } else {
-        multiply_limbs<Size, false>(sums, of_x, i * 2, of_w, half % 2 * 4 + i * 2, down);
-      }
-      const uint32_t end = half % 2 * 32 + i * 16 + 16;
-      if ((end & ((1u << params.unit_bits) - 1)) != 0) continue;
-      const uint32_t unit = (end - 1) >> params.unit_bits;
-      add_unit<F, kDown>(totals, sums,
-                         memory.scales(step) + (unit * Size::kCols + first_col) * 8,
-                         memory.sums(step) + first_row * kXUnitsBytes + unit * 4);
+    bring(half + Size::kXSlots - 1);
+    if (warp / 4 == half % 2) make(half / 2 + 1);
+    if (down == kDown) {
+      multiply(half, std::true_type());
+    } else if (some) {
+      multiply(half, std::false_type());
     }
   }
   named_barrier(0, kQmmSm80Threads);

@@ -70,12 +70,14 @@ __device__ __forceinline__ void make_x_limbs(const XLimbsParams& p, const uint8_
     }
     if (p.unit == 0) continue;
     float sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-    const uint32_t lanes = p.unit / 8;
+    const uint32_t lanes = p.unit / 8, within = octet % 8;
     for (uint32_t apart = 1; apart < lanes; apart *= 2) {
       sum += __shfl_xor_sync(0xffffffffu, sum, apart);
     }
-    if (octet < octets && octet % lanes == 0) {
-      sums[(row * p.steps + octet / 8) * kXUnits + octet % 8 / lanes] = sum;
+    // The sum of unit u from its first lane; zeros where there are no more units.
+    const float mine = __shfl_sync(0xffffffffu, sum, (lane & ~7u) + within % kXUnits * lanes % 8);
+    if (octet < octets && within < kXUnits) {
+      sums[(row * p.steps + octet / 8) * kXUnits + within] = within * lanes < 8 ? mine : 0.0f;
     }
   }
 }

@@ -123,8 +123,9 @@ class HalfColumn {
   __device__ __forceinline__ uint32_t column() const { return column_; }
   // Of the first or second 16 of the codes that the last load brought; zeros where none are.
   __device__ __forceinline__ StoredScale scale(const Codes& from, uint32_t sixteen) const {
-    if (!here_) return {0, 0};
-    return scale_[kMayHaveSixteens && from.group_bits == 4 ? sixteen : 0];
+    const bool second = kMayHaveSixteens && from.group_bits == 4 && sixteen == 1;
+    const StoredScale none = {0, 0}, one = second ? scale_[kMayHaveSixteens ? 1 : 0] : scale_[0];
+    return here_ ? one : none;
   }
   // What the last load brought, as bfloat16: apply(octet, pairs of its codes) for each.
   template <class Apply>
