@@ -53,8 +53,8 @@ class LimbCopies {
     has_sums_ = threadIdx.x < rows;
     sums_ = p.sums + (has_sums_ ? row_of(threadIdx.x) : 0) * p.steps * int64_t{kXUnits};
   }
-  // The next half.
-  __device__ __forceinline__ void copy(uint32_t to) {
+  // This half.
+  __device__ __forceinline__ void copy(uint32_t to) const {
     to += limb_chunk_at(threadIdx.x / 4, threadIdx.x % 4);
 #pragma unroll
     for (uint32_t i = 0; i < kOfThread; ++i) {
@@ -63,14 +63,18 @@ class LimbCopies {
         copy_async<16>(to + l * Size::kRows * kXLimbBytes + i * 64 * kXLimbBytes,
                        from_[i] + l * kXLimbBytes, exists_[i]);
       }
-      from_[i] += kXHalfBytes;
     }
   }
-  // Of the next step.
-  __device__ __forceinline__ void copy_sums(uint32_t to) {
+  // Of this step.
+  __device__ __forceinline__ void copy_sums(uint32_t to) const {
     if (threadIdx.x >= Size::kRows) return;
     copy_async<16>(to + threadIdx.x * kXUnitsBytes, sums_, has_sums_);
-    sums_ += kXUnits;
+  }
+  // To the next half, some time after the copies: they read where they are from late.
+  __device__ __forceinline__ void advance(bool to_next_step) {
+#pragma unroll
+    for (uint32_t i = 0; i < kOfThread; ++i) from_[i] += kXHalfBytes;
+    if (to_next_step) sums_ += kXUnits;
   }
 
  private:
@@ -88,52 +92,41 @@ template <class Size>
 struct LimbsMemory {
   uint32_t base;
 
-  __device__ uint32_t x(uint32_t half) const {
-    return base + half % Size::kXSlots * Size::kXBytes;
+  __device__ uint32_t x(uint32_t half) const { return base + half % 2 * Size::kXBytes; }
+  __device__ uint32_t w(uint32_t step) const {
+    return base + 2 * Size::kXBytes + step % 2 * Size::kWBytes;
   }
-  __device__ uint32_t w(uint32_t step) const { return behind(Size::kXSlots * Size::kXBytes, step, Size::kWBytes); }
   __device__ uint32_t scales(uint32_t step) const {
-    return behind(Size::kXSlots * Size::kXBytes + 2 * Size::kWBytes, step, Size::kScaleBytes);
+    return base + 2 * (Size::kXBytes + Size::kWBytes) + step % 2 * Size::kScaleBytes;
   }
   __device__ uint32_t sums(uint32_t step) const {
-    return behind(Size::kXSlots * Size::kXBytes + 2 * (Size::kWBytes + Size::kScaleBytes), step, Size::kSumBytes);
-  }
-
- private:
-  __device__ uint32_t behind(uint32_t bytes, uint32_t step, uint32_t size) const {
-    return base + bytes + step % 2 * size;
+    return base + 2 * (Size::kXBytes + Size::kWBytes + Size::kScaleBytes) +
+           step % 2 * Size::kSumBytes;
   }
 };
 
-// Puts the 32 codes of a column where the products take them: exact codes and, as floats, their
-// scales and biases; or exact weights.
-template <class F, class Size>
+// Puts 16 of the 32 codes of a column where the products take them: exact codes and, as floats, their
+// scale and bias; or exact weights.
+template <class F, class Size, uint32_t kSixteen>
 __device__ __forceinline__ void store_exact(const HalfColumn<F>& column, const Codes& codes,
                                             uint32_t unit_bits, uint32_t w, uint32_t scales) {
+  StoredScale stored = column.scale(codes, kSixteen);
   if constexpr (simt::IsAffine<F>::value) {
-    column.store_octets(w, [](uint32_t, const uint32_t(&pairs)[4]) {
-      return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-    });
-    const uint32_t half = threadIdx.x % 2;
-#pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t k = half * 32 + i * 16, unit = k >> unit_bits;
-      if (unit << unit_bits != k) continue;
-      const OctetScale<F, false> scale(column.scale(codes, i), codes.type);
-      store_shared_2(scales + (unit * Size::kCols + column.column()) * 8,
-                     make_uint2(scale.scale, scale.bias));
-    }
+    column.template store_octets<kSixteen * 2, kSixteen * 2 + 2>(
+        w, [](uint32_t, const uint32_t(&pairs)[4]) {
+          return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        });
+    const uint32_t k = threadIdx.x % 2 * 32 + kSixteen * 16, unit = k >> unit_bits;
+    if (unit << unit_bits != k) return;
+    const OctetScale<F, false> scale(stored, codes.type);
+    store_shared_2(scales + (unit * Size::kCols + column.column()) * 8,
+                   make_uint2(scale.scale, scale.bias));
   } else {
-    const auto of = [&](uint32_t sixteen) {
-      StoredScale stored = column.scale(codes, sixteen);
-      // With these bfloat16 does not hold the smallest weights: NaN, so that sums are made again.
-      if (int(F::kMode) == MOEBLAS_MXFP8 && stored.scale < 3) stored.scale = 255;
-      return OctetScale<F, true>(stored, codes.type);
-    };
-    const OctetScale<F, true> low = of(0), high = of(1);
-    column.store_octets(w, [&](uint32_t octet, const uint32_t(&pairs)[4]) {
-      return (octet < 2 ? low : high).apply(pairs);
-    });
+    // With these bfloat16 does not hold the smallest weights: NaN, so that sums are made again.
+    if (int(F::kMode) == MOEBLAS_MXFP8 && stored.scale < 3) stored.scale = 255;
+    const OctetScale<F, true> scale(stored, codes.type);
+    column.template store_octets<kSixteen * 2, kSixteen * 2 + 2>(
+        w, [&](uint32_t, const uint32_t(&pairs)[4]) { return scale.apply(pairs); });
   }
 }
 
@@ -222,33 +215,30 @@ __device__ __forceinline__ void add_sums(LimbSums<kDown>& totals, const LimbSums
   }
 }
 
-// Of `rows` rows of a patch, from row `first` of the part on, makes again what is not finite.
+// Of `rows` rows of a patch makes again what is not finite, from decoded weights. Lane r: where row r
+// begins in x. Of the matrix: codes and scales from column first_n on, of which there are `cols`.
 template <class F>
-__device__ __noinline__ void make_again(const ProductParams& p, const ProductBuffers& b,
-                                        const simt::Tile& tile, uint32_t first, uint32_t rows,
+__device__ __noinline__ void make_again(const ProductParams& p, const uint8_t* codes,
+                                        simt::ScaleBuffers scales, const float* x, uint32_t rows,
                                         int64_t first_n, uint32_t cols, uint32_t patch) {
   const uint32_t lane = threadIdx.x % 32;
-  const simt::MatrixPlace matrix = simt::matrix_at(p.w, tile.w);
-  const simt::ScaleBuffers scales = {b.w_scales, b.w_biases, matrix.scales, matrix.biases,
-                                     simt::tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w)};
 #pragma unroll 1
   for (uint32_t row = 0; row < rows; ++row) {
-    const uint32_t of_row = patch + row * kPatchRow<32>;
-    const float mine = load_shared_float(of_row + lane * 4);
-    uint32_t wrong = __ballot_sync(0xffffffffu, lane < cols && !formats::is_finite(mine));
-    if (wrong == 0) continue;
-    const auto* x =
-        reinterpret_cast<const float*>(b.x) + simt::row_at(p, b, tile, first + row).x;
-    for (; wrong != 0; wrong &= wrong - 1) {
+    const uint32_t mine = patch + row * kPatchRow<32> + lane * 4;
+    const bool finite = formats::is_finite(load_shared_float(mine));
+    const auto* x_row = reinterpret_cast<const float*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<uintptr_t>(x), row));
+    for (uint32_t wrong = __ballot_sync(0xffffffffu, lane < cols && !finite); wrong != 0;
+         wrong &= wrong - 1) {
       const auto col = static_cast<uint32_t>(__ffs(static_cast<int32_t>(wrong)) - 1);
       const int64_t n = first_n + col;
-      float sum = simt::decoded_sum<F, float>(p, b.w + matrix.values + n * p.w.n_stride, scales, n,
-                                              x, static_cast<int>(lane), 32);
+      float sum = simt::decoded_sum<F, float>(p, codes + n * p.w.n_stride, scales, n, x_row,
+                                              static_cast<int>(lane), 32);
 #pragma unroll
       for (uint32_t apart = 16; apart > 0; apart /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
       }
-      if (lane == col) store_shared_u32(of_row + col * 4, __float_as_uint(sum));
+      if (lane == col) store_shared_u32(mine, __float_as_uint(sum));
     }
   }
   __syncwarp();
@@ -286,9 +276,14 @@ __device__ __forceinline__ void make_limbs_part(const QmmSm80LimbsParams& params
 
   const Codes codes = Codes::of<F>(p, b, matrix);
   HalfColumn<F> column(threadIdx.x / 2);
-  const auto make = [&](uint32_t step) {
-    store_exact<F, Size>(column, codes, params.unit_bits, memory.w(step), memory.scales(step));
-    column.load(p, codes, part, (step + 1) * kStepK, left(step + 1));
+  // Of each thread's codes of a step the first 16 or the last, after which come the next step's.
+  const auto make = [&](uint32_t step, bool last) {
+    if (!last) {
+      store_exact<F, Size, 0>(column, codes, params.unit_bits, memory.w(step), memory.scales(step));
+    } else {
+      store_exact<F, Size, 1>(column, codes, params.unit_bits, memory.w(step), memory.scales(step));
+      column.load(p, codes, part, (step + 1) * kStepK, left(step + 1));
+    }
   };
   const auto bring = [&](uint32_t half) {
     if (half < 2 * steps) {
@@ -322,21 +317,27 @@ __device__ __forceinline__ void make_limbs_part(const QmmSm80LimbsParams& params
       add(sums, first + 2);
     }
   };
-  for (uint32_t half = 0; half + 1 < Size::kXSlots; ++half) bring(half);
+  bring(0);
+  x.advance(false);
   if (steps > 0) {
     column.load(p, codes, part, 0, left(0));
-    make(0);
+    make(0, false);
+    make(0, true);
   }
+#pragma unroll 1
   for (uint32_t half = 0; half < 2 * steps; ++half) {
-    copies_wait<Size::kXSlots - 2>();
+    copies_wait<0>();
     named_barrier(0, kQmmSm80Threads);
-    bring(half + Size::kXSlots - 1);
-    if (warp / 4 == half % 2) make(half / 2 + 1);
+    bring(half + 1);
+    // Warps 0 to 3 lie on different tensor cores, and so do 4 to 7.
+    if (warp < 4) make(half / 2 + 1, half % 2 == 1);
     if (down == kDown) {
       multiply(half, std::true_type());
     } else if (some) {
       multiply(half, std::false_type());
     }
+    if (warp >= 4) make(half / 2 + 1, half % 2 == 1);
+    x.advance(half % 2 == 0);
   }
   named_barrier(0, kQmmSm80Threads);
   if (!some) return;
@@ -352,13 +353,17 @@ __device__ __forceinline__ void make_limbs_part(const QmmSm80LimbsParams& params
     wrong |= static_cast<uint32_t>(__ballot_sync(0xffffffffu, none != 0.0f) != 0) << i;
   }
   const uint32_t patch = memory.base + warp * kPatchBytes<32>;
-  store_sums<float>(p, b, tile, places, part, matrix.added, first_row, first_col, patch,
-                    simt::tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w), totals,
-                    [&](uint32_t i, uint32_t rows) {
-                      if ((wrong >> i & 1) == 0) return;
-                      make_again<F>(p, b, tile, first_row + i * 16, rows, part.n + first_col,
-                                    part.cols - first_col, patch);
-                    });
+  const float factor = simt::tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w);
+  const auto mend = [&](uint32_t i, uint32_t rows) {
+    if ((wrong >> i & 1) == 0) return;
+    const uint32_t row = first_row + i * 16 + min(threadIdx.x % 32, rows - 1);
+    make_again<F>(p, b.w + matrix.values,
+                  {b.w_scales, b.w_biases, matrix.scales, matrix.biases, factor},
+                  reinterpret_cast<const float*>(b.x) + simt::row_at(p, b, tile, row).x, rows,
+                  part.n + first_col, part.cols - first_col, patch);
+  };
+  store_sums<float>(p, b, tile, places, part, matrix.added, first_row, first_col, patch, factor,
+                    totals, mend);
 }
 
 template <class F, class Size>

@@ -40,11 +40,7 @@ struct QmmSm80LimbsTile {
   // units, and of x's sums over them.
   static constexpr uint32_t kXBytes = kRows * kXHalfBytes, kWBytes = kCols * kQmmSm80Step * 2;
   static constexpr uint32_t kScaleBytes = kXUnits * kCols * 8, kSumBytes = kRows * kXUnitsBytes;
-#ifndef F32X_SLOTS
-#define F32X_SLOTS 2
-#endif
-  static constexpr uint32_t kXSlots = F32X_SLOTS;
-  static constexpr uint32_t kBytes = kXSlots * kXBytes + 2 * (kWBytes + kScaleBytes + kSumBytes);
+  static constexpr uint32_t kBytes = 2 * (kXBytes + kWBytes + kScaleBytes + kSumBytes);
 };
 using QmmSm80LimbsTall = QmmSm80LimbsTile<128>;
 using QmmSm80LimbsShort = QmmSm80LimbsTile<64>;
