@@ -131,6 +131,16 @@ constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
 // layer's 1.3 to 2. Where it shares K out, 17 to 32 rows of 8192^2 took it 22 us and two passes 38.
 constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1, kPassesOfShared = 1;
 
+// Rows of float32 enough for qmm_sm80_limbs in the place of passes over w: of one matrix of 8192^2
+// 32 rows took it about as long as passes of qmv_sm90 (docs/performance-log.md).
+constexpr int64_t kFloatRowsOfOne = 64, kFloatRowsOfLayers = 8;
+
+bool many_floats(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t least = matrices == 1 ? kFloatRowsOfOne : kFloatRowsOfLayers;
+  return p.total_rows() >= least * matrices && !why_not(kQmmSm80Limbs, p, 80);
+}
+
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
@@ -138,8 +148,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   const uint32_t most = qmm_sm90_shares(p)     ? kPassesOfShared
                         : p.batch.numel() == 1 ? kPassesOfOne
                                                : kPassesOfLayers;
-  if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
-  return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
+  if (passes <= most || (why_not(kQmmSm90, p, kHopper.least) && !many_floats(p))) return {};
+  return Reason::of("it would read w %u times, %s reads it once", passes,
+                    p.x.values.dtype == DType::f32 ? "qmm_sm80_limbs" : "qmm_sm90");
 }
 
 // Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
@@ -148,8 +159,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 // multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
 // How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
-// that of qmm_simt, which takes 25.
-constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+// that of qmm_sm80_limbs or qmm_simt, whose time is that of 16 passes of one row of float32 each,
+// with block formats of three of five rows.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16, kPassesOfFiveFloats = 3;
 
 Reason why_not_beside_simt(const MatmulProblem& p) {
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
@@ -175,7 +187,9 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (p.options.kernel != nullptr) return {};
   if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
-  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  const uint32_t most = !why_not(kQmmSm80, p, 80)           ? kPassesOfTensors
+                        : p.w.spec->mode == Mode::affine ? kPassesOfFloats
+                                                         : kPassesOfFiveFloats;
   if (passes <= most) return {};
   return Reason::of("it would read w %u times, more than %u", passes, most);
 }
