@@ -105,8 +105,8 @@ struct LimbsMemory {
   }
 };
 
-// Puts 16 of the 32 codes of a column where the products take them: exact codes and, as floats, their
-// scale and bias; or exact weights.
+// Puts 16 of the 32 codes of a column where the products take them: exact codes and, as floats,
+// their scale and bias; or exact weights.
 template <class F, class Size, uint32_t kSixteen>
 __device__ __forceinline__ void store_exact(const HalfColumn<F>& column, const Codes& codes,
                                             uint32_t unit_bits, uint32_t w, uint32_t scales) {
@@ -147,8 +147,8 @@ __device__ __forceinline__ void multiply_limbs(LimbSums<Size::kRows / 32>& sums,
   for (uint32_t c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
-      b[c][j] = load_matrices(
-          w + chunk_at(j * 16 + matrix / 2 * 8 + row, w_chunk + c * 2 + matrix % 2));
+      b[c][j] =
+          load_matrices(w + chunk_at(j * 16 + matrix / 2 * 8 + row, w_chunk + c * 2 + matrix % 2));
     }
   }
   // The smallest first: a sum is rounded, toward zero, whenever something is added.
@@ -215,8 +215,8 @@ __device__ __forceinline__ void add_sums(LimbSums<kDown>& totals, const LimbSums
   }
 }
 
-// Of `rows` rows of a patch makes again what is not finite, from decoded weights. Lane r: where row r
-// begins in x. Of the matrix: codes and scales from column first_n on, of which there are `cols`.
+// Of `rows` rows of a patch makes again what is not finite, from decoded weights. Lane r: where row
+// r begins in x. Of the matrix: codes and scales from column first_n on, of which there are `cols`.
 template <class F>
 __device__ __noinline__ void make_again(const ProductParams& p, const uint8_t* codes,
                                         simt::ScaleBuffers scales, const float* x, uint32_t rows,
@@ -395,8 +395,8 @@ __global__ void __launch_bounds__(kQmmSm80Threads, Size::kRows == 64 ? 2 : 1)
   device::make_limbs_parts<F, Size>(p, b, places);
 }
 
-#define MB_QMM_SM80_LIMBS(name, Format)                                                \
-  MB_CUDA_ROW(qmm_sm80_limbs_tall_##name, qmm_sm80_limbs<Format, QmmSm80LimbsTall>);   \
+#define MB_QMM_SM80_LIMBS(name, Format)                                              \
+  MB_CUDA_ROW(qmm_sm80_limbs_tall_##name, qmm_sm80_limbs<Format, QmmSm80LimbsTall>); \
   MB_CUDA_ROW(qmm_sm80_limbs_short_##name, qmm_sm80_limbs<Format, QmmSm80LimbsShort>)
 
 }  // namespace moeblas::cuda

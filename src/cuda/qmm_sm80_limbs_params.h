@@ -28,8 +28,8 @@ struct QmmSm80LimbsParams {
   const uint8_t* limbs;
   const float* sums;
   uint32_t steps;      // of K
-  uint32_t unit_bits;  // the logarithm of the unit; for block formats, whose weights are exact, of a
-                       // step
+  uint32_t unit_bits;  // the logarithm of the unit; for block formats, whose weights are exact, of
+                       // a step
 };
 
 // What a block makes: eight warps, two above each other, of 32 columns.

@@ -86,8 +86,7 @@ size_t qmm_sm80_limbs_workspace(const MatmulProblem& p) {
   return Room(p).lists + simt::PairPlan(p, tile_of(p).rows).workspace();
 }
 
-void run_qmm_sm80_limbs(const MatmulProblem& p, dispatch::Workspace workspace,
-                        simt::Queue& queue) {
+void run_qmm_sm80_limbs(const MatmulProblem& p, dispatch::Workspace workspace, simt::Queue& queue) {
   const Room at(p);
   auto* limbs = static_cast<uint8_t*>(workspace.data);
   auto* sums = reinterpret_cast<float*>(limbs + at.sums);

@@ -127,8 +127,8 @@ class HalfColumn {
     const StoredScale none = {0, 0}, one = second ? scale_[kMayHaveSixteens ? 1 : 0] : scale_[0];
     return here_ ? one : none;
   }
-  // Of what the last load brought octets from kFirst to kEnd, as bfloat16: apply(octet, pairs of its
-  // codes) for each.
+  // Of what the last load brought octets from kFirst to kEnd, as bfloat16: apply(octet, pairs of
+  // its codes) for each.
   template <uint32_t kFirst = 0, uint32_t kEnd = 4, class Apply>
   __device__ __forceinline__ void store_octets(uint32_t to, Apply&& apply) const {
 #pragma unroll

@@ -187,7 +187,7 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (p.options.kernel != nullptr) return {};
   if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
-  const uint32_t most = !why_not(kQmmSm80, p, 80)           ? kPassesOfTensors
+  const uint32_t most = !why_not(kQmmSm80, p, 80)        ? kPassesOfTensors
                         : p.w.spec->mode == Mode::affine ? kPassesOfFloats
                                                          : kPassesOfFiveFloats;
   if (passes <= most) return {};

@@ -76,13 +76,12 @@ void run_qmm_sm80_limbs_on_blocks(const simt::Step& step, uint64_t seed) {
     return;
   }
   const auto params = params_of<QmmSm80LimbsParams>(step);
-  const ProductBuffers b = {pointer<simt::Pair>(step, 0), pointer<uint>(step, 1),
-                            pointer<uint>(step, 2),       pointer<uint>(step, 3),
-                            pointer<uchar>(step, 4),      pointer<uchar>(step, 5),
-                            pointer<float>(step, 6),      pointer<uchar>(step, 7),
-                            pointer<uchar>(step, 8),      pointer<uchar>(step, 9),
-                            pointer<float>(step, 10),     pointer<uchar>(step, 11),
-                            pointer<uchar>(step, 12),     pointer<uchar>(step, 13)};
+  const ProductBuffers b = {
+      pointer<simt::Pair>(step, 0), pointer<uint>(step, 1),   pointer<uint>(step, 2),
+      pointer<uint>(step, 3),       pointer<uchar>(step, 4),  pointer<uchar>(step, 5),
+      pointer<float>(step, 6),      pointer<uchar>(step, 7),  pointer<uchar>(step, 8),
+      pointer<uchar>(step, 9),      pointer<float>(step, 10), pointer<uchar>(step, 11),
+      pointer<uchar>(step, 12),     pointer<uchar>(step, 13)};
   const Kernel kernel = kernels_by_name().at(step.kernel);
   run_grid(grid, [&] { kernel(params, b); });
 }

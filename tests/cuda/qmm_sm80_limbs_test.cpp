@@ -104,7 +104,8 @@ Case dense_case(const QuantSpec& spec, int64_t m, int64_t k, uint64_t seed) {
 
 std::vector<QuantSpec> formats() {
   std::vector<QuantSpec> all;
-  for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) all.push_back(QuantSpec{mode}.resolved());
+  for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4})
+    all.push_back(QuantSpec{mode}.resolved());
   for (int bits : {2, 3, 4, 5, 6, 8}) all.push_back({Mode::affine, bits, bits % 2 == 0 ? 64 : 32});
   return all;
 }
