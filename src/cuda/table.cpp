@@ -131,14 +131,14 @@ constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
 // layer's 1.3 to 2. Where it shares K out, 17 to 32 rows of 8192^2 took it 22 us and two passes 38.
 constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1, kPassesOfShared = 1;
 
-// Rows of float32 enough for qmm_sm80_limbs in the place of passes over w: of one matrix of 8192^2
-// 32 rows took it about as long as passes of qmv_sm90 (docs/performance-log.md).
-constexpr int64_t kFloatRowsOfOne = 64, kFloatRowsOfLayers = 8;
+// So many rows of float32 for each of several matrices took qmm_sm80_limbs less time than passes of
+// qmv_sm90; of one matrix no number that qmv_sm90 takes did.
+constexpr int64_t kFloatRowsOfLayers = 24;
 
 bool many_floats(const MatmulProblem& p) {
-  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
-  const int64_t least = matrices == 1 ? kFloatRowsOfOne : kFloatRowsOfLayers;
-  return p.total_rows() >= least * matrices && !why_not(kQmmSm80Limbs, p, 80);
+  const int64_t matrices = std::min(p.batch.numel(), p.w.values.count());
+  return matrices > 1 && p.total_rows() >= kFloatRowsOfLayers * matrices &&
+         !why_not(kQmmSm80Limbs, p, 80);
 }
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
@@ -158,10 +158,22 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 // comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
 // multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
-// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
-// that of qmm_sm80_limbs or qmm_simt, whose time is that of 16 passes of one row of float32 each,
-// with block formats of three of five rows.
-constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16, kPassesOfFiveFloats = 3;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that of
+// qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of 32
+// passes of one row of affine float32, or of four of five rows in block formats; layers fill its
+// tiles.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfSimt = 16;
+struct FloatPasses {
+  uint32_t affine, block;
+};
+constexpr FloatPasses kFloatPassesOfOne = {32, 3}, kFloatPassesOfLayers = {8, 2};
+
+uint32_t most_passes(const MatmulProblem& p) {
+  if (!why_not(kQmmSm80, p, 80)) return kPassesOfTensors;
+  if (why_not(kQmmSm80Limbs, p, 80)) return kPassesOfSimt;
+  const FloatPasses& most = p.batch.numel() == 1 ? kFloatPassesOfOne : kFloatPassesOfLayers;
+  return p.w.spec->mode == Mode::affine ? most.affine : most.block;
+}
 
 Reason why_not_beside_simt(const MatmulProblem& p) {
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
@@ -187,9 +199,7 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (p.options.kernel != nullptr) return {};
   if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
-  const uint32_t most = !why_not(kQmmSm80, p, 80)        ? kPassesOfTensors
-                        : p.w.spec->mode == Mode::affine ? kPassesOfFloats
-                                                         : kPassesOfFiveFloats;
+  const uint32_t most = most_passes(p);
   if (passes <= most) return {};
   return Reason::of("it would read w %u times, more than %u", passes, most);
 }
@@ -296,9 +306,10 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
-// segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
-// at twice the rate of qmm_sm80's, takes dense weights in front of both.
+// qmm_sm80 was three to seven times as fast as qmm_simt and qmm_sm80_limbs two to three,
+// segmented_sm90 two to twenty times, and segmented_sm90_limbs takes what it makes faster than
+// that. mm_sm90, whose products of layers ran at twice the rate of qmm_sm80's, takes dense weights
+// in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,
     kQmmSm90,
