@@ -133,7 +133,7 @@ constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1, kPassesOfShared = 1;
 
 // So many rows of float32 for each of several matrices took qmm_sm80_limbs less time than passes of
 // qmv_sm90; of one matrix no number that qmv_sm90 takes did.
-constexpr int64_t kFloatRowsOfLayers = 24;
+constexpr int64_t kFloatRowsOfLayers = 16;
 
 bool many_floats(const MatmulProblem& p) {
   const int64_t matrices = std::min(p.batch.numel(), p.w.values.count());
