@@ -158,9 +158,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 // comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
 // multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
-// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that of
-// qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of 32
-// passes of one row of affine float32, or of four of five rows in block formats; layers fill its
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that
+// of qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of
+// 32 passes of one row of affine float32, or of four of five rows in block formats; layers fill its
 // tiles.
 constexpr uint32_t kPassesOfTensors = 4, kPassesOfSimt = 16;
 struct FloatPasses {
