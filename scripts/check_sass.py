@@ -178,6 +178,17 @@ RULES = [
         why="weights and x by 16-byte copies; a miss: 128 registers a thread are few, and numbers are spilled",
     ),
     Rule(
+        r"^qmm_sm80_limbs<.*QmmSm80LimbsTile<64>",
+        has=(r"HMMA", r"LDSM"),
+        local=120,
+        why="two blocks a multiprocessor; what begins and ends a tile is kept aside",
+    ),
+    Rule(
+        r"^qmm_sm80_limbs<",
+        has=(r"HMMA", r"LDSM"),
+        why="limbs by asynchronous copies, fragments by matrices",
+    ),
+    Rule(
         r"^(quantize|quantize_dual|dequantize|to_fp8|from_fp8)",
         local=40,
         why="the definition's way, for groups that ask for it, keeps numbers aside",

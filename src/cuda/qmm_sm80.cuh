@@ -158,7 +158,7 @@ __device__ __forceinline__ void make_part(const ProductParams& p, const ProductB
   if (!some) return;
   const float factor = kDense ? 1.0f : simt::tensor_scale_at(p.w.scale, b.w_tensor_scale, tile.w);
   store_sums<T>(p, b, tile, places, part, matrix.added, first_row, first_col,
-                memory + warp * kPatchBytes, factor, sums);
+                memory + warp * kPatchBytes<64>, factor, sums, [](uint32_t, uint32_t) {});
 }
 
 }  // namespace

@@ -61,6 +61,21 @@ simt::TileSize tile_of(const MatmulProblem& p) {
 
 }  // namespace
 
+Reason qmm_sm80_codes_reject(const MatmulProblem& p) {
+  const auto& factor = p.w.tensor_scale;
+  if (p.w.spec->mode != Mode::nvfp4 && (factor.data != nullptr || factor.host != 1.0f)) {
+    return Reason::of("a tensor_scale, which the scales of this format may need to stay in range");
+  }
+  if (p.transpose && simt::row_alignment(p.w.values) < 4) {
+    return Reason::of("rows of codes begin at addresses that 4 does not divide");
+  }
+  if (p.transpose && p.k % 32 != 0) {
+    return Reason::of("K = %lld is not a multiple of 32", static_cast<long long>(p.k));
+  }
+  if (p.k > kLongest) return Reason::of("K = %lld, more than 2^30", static_cast<long long>(p.k));
+  return {};
+}
+
 Reason qmm_sm80_reject(const MatmulProblem& p) {
   if (!is_dense(p)) {
     if (p.dtype() == DType::f16) {
@@ -69,17 +84,7 @@ Reason qmm_sm80_reject(const MatmulProblem& p) {
     if (p.w.spec->mode == Mode::affine && p.options.precision == Precision::exact) {
       return Reason::of("precision is exact, and affine weights are rounded to bfloat16 here");
     }
-    const auto& factor = p.w.tensor_scale;
-    if (p.w.spec->mode != Mode::nvfp4 && (factor.data != nullptr || factor.host != 1.0f)) {
-      return Reason::of(
-          "a tensor_scale, which the scales of this format may need to stay in range");
-    }
-    if (p.transpose && simt::row_alignment(p.w.values) < 4) {
-      return Reason::of("rows of codes begin at addresses that 4 does not divide");
-    }
-    if (p.transpose && p.k % 32 != 0) {
-      return Reason::of("K = %lld is not a multiple of 32", static_cast<long long>(p.k));
-    }
+    if (const Reason r = qmm_sm80_codes_reject(p)) return r;
   } else if (simt::neighbour_alignment(p.w.values) < 16) {
     return Reason::of("rows of w begin at addresses that 16 does not divide, or have gaps");
   }

@@ -6,6 +6,9 @@
 
 namespace moeblas::cuda {
 
+// What brings packed w to the tensor cores does not take, with x of any type.
+dispatch::Reason qmm_sm80_codes_reject(const dispatch::MatmulProblem& p);
+
 dispatch::Reason qmm_sm80_reject(const dispatch::MatmulProblem& p);
 size_t qmm_sm80_workspace(const dispatch::MatmulProblem& p);
 void qmm_sm80(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);

@@ -5,7 +5,7 @@
 // bank.
 #pragma once
 
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/copy_async.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/qmm_sm80_shape.h"
 #include "simt/tiles.h"
@@ -79,16 +79,23 @@ class RowCopies {
 static_assert(kQmmSm80Threads == 256 && kStepK == 64, "eight chunks a row");
 
 __device__ __forceinline__ uint32_t two_bfloats(float low, float high) {
+#if defined(__CUDA_ARCH__)
   uint32_t two;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
   return two;
+#else
+  return formats::float_to_bfloat16(low) | uint32_t{formats::float_to_bfloat16(high)} << 16;
+#endif
 }
 
 // ---- sums
 
-// Sixteen rows of 64 sums on their way out: fragments go in, rows come out.
-constexpr uint32_t kPatchRow = 72 * 4, kPatchBytes = 16 * kPatchRow;
-static_assert(kQmmSm80Threads / 32 * kPatchBytes <= kQmmSm80Bytes, "a patch for each warp");
+// Sixteen rows of a warp's sums on their way out: fragments go in, rows come out.
+template <uint32_t kCols>
+constexpr uint32_t kPatchRow = (kCols + 8) * 4;
+template <uint32_t kCols>
+constexpr uint32_t kPatchBytes = 16 * kPatchRow<kCols>;
+static_assert(kQmmSm80Threads / 32 * kPatchBytes<64> <= kQmmSm80Bytes, "a patch for each warp");
 
 template <class T>
 __device__ __forceinline__ uint32_t two_halves(float low, float high) {
@@ -99,45 +106,62 @@ __device__ __forceinline__ uint32_t two_halves(float low, float high) {
   }
 }
 
-// This warp's sums times `factor`: 64 x 64 from first_row and first_col of the part on, of x's type
-// T. Row r goes to out[r]; `added`: element 0 of the matrix's bias; `patch`: of this warp's own.
+// A row of x's type from its sums in a patch: 32 columns of float32, 64 of 16 bits.
 template <class T>
+__device__ __forceinline__ void store_row(uint32_t from, uint8_t* row, int64_t at, uint32_t cols) {
+  if constexpr (int(simt::TypeOf<T>::value) == int(simt::kF32)) {
+    const uint32_t col = threadIdx.x % 32;
+    if (col < cols) reinterpret_cast<float*>(row)[at + col] = load_shared_float(from + col * 4);
+    return;
+  }
+  auto* to = reinterpret_cast<uint16_t*>(row) + at;
+  const uint32_t col = threadIdx.x % 32 * 2;
+  const uint2 two = load_shared_2(from + col * 4);
+  const uint32_t halves = two_halves<T>(__uint_as_float(two.x), __uint_as_float(two.y));
+  if (col + 1 < cols) {
+    *reinterpret_cast<uint32_t*>(to + col) = halves;
+  } else if (col < cols) {
+    to[col] = static_cast<uint16_t>(halves);
+  }
+}
+
+// This warp's sums times `factor`: kDown * 16 rows x kAcross * 8 columns from first_row and
+// first_col of the part on, of x's type T. Row r goes to out[r]; `added`: element 0 of the matrix's
+// bias; `patch`: of this warp's own. mend(i, rows): may change sums of the part's rows from
+// first_row + 16 * i on while they stand in the patch.
+template <class T, uint32_t kDown, uint32_t kAcross, class Mend>
 __device__ __forceinline__ void store_sums(const ProductParams& p, const ProductBuffers& b,
                                            const simt::Tile& tile, const int64_t* out,
                                            const Part80& part, int64_t added, uint32_t first_row,
                                            uint32_t first_col, uint32_t patch, float factor,
-                                           const float (&sums)[4][8][4]) {
-  const uint32_t lane = threadIdx.x % 32;
+                                           const float (&sums)[kDown][kAcross][4], Mend&& mend) {
+  constexpr uint32_t kCols = kAcross * 8, kRow = kPatchRow<kCols>;
+  constexpr int kType = simt::TypeOf<T>::value;
+  static_assert(kCols == (kType == int(simt::kF32) ? 32 : 64), "what store_row stores");
+  const uint32_t lane = threadIdx.x % 32, cols = min(part.cols - first_col, kCols);
   const bool plain = p.out.plain != 0 || tile.w < 0;
-  const bool paired = plain && p.out.type == int(simt::TypeOf<T>::value) && p.out.align >= 4;
+  const bool direct = plain && p.out.type == kType && p.out.align >= 4;
 #pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
+  for (uint32_t i = 0; i < kDown; ++i) {
     const uint32_t first = first_row + i * 16;
     if (first >= part.rows) break;
     const uint32_t some = min(part.rows - first, 16u);
     __syncwarp();
 #pragma unroll
-    for (uint32_t j = 0; j < 8; ++j) {
-      const uint32_t to = patch + lane / 4 * kPatchRow + (j * 8 + lane % 4 * 2) * 4;
+    for (uint32_t j = 0; j < kAcross; ++j) {
+      const uint32_t to = patch + lane / 4 * kRow + (j * 8 + lane % 4 * 2) * 4;
       const float(&v)[4] = sums[i][j];
       store_shared_2(to, make_uint2(__float_as_uint(formats::mul(v[0], factor)),
                                     __float_as_uint(formats::mul(v[1], factor))));
-      store_shared_2(to + 8 * kPatchRow, make_uint2(__float_as_uint(formats::mul(v[2], factor)),
-                                                    __float_as_uint(formats::mul(v[3], factor))));
+      store_shared_2(to + 8 * kRow, make_uint2(__float_as_uint(formats::mul(v[2], factor)),
+                                               __float_as_uint(formats::mul(v[3], factor))));
     }
     __syncwarp();
-    const uint32_t col = first_col + lane * 2;
-    if (paired) {
+    mend(i, some);
+    if (direct) {
 #pragma unroll 4
       for (uint32_t row = 0; row < some; ++row) {
-        const uint2 two = load_shared_2(patch + row * kPatchRow + lane * 8);
-        const uint32_t halves = two_halves<T>(__uint_as_float(two.x), __uint_as_float(two.y));
-        auto* to = reinterpret_cast<uint16_t*>(b.out) + out[first + row] + part.n + col;
-        if (col + 1 < part.cols) {
-          *reinterpret_cast<uint32_t*>(to) = halves;
-        } else if (col < part.cols) {
-          *to = static_cast<uint16_t>(halves);
-        }
+        store_row<T>(patch + row * kRow, b.out, out[first + row] + part.n + first_col, cols);
       }
       continue;
     }
@@ -151,10 +175,9 @@ __device__ __forceinline__ void store_sums(const ProductParams& p, const Product
       const simt::StorePlace to = {out[first + row], __shfl_sync(0xffffffffu, c, row), added,
                                    plain};
 #pragma unroll 1
-      for (uint32_t at = lane; at < 64; at += 32) {
-        if (first_col + at >= part.cols) break;
+      for (uint32_t at = lane; at < cols; at += 32) {
         simt::store_sum(p.out, b, to, part.n + first_col + at,
-                        load_shared_float(patch + row * kPatchRow + at * 4));
+                        load_shared_float(patch + row * kRow + at * 4));
       }
     }
   }

@@ -11,7 +11,7 @@
 
 #include "cuda/device/code_pairs.cuh"
 #include "cuda/qmm_sm80_tile.cuh"
-#include "simt/code_values.h"
+#include "simt/packed.h"
 
 namespace moeblas::cuda::device {
 
@@ -120,7 +120,28 @@ class HalfColumn {
       scale_[1] = from.scale<F>(row, (k + 16) >> 4);
     }
   }
-  // What the last load brought, as bfloat16.
+  __device__ __forceinline__ uint32_t column() const { return column_; }
+  // Of the first or second 16 of the codes that the last load brought; zeros where none are.
+  __device__ __forceinline__ StoredScale scale(const Codes& from, uint32_t sixteen) const {
+    const bool second = kMayHaveSixteens && from.group_bits == 4 && sixteen == 1;
+    const StoredScale none = {0, 0}, one = second ? scale_[kMayHaveSixteens ? 1 : 0] : scale_[0];
+    return here_ ? one : none;
+  }
+  // Of what the last load brought octets from kFirst to kEnd, as bfloat16: apply(octet, pairs of
+  // its codes) for each.
+  template <uint32_t kFirst = 0, uint32_t kEnd = 4, class Apply>
+  __device__ __forceinline__ void store_octets(uint32_t to, Apply&& apply) const {
+#pragma unroll
+    for (uint32_t q = kFirst; q < kEnd; ++q) {
+      uint32_t pairs[4];
+      OctetPairs<F>::decode(codes_.words, q, pairs);
+      uint4 eight = apply(q, pairs);
+      // What is not there meets zeros of x, so that it only has to be finite.
+      if (int(F::kMode) == MOEBLAS_MXFP8 && !here_) eight = make_uint4(0, 0, 0, 0);
+      store_shared_4(to + chunk_at(column_, first() / 8 + q), eight);
+    }
+  }
+  // As weights.
   __device__ __forceinline__ void store(uint32_t to, const Codes& from) const {
     if (!simt::IsAffine<F>::value || from.type == simt::kBf16) {
       store_as<true>(to, from);
@@ -136,19 +157,10 @@ class HalfColumn {
 
   template <bool kBfloats>
   __device__ __forceinline__ void store_as(uint32_t to, const Codes& from) const {
-    const bool sixteens = kMayHaveSixteens && from.group_bits == 4;
-    const StoredScale none = {0, 0}, second = scale_[kMayHaveSixteens ? 1 : 0];
-    const OctetScale<F, kBfloats> low(here_ ? scale_[0] : none, from.type);
-    const OctetScale<F, kBfloats> high(here_ ? (sixteens ? second : scale_[0]) : none, from.type);
-#pragma unroll
-    for (uint32_t q = 0; q < 4; ++q) {
-      uint32_t pairs[4];
-      OctetPairs<F>::decode(codes_.words, q, pairs);
-      uint4 eight = (q < 2 ? low : high).apply(pairs);
-      // What is not there meets zeros of x, so that it only has to be finite.
-      if (int(F::kMode) == MOEBLAS_MXFP8 && !here_) eight = make_uint4(0, 0, 0, 0);
-      store_shared_4(to + chunk_at(column_, first() / 8 + q), eight);
-    }
+    const OctetScale<F, kBfloats> low(scale(from, 0), from.type), high(scale(from, 1), from.type);
+    store_octets(to, [&](uint32_t octet, const uint32_t(&pairs)[4]) {
+      return (octet < 2 ? low : high).apply(pairs);
+    });
   }
 
   uint32_t column_;

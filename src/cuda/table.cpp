@@ -10,6 +10,7 @@
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_sm80_limbs_plan.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_sm80_plan.h"
@@ -103,6 +104,10 @@ constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
   Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
+constexpr Row<MatmulProblem> kQmmSm80Limbs{
+  Name{"qmm_sm80_limbs"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f32), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmm_sm80_limbs_reject, qmm_sm80_limbs_workspace, launch<qmm_sm80_limbs>,
+  Summary{"many rows of float32 as three bfloat16 limbs, exact codes and sums of groups; mma.sync"}};
 constexpr Row<MatmulProblem> kSegmentedSm90{
   Name{"segmented_sm90"}, kHopper, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm90_reject, nullptr, launch<segmented_sm90>,
@@ -126,6 +131,16 @@ constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
 // layer's 1.3 to 2. Where it shares K out, 17 to 32 rows of 8192^2 took it 22 us and two passes 38.
 constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1, kPassesOfShared = 1;
 
+// So many rows of float32 for each of several matrices took qmm_sm80_limbs less time than passes of
+// qmv_sm90; of one matrix no number that qmv_sm90 takes did.
+constexpr int64_t kFloatRowsOfLayers = 16;
+
+bool many_floats(const MatmulProblem& p) {
+  const int64_t matrices = std::min(p.batch.numel(), p.w.values.count());
+  return matrices > 1 && p.total_rows() >= kFloatRowsOfLayers * matrices &&
+         !why_not(kQmmSm80Limbs, p, 80);
+}
+
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
@@ -133,8 +148,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   const uint32_t most = qmm_sm90_shares(p)     ? kPassesOfShared
                         : p.batch.numel() == 1 ? kPassesOfOne
                                                : kPassesOfLayers;
-  if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
-  return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
+  if (passes <= most || (why_not(kQmmSm90, p, kHopper.least) && !many_floats(p))) return {};
+  return Reason::of("it would read w %u times, %s reads it once", passes,
+                    p.x.values.dtype == DType::f32 ? "qmm_sm80_limbs" : "qmm_sm90");
 }
 
 // Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
@@ -142,9 +158,22 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 // comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
 // multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
-// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
-// that of qmm_simt, which takes 25.
-constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that
+// of qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of
+// 32 passes of one row of affine float32, or of four of five rows in block formats; layers fill its
+// tiles.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfSimt = 16;
+struct FloatPasses {
+  uint32_t affine, block;
+};
+constexpr FloatPasses kFloatPassesOfOne = {32, 3}, kFloatPassesOfLayers = {8, 2};
+
+uint32_t most_passes(const MatmulProblem& p) {
+  if (!why_not(kQmmSm80, p, 80)) return kPassesOfTensors;
+  if (why_not(kQmmSm80Limbs, p, 80)) return kPassesOfSimt;
+  const FloatPasses& most = p.batch.numel() == 1 ? kFloatPassesOfOne : kFloatPassesOfLayers;
+  return p.w.spec->mode == Mode::affine ? most.affine : most.block;
+}
 
 Reason why_not_beside_simt(const MatmulProblem& p) {
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
@@ -170,7 +199,7 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
   if (p.options.kernel != nullptr) return {};
   if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
   const uint32_t passes = qmv_sm80_passes(p);
-  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  const uint32_t most = most_passes(p);
   if (passes <= most) return {};
   return Reason::of("it would read w %u times, more than %u", passes, most);
 }
@@ -284,9 +313,10 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // The portable rows take anything between them. On one H200 (docs/performance-log.md) qmv_sm90 was
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
-// qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
-// segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
-// at twice the rate of qmm_sm80's, takes dense weights in front of both.
+// qmm_sm80 was three to seven times as fast as qmm_simt and qmm_sm80_limbs two to three,
+// segmented_sm90 two to twenty times, and segmented_sm90_limbs takes what it makes faster than
+// that. mm_sm90, whose products of layers ran at twice the rate of qmm_sm80's, takes dense weights
+// in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,
     kQmmSm90,
@@ -298,6 +328,7 @@ constexpr Row<MatmulProblem> kMatmul[] = {
     Portable::kQmv,
     Portable::kGatherQmvFast,
     kQmmSm80,
+    kQmmSm80Limbs,
     kSegmentedSm90Limbs,
     kSegmentedSm90,
     kSegmentedSm80Limbs,

@@ -120,6 +120,28 @@ TEST_F(CudaTable, FewRowsOfGroupsOf16) {
   }
 }
 
+// Beyond the few that read w several times.
+TEST_F(CudaTable, ManyRowsOfFloat32) {
+  Options exact;
+  exact.precision = Precision::exact;
+  for (const QuantSpec& spec : {kAffine4, kMxfp4, kNvfp4, QuantSpec{Mode::affine, 6, 64},
+                                QuantSpec{Mode::affine, 3, 128}, QuantSpec{Mode::affine, 8, 16}}) {
+    const DType scale = spec.mode == Mode::affine ? DType::f32 : DType::u8;
+    for (int capability : {80, 89, 90, 100, 120}) {
+      for (int64_t rows : {128, 600}) {
+        EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, spec, DType::f32, scale), capability),
+                  "qmm_sm80_limbs");
+      }
+      EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, DType::f32, scale, exact), capability),
+                "qmm_simt");
+      EXPECT_NE(winner(dense_nowhere(4, 4096, 4096, spec, DType::f32, scale), capability),
+                "qmm_sm80_limbs");
+    }
+    EXPECT_EQ(winner(product_nowhere(kLayers[0], false, spec, DType::f32, scale, 2048)),
+              "qmm_sm80_limbs");
+  }
+}
+
 TEST_F(CudaTable, DenseWeights) {
   for (DType dtype : {kBf16, DType::f16, DType::f32}) {
     for (int64_t tokens : {1, 64, 4096}) {

@@ -81,6 +81,15 @@ inline void __syncwarp() {
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
   return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> (shift & 31));
 }
+inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select) {
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t bytes = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    bytes |= static_cast<uint32_t>(both >> 8 * (select >> 4 * i & 7) & 0xff) << 8 * i;
+  }
+  return bytes;
+}
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);
 }
@@ -222,14 +231,15 @@ inline uint4 load_matrices(uint32_t row) {
 }
 
 // The products are exact; a sum is rounded once, which hardware does not promise.
-inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
+template <class ValueOf>
+void multiply_halves(const char* name, float (&sums)[4], uint4 a, uint2 b, ValueOf&& value_of) {
   const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
-  const unsigned char* all = test::meet("multiply", words, sizeof words);
+  const unsigned char* all = test::meet(name, words, sizeof words);
   const uint32_t g = lane_index() / 4, t = lane_index() % 4;
   const auto value = [&](uint32_t lane, uint32_t word, uint32_t half) -> double {
     uint32_t w;
     std::memcpy(&w, all + 32 * lane + 4 * word, 4);
-    return formats::float16_to_float(static_cast<unsigned short>(w >> 16 * half));
+    return value_of(static_cast<unsigned short>(w >> 16 * half));
   };
   for (uint32_t i = 0; i < 4; ++i) {
     const uint32_t row = g, column = 2 * t + i % 2, lower = i / 2;
@@ -241,6 +251,13 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
     }
     sums[i] = static_cast<float>(sum);
   }
+}
+inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
+  multiply_halves("multiply", sums, a, b, formats::float16_to_float);
+}
+inline void multiply_bf16(float (&sums)[4], uint4 a, uint2 b) {
+  multiply_halves("multiply_bf16", sums, a, b,
+                  [](unsigned short half) { return formats::bfloat16_to_float(half); });
 }
 
 inline void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
