@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/segmented_limbs_params.h"
+
 namespace moeblas::cuda {
 
 // A step of K is 128 bytes of each row of a or column of b, whatever their type.
@@ -40,15 +42,16 @@ struct FmaTile64x64 {
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
-// Float32 as bf16 limbs: 256 threads multiply a, whose limbs they keep in registers, by the planes
-// of one limb each that 128 threads make of b. A plane holds two steps of K (64 k) side by side.
+// Float32 as float16 limbs, which fill kStepBytes by 32 k; their scales come with every step.
+inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4;
 struct LimbTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
-  static constexpr uint32_t kMultipliers = 256, kSplitters = 128;
-  static constexpr uint32_t kConsumers = kMultipliers + kSplitters, kProducers = 128;
-  static constexpr uint32_t kSlots = 3, kPerProcessor = 1, kOutBuffers = 4;
-  static constexpr uint32_t kMostLimbs = 3, kPlaneBytes = 128 * 128;
-  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kMostLimbs * kPlaneBytes + 64;
+  static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 4;
+  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kSlots * kLimbScaleBytes;
+};
+struct LimbTile256x128 : LimbTile128x128 {
+  static constexpr uint32_t kBlocks = 2;
 };
 
 // So many segments are taken longest first, where blocks make many tiles.
@@ -90,6 +93,8 @@ struct SegmentedSm90Params {
   uint8_t* out_data;
   int64_t out_step, out_row_stride;  // elements
   SegmentedLines a_lines, b_lines;
+  Limbs a_limbs, b_limbs;
+  uint32_t k_records;  // of limbs, in a stripe of lines
 };
 
 }  // namespace moeblas::cuda

@@ -50,10 +50,9 @@ constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
                               tile<Tile128x128>("bf16_128", 1.15), tile<Tile64x64>("bf16_64", 1.6)};
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
-// Float32's, against a multiply-add: 39, 66 and 89 TFLOP/s.
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
-constexpr Tile kThreeLimbs = tile<LimbTile128x128>("limbs3", 0.6);
-constexpr Tile kTwoLimbs = tile<LimbTile128x128>("limbs2", 0.44);
+constexpr Tile kLimbs[] = {tile<LimbTile256x128>("limbs_256", 1.0),
+                           tile<LimbTile128x128>("limbs_128", 1.0)};
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -79,8 +78,22 @@ const Tile& tile_of(const MatmulProblem& p) {
   });
 }
 
-const Tile& limbs_of(const MatmulProblem& p) {
-  return p.options.precision == Precision::fast ? kTwoLimbs : kThreeLimbs;
+// Two blocks of a cluster share columns where there are rows for both.
+const Tile& limbs_of(const MatmulProblem& p) { return kLimbs[p.m > kLimbLines ? 0 : 1]; }
+
+// Clocks of multiply-adds and of limbs, segments taken to be as long as they are on average: a
+// multiprocessor makes 84 multiply-adds a clock, as measured, and 600 products of limbs; limbs take
+// a launch more, which reads both operands and writes as much.
+double clocks_by_multiply_adds(const MatmulProblem& p) {
+  constexpr double kPerClock = 84;
+  return time_of(p, tile_of(p)) * static_cast<double>(p.k / p.batch.numel()) / kPerClock;
+}
+double clocks_by_limbs(const MatmulProblem& p) {
+  constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 3500, kBytesPerClock = 2400;
+  const double bytes = 2.0 * sizeof(float) * static_cast<double>((p.m + p.n) * p.k);
+  return kLaunch + bytes / kBytesPerClock +
+         time_of(p, limbs_of(p)) *
+             (static_cast<double>(p.k / p.batch.numel()) / kPerClock + 1 / kStoresPerClock);
 }
 
 // ---- Operands
@@ -169,9 +182,67 @@ bool takes_wide_stores(const MatmulProblem& p, int64_t step) {
   return (strides | reinterpret_cast<uintptr_t>(p.out.data)) % kUnit == 0;
 }
 
+// ---- Limbs
+
+// Where the limbs of a and b lie in the workspace.
+class LimbsPlan {
+ public:
+  explicit LimbsPlan(const MatmulProblem& p)
+      : k_(p.k), a_{lines_of_a(p)}, b_{lines_of_b(p)}, records_(ceil_div(p.k, kLimbK)) {
+    uint64_t at = 0;
+    for (Part* part : {&a_, &b_}) {
+      part->stripes = ceil_div(part->lines.count, kLimbLines);
+      const auto count = static_cast<uint64_t>(part->stripes * records_);
+      part->records = at;
+      part->scales = at + count * kLimbRecordBytes;
+      at = part->scales + count * kLimbLines * sizeof(float);
+    }
+    bytes_ = at;
+  }
+  int64_t blocks() const { return (a_.stripes + b_.stripes) * records_; }
+  size_t bytes() const { return bytes_; }
+
+  SegmentedLimbsParams params(uint8_t* base) const {
+    return {source(a_, base), source(b_, base), static_cast<uint32_t>(k_),
+            static_cast<uint32_t>(records_)};
+  }
+
+ private:
+  struct Part {
+    Lines lines;
+    int64_t stripes = 0;
+    uint64_t records = 0, scales = 0;  // bytes from the workspace's start
+  };
+  static LimbsSource source(const Part& part, uint8_t* base) {
+    const Lines& l = part.lines;
+    LimbsSource s{};
+    s.data = static_cast<const float*>(l.values.data);
+    s.line_stride = l.stride;
+    s.k_stride = l.k_stride;
+    s.lines = static_cast<uint32_t>(l.count);
+    s.stripes = static_cast<uint32_t>(part.stripes);
+    const uint64_t apart = l.count == 1 ? 0 : static_cast<uint64_t>(l.stride) * sizeof(float);
+    s.wide = l.k_stride == 1 && (apart | reinterpret_cast<uintptr_t>(l.values.data)) % kUnit == 0;
+    s.records = base + part.records;
+    s.scales = reinterpret_cast<float*>(base + part.scales);
+    return s;
+  }
+
+  int64_t k_;
+  Part a_, b_;
+  int64_t records_;
+  uint64_t bytes_;
+};
+
 // ---- Launch
 
-void run(const MatmulProblem& p, const Tile& tile) {
+// Tiles that are made at the same time.
+uint32_t at_once(const MatmulProblem& p, const Tile& tile) {
+  return static_cast<uint32_t>(multiprocessors(p.device.id)) * tile.per_processor / tile.blocks;
+}
+
+// All that is the same for every kernel.
+SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   const simt::PairPlan plan(p, 1);
   const simt::PairParams pairs = plan.params();
   const Lines a = lines_of_a(p), b = lines_of_b(p);
@@ -187,11 +258,9 @@ void run(const MatmulProblem& p, const Tile& tile) {
   q.row_tiles = static_cast<uint32_t>(row_tiles(p, tile));
   q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
-  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
-  const uint32_t at_once = processors * tile.per_processor / tile.blocks;
   // Putting segments in order takes a microsecond: few turns do not win it back.
   constexpr uint32_t kTurns = 8;
-  q.ordered = q.units / kTurns >= at_once && q.segment_count <= kMostOrdered;
+  q.ordered = q.units / kTurns >= at_once(p, tile) && q.segment_count <= kMostOrdered;
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
@@ -202,26 +271,21 @@ void run(const MatmulProblem& p, const Tile& tile) {
   };
   q.a_lines = lines(a);
   q.b_lines = lines(b);
-
-  Queue queue(p.op, p.device.id, p.options.stream);
-  q.a = tensor_map(map_of(a, tile.rows), p.op);
-  q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
   if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
-  const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
-                           (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
-  queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads, tile.shared_bytes,
-            q);
+  return q;
 }
 
-}  // namespace
+uint32_t blocks_of(const MatmulProblem& p, const SegmentedSm90Params& q, const Tile& tile) {
+  return std::min(q.units, at_once(p, tile)) * tile.blocks;
+}
 
-Reason segmented_sm90_reject(const MatmulProblem& p) {
+
+// What no kernel takes.
+Reason why_no_tiles(const MatmulProblem& p) {
   if (p.k == 0) return Reason::of("K is 0");
   if (std::max({p.m, p.n, p.k, p.batch.numel()}) > kMost) {
     return Reason::of("more than 2^31 - 1 rows, columns or segments, or K beyond it");
   }
-  if (const Reason no_map = why_no_map(lines_of_a(p), "a")) return no_map;
-  if (const Reason no_map = why_no_map(lines_of_b(p), "b")) return no_map;
   if (p.empty()) return {};
   if (simt::PairPlan(p, 1).params().ndim > 1) {
     return Reason::of("the segments, or their results, do not lie one stride apart");
@@ -232,15 +296,35 @@ Reason segmented_sm90_reject(const MatmulProblem& p) {
   return {};
 }
 
+}  // namespace
+
+Reason segmented_sm90_reject(const MatmulProblem& p) {
+  if (const Reason reason = why_no_tiles(p)) return reason;
+  if (const Reason no_map = why_no_map(lines_of_a(p), "a")) return no_map;
+  return why_no_map(lines_of_b(p), "b");
+}
+
 void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
-  if (!p.empty()) run(p, tile_of(p));
+  if (p.empty()) return;
+  const Tile& tile = tile_of(p);
+  const Lines a = lines_of_a(p), b = lines_of_b(p);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  SegmentedSm90Params q = params_of(p, tile);
+  q.a = tensor_map(map_of(a, tile.rows), p.op);
+  q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
+  const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
+                           (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
+  queue.run(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
 
 Reason segmented_sm90_limbs_reject(const MatmulProblem& p) {
   if (p.options.precision == Precision::exact) {
     return Reason::of("precision is exact, and sums of limbs are no IEEE multiply-adds");
   }
-  if (const Reason other = segmented_sm90_reject(p)) return other;
+  if (const Reason reason = why_no_tiles(p)) return reason;
+  if (const int64_t blocks = LimbsPlan(p).blocks(); blocks > kMost) {
+    return Reason::of("%lld records of limbs, more than 2^31 - 1", static_cast<long long>(blocks));
+  }
   // The two differ in their last bits: which it is may then not depend on how many rows there are.
   if (p.options.deterministic || p.empty()) return {};
   // Short segments are written more than multiplied, and the shortest made by multiply-adds anyway.
@@ -250,14 +334,27 @@ Reason segmented_sm90_limbs_reject(const MatmulProblem& p) {
                       static_cast<long long>(p.k / p.batch.numel()),
                       static_cast<long long>(kShort));
   }
-  if (time_of(p, tile_of(p)) < time_of(p, limbs_of(p))) {
+  if (clocks_by_multiply_adds(p) < clocks_by_limbs(p)) {
     return Reason::of("so few tiles take less time by multiply-adds");
   }
   return {};
 }
 
-void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace) {
-  if (!p.empty()) run(p, limbs_of(p));
+size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) { return LimbsPlan(p).bytes(); }
+
+void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
+  if (p.empty()) return;
+  const LimbsPlan plan(p);
+  const SegmentedLimbsParams limbs = plan.params(static_cast<uint8_t*>(workspace.data));
+  const Tile& tile = limbs_of(p);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  SegmentedSm90Params q = params_of(p, tile);
+  q.a_limbs = {limbs.a.records, limbs.a.scales};
+  q.b_limbs = {limbs.b.records, limbs.b.scales};
+  q.k_records = limbs.k_records;
+  queue.run("segmented_limbs", static_cast<uint32_t>(plan.blocks()), kLimbThreads, 0, limbs);
+  const std::string name = std::string("segmented_sm90_") + tile.name;
+  queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
 
 }  // namespace moeblas::cuda

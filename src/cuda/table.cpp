@@ -98,8 +98,8 @@ constexpr Row<MatmulProblem> kSegmentedSm90{
   Summary{"ranges of K; a and b by bulk copies as they lie, 16-bit floats on wgmma, float32 by multiply-adds"}};
 constexpr Row<MatmulProblem> kSegmentedSm90Limbs{
   Name{"segmented_sm90_limbs"}, kHopper, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
-  segmented_sm90_limbs_reject, nullptr, launch<segmented_sm90_limbs>,
-  Summary{"the same for float32 as three bf16 limbs on wgmma, two where precision is fast"}};
+  segmented_sm90_limbs_reject, segmented_sm90_limbs_workspace, launch<segmented_sm90_limbs>,
+  Summary{"the same for float32 as two float16 limbs on wgmma, made in one pass over a and b"}};
 constexpr Row<MatmulProblem> kSegmentedSm80{
   Name{"segmented_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm80_reject, nullptr, launch<segmented_sm80>,
