@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/segmented_limbs_params.h"
 #include "simt/pairs.h"
 
 namespace moeblas::cuda {
@@ -25,6 +26,17 @@ struct SegmentedSm80Params {
   int64_t out_row_stride;  // in elements
   uint32_t k, row_tiles, col_tiles;
   uint32_t wide_out;  // 16 bytes of a row from a multiple of 16 of a tile may be written as one
+};
+
+// Of segmented_sm80_limbs: half a record of either operand and the scales of both.
+inline constexpr uint32_t kSegmentedSm80LimbSlots = 3;
+inline constexpr uint32_t kSegmentedSm80LimbSlotBytes = 2 * (kLimbHalfBytes + kLimbLines * 4);
+static_assert(kSegmentedSm80LimbSlots * kSegmentedSm80LimbSlotBytes <= 99 * 1024,
+              "what every device from sm_80 on has for a block");
+struct SegmentedSm80LimbsParams {
+  SegmentedSm80Params operands;
+  Limbs a, b;
+  uint32_t k_records;  // in a stripe of lines
 };
 
 }  // namespace moeblas::cuda

@@ -1,5 +1,6 @@
-// segmented_sm80: products over ranges of K on any device from sm_80 on. What it takes and its
-// launch; the kernels are in segmented_sm80.cu. It needs no workspace.
+// segmented_sm80 and segmented_sm80_limbs: products over ranges of K on any device from sm_80 on.
+// What they take, and their launches; the kernels are in segmented_sm80.cu and
+// segmented_sm80_limbs.cu.
 #pragma once
 
 #include "dispatch/row.h"
@@ -8,5 +9,10 @@ namespace moeblas::cuda {
 
 dispatch::Reason segmented_sm80_reject(const dispatch::MatmulProblem& p);
 void segmented_sm80(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
+
+// Float32 by float16 limbs, where the precision allows it and it takes less time.
+dispatch::Reason segmented_sm80_limbs_reject(const dispatch::MatmulProblem& p);
+size_t segmented_sm80_limbs_workspace(const dispatch::MatmulProblem& p);
+void segmented_sm80_limbs(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 
 }  // namespace moeblas::cuda

@@ -9,7 +9,7 @@
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
 // other brings; tensor cores round sums toward zero, so both run over one record of 64 k and are
 // then scaled and added to the tile's in float32. A product is off by at most 2^-21 of itself, the
-// last bit of eight that a float32 sum of as many products may miss: segments of fewer than kFewest
+// last bit of eight that a float32 sum of as many products may miss: segments of fewer than kFewestByLimbs
 // are made by multiply-adds from memory. So is every sum that is not finite: there a scale says
 // that limbs do not hold a line, or infinities met, or the sum is none. Which elements those are
 // depends on their own row and column alone.
@@ -18,6 +18,7 @@
 #pragma once
 
 #include "cuda/device/cluster_run.cuh"
+#include "cuda/device/limbs.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/segmented_sm90.cuh"
 
@@ -48,7 +49,7 @@ class LimbConsumer {
   }
 
  private:
-  static constexpr uint32_t kStepK = kLimbHalfK, kFewest = 16;
+  static constexpr uint32_t kStepK = kLimbHalfK;
   using Tiles = SegmentTiles<Tile, kStepK>;
 
   __device__ static uint32_t scales(const SegmentedRing<Tile>& ring, uint32_t step) {
@@ -56,7 +57,7 @@ class LimbConsumer {
   }
   // Where the steps of a tile end: too few products take none.
   __device__ static uint32_t steps_end(const SegmentTile& tile) {
-    return tile.end - tile.begin < tile.head + kFewest ? tile.begin : tile.end;
+    return tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end;
   }
 
   // ---- Sending, by one thread
@@ -125,10 +126,15 @@ class LimbConsumer {
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
       const uint32_t end = steps_end(tile);
       multiply(total, device::uniform(tile.begin), tile.head, device::uniform(end));
-      make_again(total, tile, end < tile.end);
+      device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), tile.row + row_,
+                         tile.col + col_, tile.begin + tile.head, tile.end, end < tile.end);
       store(total, tile);
     }
     if (thread_ == 0) device::bulk_store_wait_read<0>();
+  }
+
+  __device__ static device::FloatLines lines(const SegmentedLines& l, uint32_t count) {
+    return {reinterpret_cast<const float*>(l.data), l.stride, l.k_stride, count};
   }
 
   // The k from `begin` to `end`, of which the first `head` do not count.
@@ -156,7 +162,7 @@ class LimbConsumer {
     const uint32_t a = ring_.a(step_) + group_ * (64 * kStepBytes);
     ring_.wait_full(step_);
     if (begin > 0 || end < kStepK) {
-      clear(a, begin, end);
+      device::clear_limbs(a, 64, begin, end, thread_, 128);
       device::shared_stores_visible();
       device::named_barrier(kFirstGroup + group_, 128);
     }
@@ -183,24 +189,6 @@ class LimbConsumer {
     device::wgmma_commit();
   }
 
-  // Zeros before k = `begin` and from `end` on in this warpgroup's rows: limbs of b there, of a
-  // line that has a scale, are finite.
-  __device__ void clear(uint32_t rows, uint32_t begin, uint32_t end) const {
-#pragma unroll 1
-    for (uint32_t i = thread_; i < 64 * 8; i += 128) {
-      const uint32_t line = i / 8, part = i % 8, first = part % 4 * 8;
-      if (first >= begin && first + 8 <= end) continue;
-      const uint32_t at = rows + line * kStepBytes + ((part ^ line % 8) << 4);
-      const auto kept = [&](uint32_t word, uint32_t k) {
-        const uint32_t low = k >= begin && k < end ? 0xffffu : 0;
-        return word & (k + 1 >= begin && k + 1 < end ? low | 0xffff0000u : low);
-      };
-      const uint4 v = device::load_shared_4(at);
-      device::store_shared_4(at, {kept(v.x, first), kept(v.y, first + 2), kept(v.z, first + 4),
-                                  kept(v.w, first + 6)});
-    }
-  }
-
   // Returns 0, but not before all scales are read.
   __device__ uint32_t add_scaled(Sums total, ConstSums first, ConstSums second) const {
     const uint32_t at = scales(ring_, step_);
@@ -219,46 +207,6 @@ class LimbConsumer {
       }
     }
     return device::nothing_of(read);
-  }
-
-  // ---- By multiply-adds
-
-  // What is not finite, or all of the tile, from the numbers themselves.
-  __device__ void make_again(Sums total, const SegmentTile& tile, bool all) const {
-    constexpr uint32_t kSome = 16;  // sums at a time
-    const float* a = reinterpret_cast<const float*>(p_.a_lines.data);
-    const float* b = reinterpret_cast<const float*>(p_.b_lines.data);
-    const uint32_t row = tile.row + row_, col = tile.col + col_;
-#pragma unroll
-    for (uint32_t c = 0; c < kSums; c += kSome) {
-      bool again = all;
-#pragma unroll
-      for (uint32_t i = 0; i < kSome; ++i) again |= !isfinite(total[c + i]);
-      if (!__any_sync(0xffffffffu, again)) continue;
-      float sums[kSome] = {};
-#pragma unroll 4
-      for (uint32_t k = tile.begin + tile.head; k < tile.end; ++k) {
-        float x[2], y[kSome / 2];
-#pragma unroll
-        for (uint32_t i = 0; i < 2; ++i) {
-          x[i] = __ldg(a + min(row + i * 8, p_.m - 1) * p_.a_lines.stride +
-                       k * p_.a_lines.k_stride);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < kSome / 2; ++j) {
-          const uint32_t line = col + c * 2 + j / 2 * 8 + j % 2;
-          y[j] = __ldg(b + min(line, p_.n - 1) * p_.b_lines.stride + k * p_.b_lines.k_stride);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < kSome; ++i) {
-          sums[i] = __fmaf_rn(x[i % 4 / 2], y[i / 4 * 2 + i % 2], sums[i]);
-        }
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kSome; ++i) {
-        if (all || !isfinite(total[c + i])) total[c + i] = sums[i];
-      }
-    }
   }
 
   // ---- Storing

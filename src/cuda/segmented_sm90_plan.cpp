@@ -7,6 +7,7 @@
 
 #include "cuda/device.h"
 #include "cuda/queue.h"
+#include "cuda/segmented_limbs_plan.h"
 #include "cuda/segmented_sm90_params.h"
 #include "cuda/tensor_map.h"
 #include "simt/pairs_plan.h"
@@ -90,8 +91,7 @@ double clocks_by_multiply_adds(const MatmulProblem& p) {
 }
 double clocks_by_limbs(const MatmulProblem& p) {
   constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 3500, kBytesPerClock = 2400;
-  const double bytes = 2.0 * sizeof(float) * static_cast<double>((p.m + p.n) * p.k);
-  return kLaunch + bytes / kBytesPerClock +
+  return kLaunch + SegmentedLimbs(p).bytes_moved() / kBytesPerClock +
          time_of(p, limbs_of(p)) *
              (static_cast<double>(p.k / p.batch.numel()) / kPerClock + 1 / kStoresPerClock);
 }
@@ -182,58 +182,6 @@ bool takes_wide_stores(const MatmulProblem& p, int64_t step) {
   return (strides | reinterpret_cast<uintptr_t>(p.out.data)) % kUnit == 0;
 }
 
-// ---- Limbs
-
-// Where the limbs of a and b lie in the workspace.
-class LimbsPlan {
- public:
-  explicit LimbsPlan(const MatmulProblem& p)
-      : k_(p.k), a_{lines_of_a(p)}, b_{lines_of_b(p)}, records_(ceil_div(p.k, kLimbK)) {
-    uint64_t at = 0;
-    for (Part* part : {&a_, &b_}) {
-      part->stripes = ceil_div(part->lines.count, kLimbLines);
-      const auto count = static_cast<uint64_t>(part->stripes * records_);
-      part->records = at;
-      part->scales = at + count * kLimbRecordBytes;
-      at = part->scales + count * kLimbLines * sizeof(float);
-    }
-    bytes_ = at;
-  }
-  int64_t blocks() const { return (a_.stripes + b_.stripes) * records_; }
-  size_t bytes() const { return bytes_; }
-
-  SegmentedLimbsParams params(uint8_t* base) const {
-    return {source(a_, base), source(b_, base), static_cast<uint32_t>(k_),
-            static_cast<uint32_t>(records_)};
-  }
-
- private:
-  struct Part {
-    Lines lines;
-    int64_t stripes = 0;
-    uint64_t records = 0, scales = 0;  // bytes from the workspace's start
-  };
-  static LimbsSource source(const Part& part, uint8_t* base) {
-    const Lines& l = part.lines;
-    LimbsSource s{};
-    s.data = static_cast<const float*>(l.values.data);
-    s.line_stride = l.stride;
-    s.k_stride = l.k_stride;
-    s.lines = static_cast<uint32_t>(l.count);
-    s.stripes = static_cast<uint32_t>(part.stripes);
-    const uint64_t apart = l.count == 1 ? 0 : static_cast<uint64_t>(l.stride) * sizeof(float);
-    s.wide = l.k_stride == 1 && (apart | reinterpret_cast<uintptr_t>(l.values.data)) % kUnit == 0;
-    s.records = base + part.records;
-    s.scales = reinterpret_cast<float*>(base + part.scales);
-    return s;
-  }
-
-  int64_t k_;
-  Part a_, b_;
-  int64_t records_;
-  uint64_t bytes_;
-};
-
 // ---- Launch
 
 // Tiles that are made at the same time.
@@ -318,41 +266,32 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
 }
 
 Reason segmented_sm90_limbs_reject(const MatmulProblem& p) {
-  if (p.options.precision == Precision::exact) {
-    return Reason::of("precision is exact, and sums of limbs are no IEEE multiply-adds");
-  }
+  const SegmentedLimbs limbs(p);
+  if (const Reason reason = limbs.why_not()) return reason;
   if (const Reason reason = why_no_tiles(p)) return reason;
-  if (const int64_t blocks = LimbsPlan(p).blocks(); blocks > kMost) {
-    return Reason::of("%lld records of limbs, more than 2^31 - 1", static_cast<long long>(blocks));
-  }
   // The two differ in their last bits: which it is may then not depend on how many rows there are.
   if (p.options.deterministic || p.empty()) return {};
-  // Short segments are written more than multiplied, and the shortest made by multiply-adds anyway.
-  constexpr int64_t kShort = 32;
-  if (p.k < kShort * p.batch.numel()) {
-    return Reason::of("%lld of K for each segment, fewer than %lld",
-                      static_cast<long long>(p.k / p.batch.numel()),
-                      static_cast<long long>(kShort));
-  }
+  if (const Reason reason = limbs.why_short()) return reason;
   if (clocks_by_multiply_adds(p) < clocks_by_limbs(p)) {
     return Reason::of("so few tiles take less time by multiply-adds");
   }
   return {};
 }
 
-size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) { return LimbsPlan(p).bytes(); }
+size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
+  return SegmentedLimbs(p).workspace();
+}
 
 void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const LimbsPlan plan(p);
-  const SegmentedLimbsParams limbs = plan.params(static_cast<uint8_t*>(workspace.data));
   const Tile& tile = limbs_of(p);
   Queue queue(p.op, p.device.id, p.options.stream);
   SegmentedSm90Params q = params_of(p, tile);
-  q.a_limbs = {limbs.a.records, limbs.a.scales};
-  q.b_limbs = {limbs.b.records, limbs.b.scales};
-  q.k_records = limbs.k_records;
-  queue.run("segmented_limbs", static_cast<uint32_t>(plan.blocks()), kLimbThreads, 0, limbs);
+  SegmentedLimbs limbs(p);
+  limbs.run(workspace.data, queue);
+  q.a_limbs = limbs.a();
+  q.b_limbs = limbs.b();
+  q.k_records = limbs.k_records();
   const std::string name = std::string("segmented_sm90_") + tile.name;
   queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }

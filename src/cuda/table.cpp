@@ -104,6 +104,10 @@ constexpr Row<MatmulProblem> kSegmentedSm80{
   Name{"segmented_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm80_reject, nullptr, launch<segmented_sm80>,
   Summary{"ranges of K of operands of any strides; 16-bit floats by mma.sync, float32 by multiply-adds"}};
+constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
+  Name{"segmented_sm80_limbs"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
+  segmented_sm80_limbs_reject, segmented_sm80_limbs_workspace, launch<segmented_sm80_limbs>,
+  Summary{"the same for float32 as two float16 limbs by mma.sync, made in one pass over a and b"}};
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
@@ -202,7 +206,7 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 // qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
-// segmented_sm90_limbs takes what it makes faster than that. mm_sm90, whose products of layers ran
+// the rows of limbs take what they make faster than those behind them. mm_sm90, whose products of layers ran
 // at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,       kQmmSm90,
@@ -210,8 +214,8 @@ constexpr Row<MatmulProblem> kMatmul[] = {
     kQqmmCuda,      kQmmSm90Fields,
     Portable::kQmv, Portable::kGatherQmvFast,
     kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, kSegmentedSm80,
-    Portable::kQmm,
+    kSegmentedSm90, kSegmentedSm80Limbs,
+    kSegmentedSm80, Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,
