@@ -32,9 +32,13 @@ struct Extent {
     largest = max(largest, bits);
     smallest = min(smallest, bits - 1);
   }
-  __device__ void join(uint32_t lanes_apart) {
-    largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, lanes_apart));
-    smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, lanes_apart));
+  __device__ void join(uint2 other) {
+    largest = max(largest, other.x);
+    smallest = min(smallest, other.y);
+  }
+  __device__ void join_lanes(uint32_t apart) {
+    join({__shfl_xor_sync(0xffffffffu, largest, apart),
+          __shfl_xor_sync(0xffffffffu, smallest, apart)});
   }
   __device__ bool splits() const {
     const uint32_t e = largest >> 23;
@@ -73,14 +77,14 @@ __device__ __forceinline__ uint32_t part_at(uint32_t half, uint32_t line, uint32
 // Eight lanes to a line, four k of each half a lane.
 __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
                               uint32_t all, uint32_t record, float* scales) {
-  constexpr uint32_t kPasses = kLimbLines / 16;
+  constexpr uint32_t kPerPass = kLimbThreads / 8, kPasses = kLimbLines / kPerPass;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane % 8;
   // Lines four apart side by side, so that a warp's stores meet no bank twice.
   const uint32_t in_pass = warp / 2 * 8 + warp % 2 * 2 + lane / 16 + lane / 8 % 2 * 4;
   float4 x[kPasses][2];
 #pragma unroll
   for (uint32_t i = 0; i < kPasses; ++i) {
-    const uint32_t line = first_line + i * 16 + in_pass;
+    const uint32_t line = first_line + i * kPerPass + in_pass;
     const float* from = s.data + line * s.line_stride;
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
@@ -103,8 +107,8 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
     for (uint32_t h = 0; h < 2; ++h) {
       extent.add(x[i][h].x), extent.add(x[i][h].y), extent.add(x[i][h].z), extent.add(x[i][h].w);
     }
-    extent.join(1), extent.join(2), extent.join(4);
-    const uint32_t line = i * 16 + in_pass;
+    extent.join_lanes(1), extent.join_lanes(2), extent.join_lanes(4);
+    const uint32_t line = i * kPerPass + in_pass;
     const float factor = extent.factor();
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
@@ -119,37 +123,40 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
   }
 }
 
-// A thread to a line: neighbours where lines are.
+// A thread to the half of a line: neighbours where lines are.
 __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
                                uint32_t all, uint32_t record, float* scales) {
-  const uint32_t line = threadIdx.x;
-  const float* from = s.data + (first_line + line) * s.line_stride;
-  float x[kLimbK];
+  static_assert(kLimbThreads == 2 * kLimbLines, "two threads to a line");
+  __shared__ uint2 extents[2][kLimbLines];
+  const uint32_t line = threadIdx.x % kLimbLines, half = threadIdx.x / kLimbLines;
+  first_k += half * kLimbHalfK;
+  const float* from = s.data + (first_line + line) * s.line_stride + first_k * s.k_stride;
+  float x[kLimbHalfK];
+#pragma unroll
+  for (uint32_t k = 0; k < kLimbHalfK; ++k) {
+    x[k] = first_line + line < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
+  }
   Extent extent;
 #pragma unroll
-  for (uint32_t k = 0; k < kLimbK; ++k) {
-    x[k] = first_line + line < s.lines && first_k + k < all
-               ? __ldg(from + (first_k + k) * s.k_stride)
-               : 0.0f;
-  }
-#pragma unroll
-  for (uint32_t k = 0; k < kLimbK; ++k) extent.add(x[k]);
+  for (uint32_t k = 0; k < kLimbHalfK; ++k) extent.add(x[k]);
+  extents[half][line] = {extent.largest, extent.smallest};
+  __syncthreads();
+  extent.join(extents[half ^ 1][line]);
   const float factor = extent.factor();
 #pragma unroll
-  for (uint32_t k = 0; k < kLimbK; k += 8) {
+  for (uint32_t k = 0; k < kLimbHalfK; k += 8) {
     uint4 first, second;
     split(x[k], x[k + 1], factor, first.x, second.x);
     split(x[k + 2], x[k + 3], factor, first.y, second.y);
     split(x[k + 4], x[k + 5], factor, first.z, second.z);
     split(x[k + 6], x[k + 7], factor, first.w, second.w);
-    const uint32_t half = k / kLimbHalfK, part = k % kLimbHalfK / 8;
-    device::store_shared_4(record + part_at(half, line, part), first);
-    device::store_shared_4(record + part_at(half, line, 4 + part), second);
+    device::store_shared_4(record + part_at(half, line, k / 8), first);
+    device::store_shared_4(record + part_at(half, line, 4 + k / 8), second);
   }
-  scales[line] = extent.scale();
+  if (half == 0) scales[line] = extent.scale();
 }
 
-__global__ void __launch_bounds__(kLimbThreads, 4)
+__global__ void __launch_bounds__(kLimbThreads, 3)
     segmented_limbs(const __grid_constant__ SegmentedLimbsParams p) {
   __shared__ __align__(1024) uint8_t memory[kLimbRecordBytes];
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

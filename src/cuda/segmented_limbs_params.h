@@ -11,7 +11,7 @@ namespace moeblas::cuda {
 // line of a record has one scale.
 inline constexpr uint32_t kLimbLines = 128, kLimbK = 64, kLimbHalfK = 32;
 inline constexpr uint32_t kLimbHalfBytes = kLimbLines * 128, kLimbRecordBytes = 2 * kLimbHalfBytes;
-inline constexpr uint32_t kLimbThreads = 128;
+inline constexpr uint32_t kLimbThreads = 256;
 
 // A number x of a line is scale * (first + second * kSecondLimb), off by at most 2^-23 of itself.
 inline constexpr float kSecondLimb = 0x1p-12f;

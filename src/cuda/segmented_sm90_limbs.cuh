@@ -34,6 +34,8 @@ class LimbConsumer {
   __device__ static void run(const SegmentedSm90Params& p) {
     const uint32_t base = begin_block<Tile>(p);
     const SegmentedRing<Tile> ring(base);
+    const ScaleRing scales(base + Shape::kMore);
+    if (threadIdx.x == 0) scales.init_barriers();
     __syncthreads();
     if (Tile::kBlocks > 1) device::cluster_barrier();
     if (threadIdx.x < Tile::kConsumers) {
@@ -41,7 +43,7 @@ class LimbConsumer {
       LimbConsumer(p, ring).consume();
     } else {
       device::leave_registers<24>();
-      if (threadIdx.x == Tile::kConsumers) send_all(p, ring);
+      if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales);
     }
     // The other block may still send columns here, or arrive at a barrier of this one.
     __syncwarp();
@@ -52,9 +54,41 @@ class LimbConsumer {
   static constexpr uint32_t kStepK = kLimbHalfK;
   using Tiles = SegmentTiles<Tile, kStepK>;
 
-  __device__ static uint32_t scales(const SegmentedRing<Tile>& ring, uint32_t step) {
-    return ring.base() + Shape::kBarriers - (Tile::kSlots - step % Tile::kSlots) * kLimbScaleBytes;
-  }
+  // The scales of records, those of rows first. This block's alone, and its consumers' longer than
+  // the records themselves.
+  class ScaleRing {
+   public:
+    __device__ explicit ScaleRing(uint32_t base) : base_(base) {}
+    __device__ uint32_t at(uint32_t record) const {
+      return base_ + record % kLimbScaleSlots * kLimbScaleBytes;
+    }
+    __device__ uint32_t full(uint32_t record) const {
+      return base_ + kLimbScaleSlots * kLimbScaleBytes + record % kLimbScaleSlots * 16;
+    }
+    __device__ uint32_t empty(uint32_t record) const { return full(record) + 8; }
+    __device__ void init_barriers() const {
+      for (uint32_t i = 0; i < kLimbScaleSlots; ++i) {
+        device::barrier_init(full(i), 1);
+        device::barrier_init(empty(i), Tile::kConsumers / 32);
+      }
+      device::barrier_init_visible();
+    }
+    __device__ void wait_full(uint32_t record) const {
+      device::barrier_wait(full(record), record / kLimbScaleSlots % 2);
+    }
+    __device__ void send(uint32_t record, const float* rows, const float* columns) const {
+      constexpr uint32_t kBytes = kLimbScaleBytes / 2;
+      device::barrier_wait(empty(record), (record / kLimbScaleSlots % 2) ^ 1);
+      device::barrier_expect(full(record), kLimbScaleBytes);
+      const uint64_t policy = device::evict_normal_policy();
+      device::copy_run(at(record), rows, kBytes, full(record), policy);
+      device::copy_run(at(record) + kBytes, columns, kBytes, full(record), policy);
+    }
+
+   private:
+    uint32_t base_;
+  };
+
   // Where the steps of a tile end: too few products take none.
   __device__ static uint32_t steps_end(const SegmentTile& tile) {
     return tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end;
@@ -62,43 +96,40 @@ class LimbConsumer {
 
   // ---- Sending, by one thread
 
-  __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring) {
+  __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
+                                  const ScaleRing& scales) {
     Tiles tiles(p, ring.base());
-    uint32_t step = 0;
+    uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
     for (SegmentTile tile; tiles.next(tile);) {
-      const uint32_t rows = tile.row / kLimbLines * p.k_records;
+      // Rows beyond the last are nobody's: any will do.
+      const uint32_t rows = tile.row < p.m ? tile.row / kLimbLines * p.k_records : 0;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
-      const bool exists = tile.row < p.m;
-      for (uint32_t k = tile.begin; k < steps_end(tile); k += kStepK, ++step) {
+      const uint32_t end = steps_end(tile);
+      for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
+        const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
         ring.wait_empty(step);
-        device::barrier_expect(ring.full(step), Shape::kSlotBytes + kLimbScaleBytes);
-        // Rows beyond the last are nobody's: any will do.
-        send<false>(ring, step, p.a_limbs, (exists ? rows : 0) + k / kLimbK, k, ring.a(step), 0);
-        send<(Tile::kBlocks > 1)>(ring, step, p.b_limbs, columns + k / kLimbK, k, ring.b(step),
-                                  kLimbLines * 4);
+        device::barrier_expect(ring.full(step), Shape::kSlotBytes);
+        send<false>(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
+        send<(Tile::kBlocks > 1)>(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
+        if (half == 0 && end - k > kStepK) continue;
+        scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
+                    p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
       }
     }
   }
-  // Half a record and its scales, of which each block of a cluster brings its part to all.
+  // Half a record, of which each block of a cluster brings its part to both.
   template <bool kToAll>
   __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
-                              uint32_t record, uint32_t k, uint32_t to, uint32_t to_scales) {
-    constexpr uint32_t kLines = kToAll ? kLimbLines / Tile::kBlocks : kLimbLines;
-    const uint32_t first = kToAll ? device::cluster_rank() * kLines : 0;
-    const uint8_t* from = limbs.records + uint64_t{record} * kLimbRecordBytes +
-                          k / kStepK % 2 * kLimbHalfBytes + first * kStepBytes;
-    const float* from_scales = limbs.scales + uint64_t{record} * kLimbLines + first;
-    copy<kToAll>(to + first * kStepBytes, from, kLines * kStepBytes, ring.full(step));
-    copy<kToAll>(scales(ring, step) + to_scales + first * 4, from_scales, kLines * 4,
-                 ring.full(step));
-  }
-  template <bool kToAll>
-  __device__ static void copy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+                              uint32_t record, uint32_t half, uint32_t to) {
+    const uint8_t* from =
+        limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
     if constexpr (kToAll) {
-      device::copy_run_to_both(to, from, bytes, barrier);
+      constexpr uint32_t kPart = kLimbHalfBytes / 2;
+      const uint32_t first = device::cluster_rank() * kPart;
+      device::copy_run_to_both(to + first, from + first, kPart, ring.full(step));
     } else {
-      device::copy_run(to, from, bytes, barrier, device::evict_normal_policy());
+      device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
     }
   }
 
@@ -130,7 +161,6 @@ class LimbConsumer {
                          tile.col + col_, tile.begin + tile.head, tile.end, end < tile.end);
       store(total, tile);
     }
-    if (thread_ == 0) device::bulk_store_wait_read<0>();
   }
 
   __device__ static device::FloatLines lines(const SegmentedLines& l, uint32_t count) {
@@ -146,12 +176,21 @@ class LimbConsumer {
         k += kStepK, ++step_;
         multiply_step<true>(first, second, 0, end - k);
         device::wgmma_wait<1>();
-        ring_.release(step_ - 1);
+        release(step_ - 1);
       }
       device::wgmma_wait<0>();
-      const uint32_t nothing = add_scaled(total, first, second);
-      __syncwarp();
-      ring_.release(step_, nothing);
+      release(step_);
+      add_scaled(total, first, second);
+    }
+  }
+
+  __device__ void release(uint32_t step) const {
+    __syncwarp();
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane == 0) device::barrier_arrive(ring_.empty(step));
+    if (Tile::kBlocks > 1 && lane == 1) {
+      const uint32_t other = device::cluster_rank() ^ 1;
+      device::cluster_barrier_arrive(device::cluster_address(ring_.empty(step), other));
     }
   }
 
@@ -189,9 +228,10 @@ class LimbConsumer {
     device::wgmma_commit();
   }
 
-  // Returns 0, but not before all scales are read.
-  __device__ uint32_t add_scaled(Sums total, ConstSums first, ConstSums second) const {
-    const uint32_t at = scales(ring_, step_);
+  __device__ void add_scaled(Sums total, ConstSums first, ConstSums second) {
+    const ScaleRing scales(ring_.base() + Shape::kMore);
+    const uint32_t at = scales.at(record_);
+    scales.wait_full(record_);
     const float of_row[2] = {device::load_shared_float(at + row_ * 4),
                              device::load_shared_float(at + (row_ + 8) * 4)};
     uint32_t read = __float_as_uint(of_row[0]) | __float_as_uint(of_row[1]);
@@ -206,57 +246,36 @@ class LimbConsumer {
         total[4 * j + i] = __fmaf_rn(sum, of_row[i / 2] * of_col[i % 2], total[4 * j + i]);
       }
     }
-    return device::nothing_of(read);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
+    }
+    ++record_;
   }
 
   // ---- Storing
 
-  // Bulk copies write a warpgroup's sums while it makes the next.
+  // Written once, read by none of these kernels: the L2 cache gives it up first. Four lanes write
+  // 32 bytes of a row.
   __device__ void store(ConstSums total, const SegmentTile& tile) const {
-    const uint32_t row = tile.row + group_ * 64;
-    if (row >= p_.m) return;
-    if (p_.bulk_out == 0) return store_by_elements(total, tile);
-    // Of the last tile, all copies have read.
-    if (thread_ == 0) device::bulk_store_wait_read<0>();
-    device::named_barrier(kFirstGroup + group_, 128);
-    const uint32_t out = ring_.base() + Shape::kMore + group_ * (Tile::kOutBuffers * kOutBytes);
-    const uint32_t r = row_ % 64;
-#pragma unroll
-    for (uint32_t i = 0; i < kSums; i += 2) {
-      // 16 bytes of a row of 32 columns, in the 128-byte swizzle.
-      const uint32_t j = i / 4, part = (j % 4 * 2 + col_ / 4) ^ r % 8;
-      device::store_shared_2(out + j / 4 * kOutBytes + (r + i % 4 / 2 * 8) * kStepBytes +
-                                 part * 16 + col_ % 4 * 4,
-                             {__float_as_uint(total[i]), __float_as_uint(total[i + 1])});
-    }
-    device::shared_stores_visible();
-    device::named_barrier(kFirstGroup + group_, 128);
-    if (thread_ == 0) {
-      const uint64_t policy = device::evict_first_policy();
-#pragma unroll
-      for (uint32_t i = 0; i < Tile::kOutBuffers; ++i) {
-        const uint32_t col = tile.col + i * (kStepBytes / 4);
-        if (col >= p_.n) break;
-        device::store_box(&p_.out, static_cast<int32_t>(col), static_cast<int32_t>(row),
-                          static_cast<int32_t>(tile.segment), out + i * kOutBytes, policy);
-      }
-      device::bulk_store_commit();
-    }
-  }
-
-  __device__ void store_by_elements(ConstSums total, const SegmentTile& tile) const {
     float* out = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step;
+    if (p_.wide_out != 0 && tile.row + Tile::kRows <= p_.m && tile.col + Tile::kCols <= p_.n) {
+      float* to = out + (tile.row + row_) * p_.out_row_stride + tile.col + col_;
+      float* below = to + 8 * p_.out_row_stride;
+#pragma unroll
+      for (uint32_t i = 0; i < kSums; i += 4) {
+        __stcs(reinterpret_cast<float2*>(to + 2 * i), float2{total[i], total[i + 1]});
+        __stcs(reinterpret_cast<float2*>(below + 2 * i), float2{total[i + 2], total[i + 3]});
+      }
+      return;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < kSums; i += 2) {
       const uint32_t r = tile.row + row_ + i % 4 / 2 * 8, c = tile.col + col_ + i / 4 * 8;
       if (r >= p_.m) continue;
       float* to = out + r * p_.out_row_stride + c;
-      if (p_.wide_out != 0 && c + 2 <= p_.n) {
-        __stcs(reinterpret_cast<float2*>(to), float2{total[i], total[i + 1]});
-      } else {
-        if (c < p_.n) __stcs(to, total[i]);
-        if (c + 1 < p_.n) __stcs(to + 1, total[i + 1]);
-      }
+      if (c < p_.n) __stcs(to, total[i]);
+      if (c + 1 < p_.n) __stcs(to + 1, total[i + 1]);
     }
   }
 
@@ -264,7 +283,7 @@ class LimbConsumer {
   const SegmentedRing<Tile> ring_;
   uint32_t thread_, group_;
   uint32_t row_, col_;  // of this thread's first sums in the tile
-  uint32_t step_ = 0;   // of the ring
+  uint32_t step_ = 0, record_ = 0;
 };
 
 }  // namespace moeblas::cuda

@@ -42,13 +42,13 @@ struct FmaTile64x64 {
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
-// Float32 as float16 limbs, which fill kStepBytes by 32 k; their scales come with every step.
-inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4;
+// Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
+// their own.
+inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
 struct LimbTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
-  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
-  static constexpr uint32_t kOutBuffers = 4;
-  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kSlots * kLimbScaleBytes;
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 6, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 0, kMore = kLimbScaleSlots * (kLimbScaleBytes + 16);
 };
 struct LimbTile256x128 : LimbTile128x128 {
   static constexpr uint32_t kBlocks = 2;

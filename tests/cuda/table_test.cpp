@@ -139,9 +139,14 @@ TEST_F(CudaTable, RangesOfK) {
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)),
                 dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm90");
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "segmented_sm80");
+      // Limbs are made of operands however they lie.
+      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 1)),
+                dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm80");
     }
     for (int capability : {80, 89, 100, 120}) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), capability), "segmented_sm80");
+      EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype), capability),
+                dtype == DType::f32 ? "segmented_sm80_limbs" : "segmented_sm80");
     }
   }
   // IEEE multiply-adds where they are asked for, or win: of few tiles, and of short segments.
@@ -156,15 +161,15 @@ TEST_F(CudaTable, RangesOfK) {
   EXPECT_EQ(winner(segments_nowhere(64, 64, 0, 2, kBf16)), "segmented_sm80");
 }
 
-// By what segmented_sm90_limbs refuses, asked for by name.
-std::string why_no_limbs(Precision precision, bool deterministic, int64_t size, int64_t k,
-                         int64_t segments) {
+// By what a row of limbs refuses, asked for by name.
+std::string why_no_limbs(const char* name, Precision precision, bool deterministic, int64_t size,
+                         int64_t k, int64_t segments) {
   Options options;
   options.precision = precision;
   options.deterministic = deterministic;
   const MatmulProblem p = segments_nowhere(size, size, k, segments, DType::f32, 0, 0, options);
   for (const auto& row : cuda::backend().matmul) {
-    if (std::string(row.name.text) == "segmented_sm90_limbs") {
+    if (std::string(row.name.text) == name) {
       return dispatch::why_not(row, p, 90).text();
     }
   }
@@ -172,16 +177,19 @@ std::string why_no_limbs(Precision precision, bool deterministic, int64_t size, 
 }
 
 TEST_F(CudaTable, LimbsWhereTheyArePreciseAndFasterEnough) {
-  EXPECT_EQ(why_no_limbs(Precision::native, false, 1024, 8192, 64), "");
-  EXPECT_EQ(why_no_limbs(Precision::fast, false, 512, 4096, 32), "");
-  EXPECT_EQ(why_no_limbs(Precision::exact, false, 1024, 8192, 64),
-            "precision is exact, and sums of limbs are no IEEE multiply-adds");
-  EXPECT_EQ(why_no_limbs(Precision::native, false, 1024, 512, 64),
-            "8 of K for each segment, fewer than 32");
-  EXPECT_EQ(why_no_limbs(Precision::native, false, 64, 1024, 16),
-            "so few tiles take less time by multiply-adds");
-  // Whatever there is to multiply.
-  EXPECT_EQ(why_no_limbs(Precision::native, true, 64, 512, 64), "");
+  for (const char* row : {"segmented_sm90_limbs", "segmented_sm80_limbs"}) {
+    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 1024, 8192, 64), "");
+    EXPECT_EQ(why_no_limbs(row, Precision::fast, false, 512, 4096, 32), "");
+    EXPECT_EQ(why_no_limbs(row, Precision::exact, false, 1024, 8192, 64),
+              "precision is exact, and sums of limbs are no IEEE multiply-adds");
+    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 1024, 512, 64),
+              "8 of K for each segment, fewer than 32");
+    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 64, 1024, 16),
+              "so few tiles take less time by multiply-adds");
+    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 64, 0, 16), "K is 0");
+    // Whatever there is to multiply.
+    EXPECT_EQ(why_no_limbs(row, Precision::native, true, 64, 512, 64), "");
+  }
 }
 
 // Both operands in blocks: x as floats of this dtype, or packed.

@@ -198,7 +198,7 @@ void run_smallest(Report& report, const std::string& only) {
   // With tiles of several sizes.
   std::vector<std::string> sized;
   for (const std::string& row : rows) {
-    if (row.starts_with("segmented_sm90")) sized.push_back(row);
+    if (row.starts_with("segmented_sm")) sized.push_back(row);
   }
   const auto run_sized = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), sized); };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {

@@ -52,10 +52,11 @@ __device__ __forceinline__ void make_again(float (&sums)[kSums], const FloatLine
   constexpr uint32_t kSome = 16;  // at a time
 #pragma unroll
   for (uint32_t c = 0; c < kSums; c += kSome) {
-    bool again = all;
+    float none[4] = {};  // unless a sum is not finite
 #pragma unroll
-    for (uint32_t i = 0; i < kSome; ++i) again |= !isfinite(sums[c + i]);
-    if (!__any_sync(0xffffffffu, again)) continue;
+    for (uint32_t i = 0; i < kSome; ++i) none[i % 4] = __fmaf_rn(sums[c + i], 0.0f, none[i % 4]);
+    const bool finite = (none[0] + none[1]) + (none[2] + none[3]) == 0.0f;
+    if (!__any_sync(0xffffffffu, all || !finite)) continue;
     float made[kSome] = {};
 #pragma unroll 4
     for (uint32_t k = begin; k < end; ++k) {
