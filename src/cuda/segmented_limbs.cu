@@ -1,15 +1,12 @@
 // segmented_limbs: float32 operands as two float16 limbs each, scaled by powers of two, in the
 // order in which the tensor cores read them. Used by segmented_sm90_limbs before its products.
 //
-// The first limb is the float16 nearest to the number, the second the nearest to what is left: 23
-// bits, which is all of a float32 but its last bit or two. Limbs of a line in 64 k share a scale
-// that brings the largest of them to 2^14. A number below 2^-28 of the largest would lose bits, as
-// would one whose scale is no float32: such a line's scale is NaN, which makes every sum that meets
-// it NaN, and those are made again from the numbers themselves. So is what is not finite.
+// Limbs of a line in 64 k share a scale (device/limb_scale.cuh). A line that they do not hold -
+// numbers more than 28 powers of two apart, or beyond scales, or not finite - has NaN for a scale,
+// which makes every sum that meets it NaN, and those are made again from the numbers themselves.
 //
 // A block makes one record; the time is that of reading the operand once and of writing as much.
-#include <cuda_fp16.h>
-
+#include "cuda/device/limb_scale.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/segmented_limbs_params.h"
 #include "simt/portable_kernel.h"
@@ -17,56 +14,15 @@
 namespace moeblas::cuda {
 namespace {
 
-// Exponents of the largest number of a line, as float32 has them: products of two scales are then
-// float32s.
-constexpr uint32_t kLeast = 127 - 60, kMost = 127 + 77;
-constexpr uint32_t kTop = 14, kRange = 28;
-
-// What the numbers of a line have in common: bits without signs; of the smallest, less 1, so that 0
-// does not count.
-struct Extent {
-  uint32_t largest = 0, smallest = ~0u;
-
-  __device__ void add(float x) {
-    const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
-    largest = max(largest, bits);
-    smallest = min(smallest, bits - 1);
-  }
-  __device__ void join(uint2 other) {
-    largest = max(largest, other.x);
-    smallest = min(smallest, other.y);
-  }
-  __device__ void join_lanes(uint32_t apart) {
-    join({__shfl_xor_sync(0xffffffffu, largest, apart),
-          __shfl_xor_sync(0xffffffffu, smallest, apart)});
-  }
-  __device__ bool splits() const {
-    const uint32_t e = largest >> 23;
-    return e >= kLeast && e <= kMost && smallest >= ((e - kRange) << 23) - 1;
-  }
-  // What limbs are multiplied by, and what numbers are to become limbs.
-  __device__ float scale() const {
-    if (largest == 0) return 1.0f;
-    return __uint_as_float(splits() ? largest / (1u << 23) * (1u << 23) - (kTop << 23)
-                                    : 0x7fc00000u);
-  }
-  __device__ float factor() const {
-    return splits() ? __uint_as_float((254 + kTop - (largest >> 23)) << 23) : 0.0f;
-  }
-};
-
-__device__ __forceinline__ uint32_t half_pair(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
+__device__ __forceinline__ void join_lanes(device::LimbExtent& extent, uint32_t apart) {
+  extent = device::limb_extent_of(extent, {__shfl_xor_sync(0xffffffffu, extent.largest, apart),
+                                           __shfl_xor_sync(0xffffffffu, extent.smallest, apart)});
 }
 
-// The limbs of two numbers.
 __device__ __forceinline__ void split(float x, float y, float factor, uint32_t& first,
                                       uint32_t& second) {
-  x *= factor, y *= factor;
-  first = half_pair(x, y);
-  const float2 held = __half22float2(*reinterpret_cast<const __half2*>(&first));
-  second = half_pair((x - held.x) / kSecondLimb, (y - held.y) / kSecondLimb);
+  const device::LimbPair limbs = device::limbs_of(x, y, factor);
+  first = limbs.first, second = limbs.second;
 }
 
 // Of this half of the record in shared memory, the 16 bytes of a line.
@@ -102,14 +58,16 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
   }
 #pragma unroll
   for (uint32_t i = 0; i < kPasses; ++i) {
-    Extent extent;
+    device::LimbExtent extent = device::limb_extent();
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      extent.add(x[i][h].x), extent.add(x[i][h].y), extent.add(x[i][h].z), extent.add(x[i][h].w);
+      for (const float v : {x[i][h].x, x[i][h].y, x[i][h].z, x[i][h].w}) {
+        extent = device::limb_extent_with(extent, v);
+      }
     }
-    extent.join_lanes(1), extent.join_lanes(2), extent.join_lanes(4);
+    join_lanes(extent, 1), join_lanes(extent, 2), join_lanes(extent, 4);
     const uint32_t line = i * kPerPass + in_pass;
-    const float factor = extent.factor();
+    const float factor = device::limb_factor(extent);
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
       uint2 first, second;
@@ -119,7 +77,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
       device::store_shared_2(record + part_at(h, line, eighth / 2) + within, first);
       device::store_shared_2(record + part_at(h, line, 4 + eighth / 2) + within, second);
     }
-    if (eighth == 0) scales[line] = extent.scale();
+    if (eighth == 0) scales[line] = device::limb_scale(extent);
   }
 }
 
@@ -127,7 +85,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
 __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
                                uint32_t all, uint32_t record, float* scales) {
   static_assert(kLimbThreads == 2 * kLimbLines, "two threads to a line");
-  __shared__ uint2 extents[2][kLimbLines];
+  __shared__ device::LimbExtent extents[2][kLimbLines];
   const uint32_t line = threadIdx.x % kLimbLines, half = threadIdx.x / kLimbLines;
   first_k += half * kLimbHalfK;
   const float* from = s.data + (first_line + line) * s.line_stride + first_k * s.k_stride;
@@ -136,13 +94,13 @@ __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32
   for (uint32_t k = 0; k < kLimbHalfK; ++k) {
     x[k] = first_line + line < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
   }
-  Extent extent;
+  device::LimbExtent extent = device::limb_extent();
 #pragma unroll
-  for (uint32_t k = 0; k < kLimbHalfK; ++k) extent.add(x[k]);
-  extents[half][line] = {extent.largest, extent.smallest};
+  for (uint32_t k = 0; k < kLimbHalfK; ++k) extent = device::limb_extent_with(extent, x[k]);
+  extents[half][line] = extent;
   __syncthreads();
-  extent.join(extents[half ^ 1][line]);
-  const float factor = extent.factor();
+  extent = device::limb_extent_of(extent, extents[half ^ 1][line]);
+  const float factor = device::limb_factor(extent);
 #pragma unroll
   for (uint32_t k = 0; k < kLimbHalfK; k += 8) {
     uint4 first, second;
@@ -153,7 +111,7 @@ __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32
     device::store_shared_4(record + part_at(half, line, k / 8), first);
     device::store_shared_4(record + part_at(half, line, 4 + k / 8), second);
   }
-  if (half == 0) scales[line] = extent.scale();
+  if (half == 0) scales[line] = device::limb_scale(extent);
 }
 
 __global__ void __launch_bounds__(kLimbThreads, 3)
