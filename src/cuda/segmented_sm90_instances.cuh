@@ -33,11 +33,4 @@ __global__ void segmented_sm90(const __grid_constant__ SegmentedSm90Params) {}
   MB_SEGMENTED_SM90_ONE(name, tk, Consumer, __VA_ARGS__, Along::lines, Along::k); \
   MB_SEGMENTED_SM90_ONE(name, tt, Consumer, __VA_ARGS__, Along::lines, Along::lines)
 
-// Limbs lie one way, however a and b do.
-#define MB_SEGMENTED_SM90_LIMBS(name, Tile)                                 \
-  static const simt::CudaKernel segmented_##name {                          \
-    "segmented_sm90_" #name,                                                \
-        reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<Tile>>)  \
-  }
-
 }  // namespace moeblas::cuda

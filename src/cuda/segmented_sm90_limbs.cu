@@ -5,7 +5,7 @@
 
 namespace moeblas::cuda {
 
-MB_SEGMENTED_SM90_LIMBS(limbs_256, LimbTile256x128);
-MB_SEGMENTED_SM90_LIMBS(limbs_128, LimbTile128x128);
+static const simt::CudaKernel segmented_limbs_128{
+    "segmented_sm90_limbs_128", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer>)};
 
 }  // namespace moeblas::cuda

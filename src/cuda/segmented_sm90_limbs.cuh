@@ -2,8 +2,8 @@
 // float16 limbs that segmented_limbs made of a and b (segmented_limbs_params.h). Used by
 // segmented_mm where sums need not be IEEE multiply-adds.
 //
-//   warps 0 - 7   multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
-//   warp 8        sends steps of 32 k: records of limbs lie there as wgmma wants them
+//   warps 0 - 7    multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
+//   warps 8 - 10   send the records of a, those of b, and scales, for one thread is too slow for all
 //
 // Of the four products of limbs the smallest is left out. The first limbs' products have sums of
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
@@ -17,17 +17,15 @@
 // The time is that of writing out and of the tensor cores, three products for one.
 #pragma once
 
-#include "cuda/device/cluster_run.cuh"
 #include "cuda/device/limbs.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/segmented_sm90.cuh"
 
 namespace moeblas::cuda {
 
-template <class TileOf>
 class LimbConsumer {
  public:
-  using Tile = TileOf;
+  using Tile = LimbTile128x128;
   using Shape = SegmentedShape<Tile>;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
 
@@ -37,28 +35,28 @@ class LimbConsumer {
     const ScaleRing scales(base + Shape::kMore);
     if (threadIdx.x == 0) scales.init_barriers();
     __syncthreads();
-    if (Tile::kBlocks > 1) device::cluster_barrier();
     if (threadIdx.x < Tile::kConsumers) {
-      device::take_registers<240>();
+      device::take_registers<232>();
       LimbConsumer(p, ring).consume();
     } else {
-      device::leave_registers<24>();
-      if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales);
+      device::leave_registers<40>();
+      const uint32_t what = (threadIdx.x - Tile::kConsumers) / 32;
+      if (threadIdx.x % 32 != 0) return;
+      if (what == 0) send_records<true>(p, ring, p.a_limbs);
+      if (what == 1) send_records<false>(p, ring, p.b_limbs);
+      if (what == 2) send_scales(p, scales);
     }
-    // The other block may still send columns here, or arrive at a barrier of this one.
-    __syncwarp();
-    if (Tile::kBlocks > 1) device::cluster_barrier();
   }
 
  private:
-  static constexpr uint32_t kStepK = kLimbHalfK;
-  using Tiles = SegmentTiles<Tile, kStepK>;
+  using Tiles = SegmentTiles<Tile, kLimbHalfK>;
 
   // The scales of records, those of rows first. This block's alone, and its consumers' longer than
   // the records themselves.
   class ScaleRing {
    public:
     __device__ explicit ScaleRing(uint32_t base) : base_(base) {}
+    __device__ uint32_t base() const { return base_; }
     __device__ uint32_t at(uint32_t record) const {
       return base_ + record % kLimbScaleSlots * kLimbScaleBytes;
     }
@@ -89,47 +87,56 @@ class LimbConsumer {
     uint32_t base_;
   };
 
-  // Where the steps of a tile end: too few products take none.
-  __device__ static uint32_t steps_end(const SegmentTile& tile) {
-    return tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end;
-  }
+  // Where the records of a tile begin, where its k end, and what of a record they meet. Too few
+  // products take none.
+  struct Records {
+    uint32_t begin, end;
 
-  // ---- Sending, by one thread
+    __device__ explicit Records(const SegmentTile& tile)
+        : begin(tile.begin),
+          end(tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end) {}
+    __device__ uint32_t first() const { return begin / kLimbK * kLimbK; }
+    __device__ bool has_first_half(uint32_t k) const { return begin < k + kLimbHalfK; }
+    __device__ bool has_second_half(uint32_t k) const { return end > k + kLimbHalfK; }
+  };
 
-  __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
-                                  const ScaleRing& scales) {
+  // ---- Sending, by one thread each
+
+  // Of the halves that count. kRows: those of a, which says how many bytes of both there will be.
+  template <bool kRows>
+  __device__ static void send_records(const SegmentedSm90Params& p,
+                                      const SegmentedRing<Tile>& ring, const Limbs& limbs) {
     Tiles tiles(p, ring.base());
-    uint32_t step = 0, record = 0;
+    const uint64_t policy = device::evict_normal_policy();
+    uint32_t slot = 0;
     device::wait_for_previous_launch();
     for (SegmentTile tile; tiles.next(tile);) {
-      // Rows beyond the last are nobody's: any will do.
-      const uint32_t rows = tile.row < p.m ? tile.row / kLimbLines * p.k_records : 0;
-      const uint32_t columns = tile.col / kLimbLines * p.k_records;
-      const uint32_t end = steps_end(tile);
-      for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
-        const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
-        ring.wait_empty(step);
-        device::barrier_expect(ring.full(step), Shape::kSlotBytes);
-        send<false>(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
-        send<(Tile::kBlocks > 1)>(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
-        if (half == 0 && end - k > kStepK) continue;
-        scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
-                    p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
+      const Records records(tile);
+      const uint64_t number = uint64_t{(kRows ? tile.row : tile.col) / kLimbLines} * p.k_records;
+      for (uint32_t k = records.first(); k < records.end; k += kLimbK, ++slot) {
+        const uint32_t first = records.has_first_half(k) ? 0 : kLimbHalfBytes;
+        const uint32_t end = records.has_second_half(k) ? kLimbRecordBytes : kLimbHalfBytes;
+        ring.wait_empty(slot);
+        if (kRows) device::barrier_expect(ring.full(slot), 2 * (end - first));
+        device::copy_run((kRows ? ring.a(slot) : ring.b(slot)) + first,
+                         limbs.records + (number + k / kLimbK) * kLimbRecordBytes + first,
+                         end - first, ring.full(slot), policy);
       }
     }
   }
-  // Half a record, of which each block of a cluster brings its part to both.
-  template <bool kToAll>
-  __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
-                              uint32_t record, uint32_t half, uint32_t to) {
-    const uint8_t* from =
-        limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
-    if constexpr (kToAll) {
-      constexpr uint32_t kPart = kLimbHalfBytes / 2;
-      const uint32_t first = device::cluster_rank() * kPart;
-      device::copy_run_to_both(to + first, from + first, kPart, ring.full(step));
-    } else {
-      device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
+
+  __device__ static void send_scales(const SegmentedSm90Params& p, const ScaleRing& scales) {
+    Tiles tiles(p, scales.base() - Shape::kMore);
+    uint32_t slot = 0;
+    device::wait_for_previous_launch();
+    for (SegmentTile tile; tiles.next(tile);) {
+      const Records records(tile);
+      const uint64_t rows = uint64_t{tile.row / kLimbLines} * p.k_records;
+      const uint64_t columns = uint64_t{tile.col / kLimbLines} * p.k_records;
+      for (uint32_t k = records.first(); k < records.end; k += kLimbK, ++slot) {
+        scales.send(slot, p.a_limbs.scales + (rows + k / kLimbK) * kLimbLines,
+                    p.b_limbs.scales + (columns + k / kLimbK) * kLimbLines);
+      }
     }
   }
 
@@ -155,10 +162,11 @@ class LimbConsumer {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
-      const uint32_t end = steps_end(tile);
-      multiply(total, device::uniform(tile.begin), tile.head, device::uniform(end));
+      const Records records(tile);
+      multiply(total, records, tile.head);
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), tile.row + row_,
-                         tile.col + col_, tile.begin + tile.head, tile.end, end < tile.end);
+                         tile.col + col_, tile.begin + tile.head, tile.end,
+                         records.end < tile.end);
       store(total, tile);
     }
   }
@@ -167,51 +175,48 @@ class LimbConsumer {
     return {reinterpret_cast<const float*>(l.data), l.stride, l.k_stride, count};
   }
 
-  // The k from `begin` to `end`, of which the first `head` do not count.
-  __device__ void multiply(Sums total, uint32_t begin, uint32_t head, uint32_t end) {
-    for (uint32_t k = begin; k < end; k += kStepK, ++step_, head = 0) {
+  // The first `head` k do not count.
+  __device__ void multiply(Sums total, const Records& records, uint32_t head) {
+    const uint32_t end = device::uniform(records.end);
+    for (uint32_t k = device::uniform(records.first()); k < end; k += kLimbK, ++record_) {
       float first[kSums], second[kSums];
-      multiply_step<false>(first, second, head, end - k);
-      if (k % kLimbK == 0 && end - k > kStepK) {
-        k += kStepK, ++step_;
-        multiply_step<true>(first, second, 0, end - k);
-        device::wgmma_wait<1>();
-        release(step_ - 1);
+      ring_.wait_full(record_);
+      if (records.has_first_half(k)) {
+        multiply_half<false>(first, second, 0, head, end - k);
+        if (records.has_second_half(k)) {
+          multiply_half<true>(first, second, 1, 0, end - k - kLimbHalfK);
+        }
+      } else {
+        multiply_half<false>(first, second, 1, head, end - k - kLimbHalfK);
       }
+      head = 0;
       device::wgmma_wait<0>();
-      release(step_);
+      __syncwarp();
+      ring_.release(record_);
       add_scaled(total, first, second);
     }
   }
 
-  __device__ void release(uint32_t step) const {
-    __syncwarp();
-    const uint32_t lane = threadIdx.x % 32;
-    if (lane == 0) device::barrier_arrive(ring_.empty(step));
-    if (Tile::kBlocks > 1 && lane == 1) {
-      const uint32_t other = device::cluster_rank() ^ 1;
-      device::cluster_barrier_arrive(device::cluster_address(ring_.empty(step), other));
-    }
-  }
-
-  // Of the next step's 32 k those from `begin` and before `end`. Without kAdd, sums begin anew.
+  // Of the 32 k of a half of the record those from `begin` and before `end`. Without kAdd, sums
+  // begin anew.
   template <bool kAdd>
-  __device__ void multiply_step(Sums first, Sums second, uint32_t begin, uint32_t end) {
+  __device__ void multiply_half(Sums first, Sums second, uint32_t half, uint32_t begin,
+                                uint32_t end) {
     using Wgmma = device::WgmmaShared<device::Float16, Tile::kCols, false>;
-    const uint32_t a = ring_.a(step_) + group_ * (64 * kStepBytes);
-    ring_.wait_full(step_);
-    if (begin > 0 || end < kStepK) {
+    const uint32_t at = half * kLimbHalfBytes;
+    const uint32_t a = ring_.a(record_) + at + group_ * (64 * kStepBytes);
+    if (begin > 0 || end < kLimbHalfK) {
       device::clear_limbs(a, 64, begin, end, thread_, 128);
       device::shared_stores_visible();
       device::named_barrier(kFirstGroup + group_, 128);
     }
     const uint32_t rows = device::uniform(device::wgmma_columns_at(a));
-    const uint32_t columns = device::uniform(device::wgmma_columns_at(ring_.b(step_)));
+    const uint32_t columns = device::uniform(device::wgmma_columns_at(ring_.b(record_) + at));
     constexpr uint32_t kNext = device::wgmma_columns_step(16 * 2);
-    constexpr uint32_t kSecond = device::wgmma_columns_step(kStepK * 2);
+    constexpr uint32_t kSecond = device::wgmma_columns_step(kLimbHalfK * 2);
     device::wgmma_begin();
 #pragma unroll
-    for (uint32_t i = 0; i < kStepK / 16; ++i) {
+    for (uint32_t i = 0; i < kLimbHalfK / 16; ++i) {
       const uint64_t a0 = device::wgmma_columns(rows + i * kNext);
       const uint64_t a1 = device::wgmma_columns(rows + i * kNext + kSecond);
       const uint64_t b0 = device::wgmma_columns(columns + i * kNext);
@@ -283,7 +288,7 @@ class LimbConsumer {
   const SegmentedRing<Tile> ring_;
   uint32_t thread_, group_;
   uint32_t row_, col_;  // of this thread's first sums in the tile
-  uint32_t step_ = 0, record_ = 0;
+  uint32_t record_ = 0;
 };
 
 }  // namespace moeblas::cuda

@@ -1,7 +1,6 @@
 #include "cuda/segmented_sm90_plan.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <span>
 #include <string>
@@ -53,8 +52,7 @@ constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
-constexpr Tile kLimbs[] = {tile<LimbTile256x128>("limbs_256", 1.0),
-                           tile<LimbTile128x128>("limbs_128", 1.0)};
+constexpr Tile kLimbs = tile<LimbTile128x128>("limbs_128", 1.0);
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -80,9 +78,6 @@ const Tile& tile_of(const MatmulProblem& p) {
   });
 }
 
-// Two blocks of a cluster share columns where there are rows for both.
-const Tile& limbs_of(const MatmulProblem& p) { if (std::getenv("MBL")) return kLimbs[1]; return kLimbs[p.m > kLimbLines ? 0 : 1]; }
-
 // Clocks of multiply-adds and of limbs, segments taken to be as long as they are on average: a
 // multiprocessor makes 84 multiply-adds a clock, as measured, and 600 products of limbs; limbs take
 // a launch more, which reads both operands and writes as much.
@@ -93,7 +88,7 @@ double clocks_by_multiply_adds(const MatmulProblem& p) {
 double clocks_by_limbs(const MatmulProblem& p) {
   constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 3500, kBytesPerClock = 2400;
   return kLaunch + SegmentedLimbs(p).bytes_moved() / kBytesPerClock +
-         time_of(p, limbs_of(p)) *
+         time_of(p, kLimbs) *
              (static_cast<double>(p.k / p.batch.numel()) / kPerClock + 1 / kStoresPerClock);
 }
 
@@ -285,7 +280,7 @@ size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
 
 void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const Tile& tile = limbs_of(p);
+  const Tile& tile = kLimbs;
   Queue queue(p.op, p.device.id, p.options.stream);
   SegmentedSm90Params q = params_of(p, tile);
   SegmentedLimbs limbs(p);

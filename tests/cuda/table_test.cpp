@@ -138,13 +138,13 @@ TEST_F(CudaTable, RangesOfK) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned)), "segmented_sm90");
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 8)),
                 dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm90");
-      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype, turned, 1)), "segmented_sm80");
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 32, dtype, turned, 1)), "segmented_sm80");
       // Limbs are made of operands however they lie.
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 1)),
                 dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm80");
     }
     for (int capability : {80, 89, 100, 120}) {
-      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 16, dtype), capability), "segmented_sm80");
+      EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 32, dtype), capability), "segmented_sm80");
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype), capability),
                 dtype == DType::f32 ? "segmented_sm80_limbs" : "segmented_sm80");
     }
@@ -184,7 +184,7 @@ TEST_F(CudaTable, LimbsWhereTheyArePreciseAndFasterEnough) {
               "precision is exact, and sums of limbs are no IEEE multiply-adds");
     EXPECT_EQ(why_no_limbs(row, Precision::native, false, 1024, 512, 64),
               "8 of K for each segment, fewer than 32");
-    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 64, 1024, 16),
+    EXPECT_EQ(why_no_limbs(row, Precision::native, false, 128, 1024, 32),
               "so few tiles take less time by multiply-adds");
     EXPECT_EQ(why_no_limbs(row, Precision::native, false, 64, 0, 16), "K is 0");
     // Whatever there is to multiply.
