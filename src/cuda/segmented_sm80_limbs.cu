@@ -65,8 +65,7 @@ using Sums80 = float[4][16];
 
 class LimbProducts80 {
  public:
-  __device__ LimbProducts80()
-      : row_(threadIdx.x / 32 / 4 * 64), col_(threadIdx.x / 32 % 4 * 32) {}
+  __device__ LimbProducts80() : row_(threadIdx.x / 32 / 4 * 64), col_(threadIdx.x / 32 % 4 * 32) {}
 
   // First and last: of a record.
   __device__ void multiply(const LimbRing80& ring, uint32_t step, bool first, bool last) {
@@ -100,7 +99,8 @@ class LimbProducts80 {
   __device__ void store(const SegmentedSm80LimbsParams& p, const Tile80& tile, bool all) {
     const device::FloatLines a = lines(p.operands.a), b = lines(p.operands.b);
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t first_row = tile.row + row_ + lane / 4, first_col = tile.col + col_ + lane % 4 * 2;
+    const uint32_t first_row = tile.row + row_ + lane / 4,
+                   first_col = tile.col + col_ + lane % 4 * 2;
     float* out = reinterpret_cast<float*>(p.operands.out) + tile.out;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {

@@ -3,16 +3,17 @@
 // segmented_mm where sums need not be IEEE multiply-adds.
 //
 //   warps 0 - 7    multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
-//   warps 8 - 10   send the records of a, those of b, and scales, for one thread is too slow for all
+//   warps 8 - 10   send the records of a, those of b, and scales, for one thread is too slow for
+//   all
 //
 // Of the four products of limbs the smallest is left out. The first limbs' products have sums of
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
 // other brings; tensor cores round sums toward zero, so both run over one record of 64 k and are
 // then scaled and added to the tile's in float32. A product is off by at most 2^-21 of itself, the
-// last bit of eight that a float32 sum of as many products may miss: segments of fewer than kFewestByLimbs
-// are made by multiply-adds from memory. So is every sum that is not finite: there a scale says
-// that limbs do not hold a line, or infinities met, or the sum is none. Which elements those are
-// depends on their own row and column alone.
+// last bit of eight that a float32 sum of as many products may miss: segments of fewer than
+// kFewestByLimbs are made by multiply-adds from memory. So is every sum that is not finite: there a
+// scale says that limbs do not hold a line, or infinities met, or the sum is none. Which elements
+// those are depends on their own row and column alone.
 //
 // The time is that of writing out and of the tensor cores, three products for one.
 #pragma once
@@ -104,8 +105,8 @@ class LimbConsumer {
 
   // Of the halves that count. kRows: those of a, which says how many bytes of both there will be.
   template <bool kRows>
-  __device__ static void send_records(const SegmentedSm90Params& p,
-                                      const SegmentedRing<Tile>& ring, const Limbs& limbs) {
+  __device__ static void send_records(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
+                                      const Limbs& limbs) {
     Tiles tiles(p, ring.base());
     const uint64_t policy = device::evict_normal_policy();
     uint32_t slot = 0;
@@ -165,8 +166,7 @@ class LimbConsumer {
       const Records records(tile);
       multiply(total, records, tile.head);
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), tile.row + row_,
-                         tile.col + col_, tile.begin + tile.head, tile.end,
-                         records.end < tile.end);
+                         tile.col + col_, tile.begin + tile.head, tile.end, records.end < tile.end);
       store(total, tile);
     }
   }

@@ -18,7 +18,8 @@ inline constexpr uint32_t kStepBytes = 128;
 // kMore: bytes of shared memory behind the ring.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
-  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256, kSlotSteps = 1;  // rows of a block
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256,
+                            kSlotSteps = 1;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };

@@ -223,7 +223,6 @@ uint32_t blocks_of(const MatmulProblem& p, const SegmentedSm90Params& q, const T
   return std::min(q.units, at_once(p, tile)) * tile.blocks;
 }
 
-
 // What no kernel takes.
 Reason why_no_tiles(const MatmulProblem& p) {
   if (p.k == 0) return Reason::of("K is 0");

@@ -206,8 +206,8 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 // qmm_sm80 was three to seven times as fast as qmm_simt, segmented_sm90 two to twenty times, and
-// the rows of limbs take what they make faster than those behind them. mm_sm90, whose products of layers ran
-// at twice the rate of qmm_sm80's, takes dense weights in front of both.
+// the rows of limbs take what they make faster than those behind them. mm_sm90, whose products of
+// layers ran at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,       kQmmSm90,
     kMmSm90,        kQqmmFp8Sm90,

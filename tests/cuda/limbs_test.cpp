@@ -55,9 +55,11 @@ TEST(Limbs, RefuseWhatTheyDoNotHold) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::vector<float>> lines = {
-      {1.0f, 0x1.fffffep-29f}, {-0x1.8p40f, 0x1.8p11f, 3.0f}, {0x1p78f, 0x1p77f},
-      {0x1.fffffep-61f},       {0x1p-140f, 0.0f},             {infinity, 1.0f},
-      {1.0f, -infinity},       {nan, 0.0f},                   {0.0f, 1.0f, -nan}};
+      {1.0f, 0x1.fffffep-29f}, {-0x1.8p40f, 0x1.8p11f, 3.0f},
+      {0x1p78f, 0x1p77f},      {0x1.fffffep-61f},
+      {0x1p-140f, 0.0f},       {infinity, 1.0f},
+      {1.0f, -infinity},       {nan, 0.0f},
+      {0.0f, 1.0f, -nan}};
   for (const auto& line : lines) {
     EXPECT_FALSE(limbs_hold(extent_of(line))) << line[0];
     EXPECT_TRUE(std::isnan(limb_scale(extent_of(line)))) << line[0];

@@ -43,8 +43,9 @@ MB_FN float limb_scale(LimbExtent extent) {
 }
 // What numbers are multiplied by to become limbs.
 MB_FN float limb_factor(LimbExtent extent) {
-  return limbs_hold(extent) ? formats::bits_to_float((254 + kLimbTop - (extent.largest >> 23)) << 23)
-                            : 0.0f;
+  return limbs_hold(extent)
+             ? formats::bits_to_float((254 + kLimbTop - (extent.largest >> 23)) << 23)
+             : 0.0f;
 }
 
 // Limbs of two numbers, those of the first in the lower halves.
@@ -75,7 +76,8 @@ MB_FN LimbPair limbs_of(float x, float y, float factor) {
   LimbPair limbs{};
   limbs.first = half_pair(x, y);
   constexpr float kUp = 1 / kSecondLimb;
-  limbs.second = half_pair((x - half_of(limbs.first, 0)) * kUp, (y - half_of(limbs.first, 1)) * kUp);
+  limbs.second =
+      half_pair((x - half_of(limbs.first, 0)) * kUp, (y - half_of(limbs.first, 1)) * kUp);
   return limbs;
 }
 

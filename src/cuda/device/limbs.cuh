@@ -26,8 +26,8 @@ __device__ __forceinline__ void clear_limbs(uint32_t lines, uint32_t count, uint
       return word & (k + 1 >= begin && k + 1 < end ? low | 0xffff0000u : low);
     };
     const uint4 v = load_shared_4(at);
-    store_shared_4(at, {kept(v.x, first), kept(v.y, first + 2), kept(v.z, first + 4),
-                        kept(v.w, first + 6)});
+    store_shared_4(
+        at, {kept(v.x, first), kept(v.y, first + 2), kept(v.z, first + 4), kept(v.w, first + 6)});
   }
 }
 
