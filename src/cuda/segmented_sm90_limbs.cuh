@@ -95,7 +95,7 @@ class LimbConsumer {
 
     __device__ explicit Records(const SegmentTile& tile)
         : begin(tile.begin),
-          end(tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end) {}
+          end(tile.end - tile.begin < tile.head + device::kFewestByLimbs ? 0 : tile.end) {}
     __device__ uint32_t first() const { return begin / kLimbK * kLimbK; }
     __device__ bool has_first_half(uint32_t k) const { return begin < k + kLimbHalfK; }
     __device__ bool has_second_half(uint32_t k) const { return end > k + kLimbHalfK; }
@@ -255,7 +255,6 @@ class LimbConsumer {
     if (threadIdx.x % 32 == 0) {
       device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
     }
-    ++record_;
   }
 
   // ---- Storing
