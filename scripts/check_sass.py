@@ -92,7 +92,9 @@ class Rule:
 
 RULES = [
     Rule(
-        r"^qmv_sm90<", has=(BULK, r"HMMA", r"LDSM"), why="weights in bulk, products on tensor cores"
+        r"^(qmv|ffn_one)_sm90<",
+        has=(BULK, r"HMMA", r"LDSM"),
+        why="weights in bulk, products on tensor cores",
     ),
     Rule(
         r"^qmm_sm90<(EndingIn<)?Dense<",

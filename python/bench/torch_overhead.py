@@ -35,7 +35,13 @@ def main():
 
     w, scales, biases = mt.quantize(torch.randn(2, 8, 32), group_size=32)
     x, ids = torch.randn(1, 1, 1, 32), torch.tensor([[1]])
-    exact = mt.dequantize(w, scales, biases, 32) @ x.flatten()
+
+    # What float32 sums of 32 products may lose, made of scale * code and bias apart.
+    def row(scales, biases, x):
+        return mt.dequantize(w, scales, biases, 32)[1].double() @ x.flatten().double()
+
+    exact = row(scales, biases, x)
+    bound = row(scales.abs(), biases.abs(), x.abs()) * 36 * 2.0**-24
     x, w, scales, biases, ids = (t.to(device) for t in (x, w, scales, biases, ids))
     operator = torch.ops.moeblas.gather_qmm.default
     empty = torch.empty
@@ -55,7 +61,8 @@ def main():
     with torch.inference_mode():
         for name, call in rows.items():
             if "gather" in name:
-                torch.testing.assert_close(call().flatten().cpu(), exact[1])
+                if not bool(((call().flatten().cpu() - exact).abs() <= bound).all()):
+                    raise SystemExit(f"{name} gives a wrong answer")
         for _ in range(ROUNDS):
             for name, call in rows.items():
                 if device != "cpu":

@@ -25,6 +25,7 @@ constexpr uint64_t kPoolKeeps = uint64_t{64} << 20;
 struct Device {
   int capability = 0;
   int multiprocessors = 0;
+  size_t shared = 0;
   bool pools = false;
   size_t memory = 0;
   char name[sizeof cudaDeviceProp::name] = "";
@@ -66,6 +67,7 @@ Device& found(Device& device, int id) {
   }
   device.capability = 10 * properties.major + properties.minor;
   device.multiprocessors = properties.multiProcessorCount;
+  device.shared = properties.sharedMemPerBlockOptin;
   device.pools = pools != 0;
   device.memory = properties.totalGlobalMem;
   std::memcpy(device.name, properties.name, sizeof device.name);
@@ -157,6 +159,12 @@ int multiprocessors(int32_t device) {
   const auto& devices = machine().devices;
   const auto id = static_cast<size_t>(device);
   return id < devices.size() ? devices[id].multiprocessors : kHopper;
+}
+size_t most_shared_bytes(int32_t device) {
+  constexpr size_t kHopper = 232448;
+  const auto& devices = machine().devices;
+  const auto id = static_cast<size_t>(device);
+  return id < devices.size() ? devices[id].shared : kHopper;
 }
 
 void describe(char* text, size_t bytes) {

@@ -20,6 +20,8 @@ int capability(int32_t device, dispatch::Reason& why_not);
 // Of a device of this process, and 132 of one that is not there: a plan can be asked for without
 // it.
 int multiprocessors(int32_t device);
+// The shared memory that a block can have; of a device that is not there, a Hopper's.
+size_t most_shared_bytes(int32_t device);
 
 // What was found, as one line.
 void describe(char* text, size_t bytes);

@@ -167,7 +167,7 @@ struct Consumer {
       add_many<T, tiles>(p, item, x_now, unit, factors_now, y, lane);
       uint32_t all = 0;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][0][i % 4]);
+      for (int i = 0; i < 8 * tiles; ++i) all ^= __float_as_uint(y[i % 8 / 4][i / 8][i % 4]);
       return all;
     });
     const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
@@ -312,7 +312,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
           let_next_launch_begin();
-          if (lane == 0) bring_first_x(p, shared, memory);
+          if (lane == 0) bring_first_x(p, shared, memory, maps);
         }
         schedule_one(p, shared.schedule, lane);
         named_barrier_arrive(kReady, kReaders);

@@ -24,6 +24,8 @@ enum {
   kQmvUnit = 32,           // values of a row that meet in one step
   kQmvMostColumns = 16,    // of x at a time
   kQmvMaps = 3,            // of an operand: codes, scales, biases
+  kQmvMapOfX = kQmvMaps,   // where x comes with the stages there is no second operand
+  kQmvLine = 256,          // bytes of sections of x, as their map has them
   kQmvMostPrefetch = 512,  // of a thread block, in slabs of a row
 };
 

@@ -5,25 +5,30 @@
 namespace moeblas::cuda {
 namespace {
 
-dispatch::Reason plan(const dispatch::MatmulProblem& p, QmvPlan& plan) {
-  return plan_qmv_sm90(p, static_cast<uint32_t>(multiprocessors(p.device.id)), plan);
+// Selection asks three things of a product and then launches it: planned once.
+dispatch::Reason plan(const dispatch::MatmulProblem& p) {
+  return p.kept.keep<QmvPlan>([&](QmvPlan& plan) {
+    return plan_qmv_sm90(p, static_cast<uint32_t>(multiprocessors(p.device.id)), plan);
+  });
+}
+
+// The plan of the row that was asked last; null: there is none.
+const QmvPlan* planned(const dispatch::MatmulProblem& p) {
+  if (const QmvPlan* made = p.kept.get<QmvPlan>()) return made;
+  return plan(p) ? nullptr : p.kept.get<QmvPlan>();
 }
 
 }  // namespace
 
-dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p) {
-  QmvPlan made;
-  return plan(p, made);
-}
+dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p) { return plan(p); }
 
 uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p) {
-  QmvPlan made;
-  return plan(p, made) ? 0 : made.passes;
+  return plan(p) ? 0 : p.kept.get<QmvPlan>()->passes;
 }
 
 size_t qmv_sm90_workspace(const dispatch::MatmulProblem& p) {
-  QmvPlan made;
-  return plan(p, made) ? 0 : made.workspace;
+  const QmvPlan* made = planned(p);
+  return made != nullptr ? made->workspace : 0;
 }
 
 void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void* workspace) {
@@ -40,6 +45,9 @@ void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void
   params.staged_x = static_cast<unsigned char*>(workspace);
   Queue queue(p.op, p.device.id, p.options.stream);
   if (plan.columns_kernel != nullptr) {
+    TensorMapShape x = plan.maps[kQmvMapOfX];
+    x.data = workspace;
+    maps.map[kQmvMapOfX] = tensor_map(x, p.op);
     queue.run_early(plan.columns_kernel, plan.column_sections, 32 * kQmvConsumers,
                     params.x_bytes + 128, params);
   }
@@ -47,9 +55,8 @@ void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void
 }
 
 void qmv_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace) {
-  QmvPlan made;
-  if (plan(p, made)) return;  // selection has asked before
-  launch_qmv_sm90(p, made, workspace.data);
+  // Selection has asked before whether there is one.
+  if (const QmvPlan* made = planned(p)) launch_qmv_sm90(p, *made, workspace.data);
 }
 
 }  // namespace moeblas::cuda

@@ -64,13 +64,14 @@ bool runs_of_four(const MatmulProblem& p) {
   return held;
 }
 
+}  // namespace
+
 QmvTensor tensor(const Matrices& m) {
   const auto bytes = static_cast<int64_t>(size_of(m.dtype));
   return {static_cast<const unsigned char*>(m.data), *matrix_stride(m) * bytes,
           m.row_stride * bytes};
 }
 
-// Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
 TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows) {
   const QmvTensor t = tensor(m);
   TensorMapShape shape;
@@ -85,14 +86,12 @@ TensorMapShape map_of(const Matrices& m, uint32_t row, uint32_t bytes, uint32_t 
   return shape;
 }
 
-// Whether rows are slabs without a rest, wherever they begin.
 bool has_whole_slabs(const Matrices& m, uint32_t row) {
   const QmvTensor t = tensor(m);
   return m.rows > 1 && row % kQmvSlab == 0 && t.row_stride % kQmvSlab == 0 &&
          t.matrix_stride % kQmvSlab == 0;
 }
 
-// The same in slabs, `slabs` of them in a box.
 TensorMapShape map_in_slabs(const Matrices& m, uint32_t row, uint32_t slabs, uint32_t rows) {
   TensorMapShape shape = map_of(m, row, kQmvSlab, rows);
   shape.size[0] = kQmvSlab;
@@ -102,8 +101,6 @@ TensorMapShape map_in_slabs(const Matrices& m, uint32_t row, uint32_t slabs, uin
   return shape;
 }
 
-// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is, of
-// `bytes` a row: its own, or another operand's between them too.
 bool is_run(const Matrices& m, uint64_t bytes) {
   const QmvTensor t = tensor(m);
   return (m.rows == 1 || t.row_stride == static_cast<int64_t>(bytes)) &&
@@ -111,8 +108,6 @@ bool is_run(const Matrices& m, uint64_t bytes) {
          static_cast<uint64_t>(m.rows) * bytes % kUnit == 0 &&
          static_cast<uint64_t>(t.matrix_stride) % kUnit == 0;
 }
-
-}  // namespace
 
 Reason place_pairs(const MatmulProblem& p, QmvParams& q) {
   if (p.x_position.index != nullptr) return Reason::of("rows of x are named by indices");

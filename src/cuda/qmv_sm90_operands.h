@@ -10,6 +10,20 @@ uint32_t row_bytes(const dispatch::Matrices& m);
 uint32_t code_bytes(const dispatch::MatmulProblem& p);
 bool is_affine(const dispatch::MatmulProblem& p);
 
+// Why the kernels cannot walk through w.
+dispatch::Reason why_not_w(const dispatch::Operand& w);
+QmvTensor tensor(const dispatch::Matrices& m);
+// Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
+TensorMapShape map_of(const dispatch::Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows);
+// Whether rows are slabs without a rest, wherever they begin; then in slabs, `slabs` of them in a
+// box.
+bool has_whole_slabs(const dispatch::Matrices& m, uint32_t row);
+TensorMapShape map_in_slabs(const dispatch::Matrices& m, uint32_t row, uint32_t slabs,
+                            uint32_t rows);
+// Whether sixteen rows of scales, and all from them on, are a run that can be copied as it is, of
+// `bytes` a row: its own, or another operand's between them too.
+bool is_run(const dispatch::Matrices& m, uint64_t bytes);
+
 // Where rows of x and of the output lie, and where their matrices are named.
 dispatch::Reason place_pairs(const dispatch::MatmulProblem& p, QmvParams& q);
 void place_rows(const dispatch::MatmulProblem& p, QmvParams& q);

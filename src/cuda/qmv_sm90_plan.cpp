@@ -133,6 +133,8 @@ Reason why_not_sizes(const MatmulProblem& p) {
   return {};
 }
 
+}  // namespace
+
 Reason why_not_w(const dispatch::Operand& w) {
   const auto values = matrix_stride(w.values);
   for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
@@ -153,14 +155,12 @@ Reason why_not_w(const dispatch::Operand& w) {
   return {};
 }
 
-// Off until racecheck is silent on it: what follows for rows that do not fit was 45 to 57 us for 4
-// to 16 rows of 16384^2 instead of 89 to 130 (docs/performance-log.md).
-constexpr bool kSectionsOfX = false;
+namespace {
 
 // Whether one matrix's rows of x come in sections of K with the stages of w, made columns by a
 // launch of their own, since they would take too much room beside stages. By sizes alone.
 bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
-  if (!kSectionsOfX || !has_one_matrix(p)) return false;
+  if (!has_one_matrix(p)) return false;
   const bool few = q.limbs == 1 && q.rows <= few_tokens;
   const uint32_t rows = std::min(q.rows, kQmvMostColumns / q.column_step);
   return uint64_t{(rows - 1) * q.column_step + q.limbs} * q.k * 2 >
@@ -177,7 +177,8 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   // Sections of x come with every tile.
   const uint32_t most = staged || bytes_of_row <= (few ? 1024 : 2048) ? 4 : 2;
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
-  if (q.paired != 0) q.row_groups = std::max(q.row_groups, 2u);
+  // A box of x has 256 lines at most.
+  if (q.paired != 0 || staged) q.row_groups = std::max(q.row_groups, 2u);
   if (matrices == 1 && q.paired == 0) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
@@ -250,7 +251,7 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   q.x_at = q.stage_bytes;
   q.x_bytes = rounded_up(
       ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes + factor_units * q.columns * 8,
-      128);
+      kQmvLine);
   q.stage_bytes += rounded_up(q.x_bytes, 1024);
   const uint32_t sums = 2 * kQmvConsumers * kQmvSumsPitch * kQmvSumsColumns * 4;
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
@@ -261,6 +262,13 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   plan.shared_bytes = fixed + q.stages * q.stage_bytes;
   plan.column_sections = q.k_steps * ceil_div(q.rows, q.tokens);
   plan.workspace = size_t{plan.column_sections} * q.x_bytes;
+  // In boxes of a section; where it lies, the launch knows.
+  TensorMapShape& x = plan.maps[kQmvMapOfX];
+  x = {};
+  x.add(kQmvLine, 1, kQmvLine);
+  x.add(plan.workspace / kQmvLine, kQmvLine, q.x_bytes / kQmvLine);
+  x.add(1, kQmvLine, 1);
+  x.add(1, kQmvLine, 1);
   return {};
 }
 
@@ -370,8 +378,10 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
   if (const Reason r = map_operand(p, p.w, q, plan.maps)) return r;
-  const dispatch::Operand& second = layer.up != nullptr ? *layer.up : p.w;
-  if (const Reason r = map_operand(p, second, q, plan.maps + kQmvMaps)) return r;
+  if (!staged) {
+    const dispatch::Operand& second = layer.up != nullptr ? *layer.up : p.w;
+    if (const Reason r = map_operand(p, second, q, plan.maps + kQmvMaps)) return r;
+  }
   // In few instructions: a box's slabs by one copy, and scales beside them.
   q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);

@@ -125,16 +125,23 @@ void Queue::launch(const Launch& launch) {
     status = allow_most_shared_memory(kernel);
   }
   if (status == cudaSuccess) {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (launch.how.early) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (launch.how.together) {
+      attributes[count].id = cudaLaunchAttributeCooperative;
+      attributes[count++].val.cooperative = 1;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = {x, y, z};
     config.blockDim = {launch.threads[0], launch.threads[1], launch.threads[2]};
     config.dynamicSmemBytes = launch.shared_bytes;
     config.stream = stream_;
-    config.attrs = &early;
-    config.numAttrs = launch.early ? 1 : 0;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     status = cudaLaunchKernelExC(&config, kernel.function, const_cast<void**>(launch.arguments));
   }
   if (status != cudaSuccess) {
@@ -156,8 +163,14 @@ void Queue::run(const simt::Step& step) {
     arguments[count] = step.params.data();
     sizes[count++] = step.param_bytes;
   }
-  launch({step.kernel, step.groups, step.threads, step.shared_bytes, count, arguments.data(),
-          sizes.data(), false});
+  launch({step.kernel,
+          step.groups,
+          step.threads,
+          step.shared_bytes,
+          count,
+          arguments.data(),
+          sizes.data(),
+          {}});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

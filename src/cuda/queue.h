@@ -24,17 +24,28 @@ class Queue final : public simt::Queue {
   template <class... Arguments>
   void run(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
            const Arguments&... arguments) {
-    launch_with(false, kernel, groups, threads, shared_bytes, arguments...);
+    launch_with({}, kernel, groups, threads, shared_bytes, arguments...);
   }
   // The same, but the kernel may begin before what is in front of it on the stream is done, and
   // waits for that itself before it reads or writes memory (wait_for_previous_launch).
   template <class... Arguments>
   void run_early(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
                  const Arguments&... arguments) {
-    launch_with(true, kernel, groups, threads, shared_bytes, arguments...);
+    launch_with({.early = true}, kernel, groups, threads, shared_bytes, arguments...);
+  }
+  // The same, and all of its blocks run at the same time, so that they may wait for each other; an
+  // error where the device has no room for that.
+  template <class... Arguments>
+  void run_together(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
+                    const Arguments&... arguments) {
+    launch_with({.early = true, .together = true}, kernel, groups, threads, shared_bytes,
+                arguments...);
   }
 
  private:
+  struct How {
+    bool early = false, together = false;
+  };
   struct Launch {
     const char* kernel;
     std::array<uint32_t, 3> groups, threads;
@@ -42,10 +53,10 @@ class Queue final : public simt::Queue {
     size_t count;  // of arguments
     const void* const* arguments;
     const size_t* sizes;
-    bool early;
+    How how;
   };
   template <class... Arguments>
-  void launch_with(bool early, const char* kernel, uint32_t groups, uint32_t threads,
+  void launch_with(How how, const char* kernel, uint32_t groups, uint32_t threads,
                    uint32_t shared_bytes, const Arguments&... arguments) {
     std::array<const void*, sizeof...(arguments)> pointers{&arguments...};
     const std::array<size_t, sizeof...(arguments)> sizes{sizeof arguments...};
@@ -56,7 +67,7 @@ class Queue final : public simt::Queue {
             sizeof...(arguments),
             pointers.data(),
             sizes.data(),
-            early});
+            how});
   }
   void launch(const Launch& launch);
   [[noreturn]] void fail(moeblas_status status, const Launch& launch,

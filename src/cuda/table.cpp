@@ -1,15 +1,18 @@
 // CUDA's kernels, in order of preference: the first row that takes a problem runs.
 #include "cuda/table.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "cuda/check_ids.h"
 #include "cuda/device.h"
+#include "cuda/ffn_one_sm90_plan.h"
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
 #include "cuda/qqmm_fp8_sm90_plan.h"
@@ -61,13 +64,21 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
 // 128 in all, took both as long.
 constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
 
+// Of fewer than kRowsOfLayers qmv_sm80 may read w so often.
+constexpr uint32_t kPassesBeforeFields = 3;
+
 Reason qmm_sm90_of_many(const MatmulProblem& p) {
-  const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
   const QuantSpec& spec = *p.w.spec;
-  if (p.total_rows() < least && spec.mode == Mode::affine &&
-      (spec.bits % 4 != 0 || qmv_sm90_reject(p)) && !why_not(Portable::kQmv, p, kHopper.least)) {
-    return Reason::of("%lld rows, fewer than %lld of such weights are qmv_simt's",
-                      static_cast<long long>(p.total_rows()), static_cast<long long>(least));
+  const bool fields = spec.bits % 4 != 0;
+  if (spec.mode == Mode::affine && (fields || qmv_sm90_reject(p))) {
+    const int64_t rows = p.total_rows();
+    const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
+    const uint32_t passes = fields ? qmv_sm80_passes(p) : 0;
+    if ((rows < least && !why_not(Portable::kQmv, p, kHopper.least)) ||
+        (rows < kRowsOfLayers && passes > 0 && passes <= kPassesBeforeFields)) {
+      return Reason::of("%lld rows of such weights are those of qmv_sm80 and qmv_simt",
+                        static_cast<long long>(rows));
+    }
   }
   return qmm_sm90_reject(p);
 }
@@ -111,8 +122,9 @@ constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
 // clang-format on
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
-// few of its clusters, qmm_sm90 took 3.0 to 4.9 times as long as one pass, of a layer's 1.3 to 2.
-constexpr uint32_t kPassesOfOne = 3, kPassesOfLayers = 1;
+// few of its clusters, qmm_sm90 took 1.7 to 3.6 times as long as one pass over 16 rows, of a
+// layer's 1.3 to 2.
+constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1;
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
@@ -123,6 +135,44 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
 
+// Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
+// from so many values of w on, of one row of each matrix from twice as many, to make up for what
+// comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
+// multiplies by itself.
+constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
+// How often it may read w: in qmm_sm80's place, which takes about as long as five passes, and in
+// that of qmm_simt, which takes 25.
+constexpr uint32_t kPassesOfTensors = 4, kPassesOfFloats = 16;
+
+Reason why_not_beside_simt(const MatmulProblem& p) {
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  if (p.w.spec->mode == Mode::affine && p.w.spec->group_size == 16) {
+    return Reason::of("groups of 16, which qmv_simt takes less time for");
+  }
+  if (p.x.values.dtype == DType::f32 && p.total_rows() > kFloatRows * matrices) {
+    return Reason::of(
+        "more than %lld rows of float32 for a matrix, which qmv_simt takes less time for",
+        static_cast<long long>(kFloatRows));
+  }
+  const int64_t values = matrices * p.n * p.k;
+  const int64_t enough = p.total_rows() <= matrices ? 2 * kEnoughValues : kEnoughValues;
+  if (values >= enough) return {};
+  return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
+                    static_cast<long long>(values));
+}
+
+Reason qmv_sm80_of_few(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_sm80_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
+  if (!why_not(Portable::kQmv, p, 80)) return why_not_beside_simt(p);
+  const uint32_t passes = qmv_sm80_passes(p);
+  const uint32_t most = why_not(kQmmSm80, p, 80) ? kPassesOfFloats : kPassesOfTensors;
+  if (passes <= most) return {};
+  return Reason::of("it would read w %u times, more than %u", passes, most);
+}
+
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -131,6 +181,10 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmvSm80{
+  Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
+  qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
+  Summary{"few rows per matrix, any format and group; codes from a warp's own stages, bytes or float16 on mma.sync"}};
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
   ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
@@ -155,7 +209,23 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
+// Of the codes that a token meets. Beyond it one launch was no faster: 68 us for 61 with Mixtral's
+// experts, 65 for 65 with DeepSeek-V3's; 16 for 22 with Qwen3-30B's, 17 MB, in affine 4-bit.
+constexpr int64_t kOneCodeBytes = 128 << 20;
+
+Reason ffn_one_sm90_of_small(const FfnProblem& p) {
+  if (const Reason r = ffn_one_sm90_reject(p)) return r;
+  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * p.gate_up.spec->bits / 8;
+  if (bytes <= kOneCodeBytes) return {};
+  return Reason::of("%lld bytes of codes, more than %lld, are ffn_sm90's",
+                    static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
+}
+
 // clang-format off
+constexpr Row<FfnProblem> kFfnOneSm90{
+  Name{"ffn_one_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kOneMostExperts},
+  ffn_one_sm90_of_small, ffn_one_sm90_workspace, launch<ffn_one_sm90>,
+  Summary{"moe_ffn of one token in one launch: activations handed over as words, down's rows of all experts by one block"}};
 constexpr Row<FfnProblem> kFfnSm90{
   Name{"ffn_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Groupings::of(Grouping::gather), Extras{}, RowRange{1, kQmvMostRows},
   ffn_sm90_of_few, ffn_sm90_workspace, launch<ffn_sm90>,
@@ -209,13 +279,21 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // the rows of limbs take what they make faster than those behind them. mm_sm90, whose products of
 // layers ran at twice the rate of qmm_sm80's, takes dense weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
-    kQmvSm90,       kQmmSm90,
-    kMmSm90,        kQqmmFp8Sm90,
-    kQqmmCuda,      kQmmSm90Fields,
-    Portable::kQmv, Portable::kGatherQmvFast,
-    kQmmSm80,       kSegmentedSm90Limbs,
-    kSegmentedSm90, kSegmentedSm80Limbs,
-    kSegmentedSm80, Portable::kQmm,
+    kQmvSm90,
+    kQmmSm90,
+    kMmSm90,
+    kQqmmFp8Sm90,
+    kQqmmCuda,
+    kQmmSm90Fields,
+    kQmvSm80,
+    Portable::kQmv,
+    Portable::kGatherQmvFast,
+    kQmmSm80,
+    kSegmentedSm90Limbs,
+    kSegmentedSm90,
+    kSegmentedSm80Limbs,
+    kSegmentedSm80,
+    Portable::kQmm,
 };
 constexpr Row<QuantizeProblem> kQuantize[] = {
     kQuantizeCuda,
@@ -226,6 +304,7 @@ constexpr Row<QuantizeProblem> kQuantize[] = {
 constexpr Row<RouteProblem> kRoute[] = {Portable::kRoute};
 constexpr Row<PermuteProblem> kPermute[] = {Portable::kPermute};
 constexpr Row<FfnProblem> kFfn[] = {
+    kFfnOneSm90,
     kFfnSm90,
     kFfnQmmSm90,
     kFfnCuda,

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
+#include <type_traits>
 
 #include "moeblas/moe.h"
 #include "moeblas/options.h"
@@ -122,6 +124,44 @@ enum class Extra : uint8_t {
   other_w,   // a dense w of another dtype than x's
 };
 
+// What a row made of a problem when it was asked whether it takes it, for its launch, which
+// follows: a plan takes about a tenth of a short call. It belongs to this object alone - a copy,
+// which may be about to become another problem, has none - and is overwritten by the next row that
+// keeps something.
+class Kept {
+ public:
+  Kept() = default;
+  Kept(const Kept&) {}
+  Kept& operator=(const Kept&) {
+    kind_ = nullptr;
+    return *this;
+  }
+
+  // Nothing counts as kept until `made` returns a Plan's reason for nothing against it.
+  template <class Plan, class Make>
+  auto keep(Make make) {
+    static_assert(sizeof(Plan) <= kBytes && alignof(Plan) <= kAlignment, "has no room");
+    static_assert(std::is_trivially_copyable_v<Plan>, "is never destroyed");
+    kind_ = nullptr;
+    auto reason = make(*new (memory_) Plan);
+    if (!reason) kind_ = &kKind<Plan>;
+    return reason;
+  }
+  template <class Plan>
+  const Plan* get() const {
+    if (kind_ != &kKind<Plan>) return nullptr;
+    return std::launder(reinterpret_cast<const Plan*>(memory_));
+  }
+
+ private:
+  static constexpr size_t kBytes = 2048, kAlignment = 16;
+  template <class Plan>
+  static constexpr char kKind = 0;
+
+  const void* kind_ = nullptr;
+  alignas(kAlignment) std::byte memory_[kBytes];
+};
+
 // out[b, i, :] = x[b, i, :] @ W[b], W stored (n, k) if transpose, else (k, n).
 struct MatmulProblem {
   const char* op = "";
@@ -144,6 +184,7 @@ struct MatmulProblem {
   TensorView segments;  // Grouping::segments: batch + (2,)
   Epilogue epilogue;
   Options options;
+  mutable Kept kept;
 
   bool empty() const { return batch.numel() == 0 || m == 0 || n == 0; }
   int64_t total_rows() const { return batch.numel() * m; }

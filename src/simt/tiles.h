@@ -26,7 +26,7 @@ struct ProductBuffers {
 };
 
 // The arguments of every product kernel, and the struct made of them.
-#define MB_PRODUCT_ARGUMENTS                                                                       \
+#define MB_PRODUCT_POINTERS                                                                        \
   MB_DEVICE const moeblas::simt::Pair *pairs MB_ARG(buffer(0)),                                    \
       MB_DEVICE const uint *order MB_ARG(buffer(1)), MB_DEVICE const uint *runs MB_ARG(buffer(2)), \
       MB_DEVICE const uint *tiles MB_ARG(buffer(3)), MB_DEVICE const uchar *x MB_ARG(buffer(4)),   \
@@ -37,8 +37,8 @@ struct ProductBuffers {
       MB_DEVICE const uchar *w_biases MB_ARG(buffer(9)),                                           \
       MB_DEVICE const float *w_tensor_scale MB_ARG(buffer(10)),                                    \
       MB_DEVICE const uchar *c MB_ARG(buffer(11)),                                                 \
-      MB_DEVICE const uchar *added MB_ARG(buffer(12)), MB_DEVICE uchar *out MB_ARG(buffer(13)),    \
-      MB_PARAMS(moeblas::simt::ProductParams, p, 14)
+      MB_DEVICE const uchar *added MB_ARG(buffer(12)), MB_DEVICE uchar *out MB_ARG(buffer(13))
+#define MB_PRODUCT_ARGUMENTS MB_PRODUCT_POINTERS, MB_PARAMS(moeblas::simt::ProductParams, p, 14)
 #define MB_PRODUCT_BUFFERS                                                 \
   {pairs, order,    runs,     tiles,          x, x_scales, x_tensor_scale, \
    w,     w_scales, w_biases, w_tensor_scale, c, added,    out}

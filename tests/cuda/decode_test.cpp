@@ -1,11 +1,12 @@
 // The fast decoders of the CUDA kernels against the definitions in src/formats, on every code in
 // every place of a word and on every scale byte.
-#include "cuda/device/decode.cuh"
+#include "cuda/device/decode_bytes.cuh"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "cuda/code_value.h"
@@ -21,8 +22,9 @@ bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b;
 
 template <class Format>
 class Decoders : public testing::Test {};
-using FastFormats = testing::Types<formats::Affine<4>, formats::Affine<8>, formats::Mxfp4,
-                                   formats::Mxfp8, formats::Nvfp4>;
+using FastFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, formats::Affine<4>,
+                                   formats::Affine<5>, formats::Affine<6>, formats::Affine<8>,
+                                   formats::Mxfp4, formats::Mxfp8, formats::Nvfp4>;
 TYPED_TEST_SUITE(Decoders, FastFormats);
 
 // Eight codes as a row holds them, decoded; the value of element e.
@@ -31,6 +33,8 @@ std::array<float, 8> decoded(const std::array<unsigned int, 8>& codes) {
   using D = Decoder<Format>;
   formats::uint64 octet = 0;
   for (int i = 0; i < 8; ++i) octet = formats::with_code<D::kBits>(octet, i, codes[i]);
+  // Behind eight codes that are no whole words stand the next ones.
+  if (D::kBits % 4 != 0) octet |= formats::uint64{0x5a3cf00f96e178d2u} << 8 * D::kBits;
   const cuda::device::Octet halves =
       D::decode(static_cast<unsigned int>(octet), static_cast<unsigned int>(octet >> 32));
   std::array<float, 8> values;
@@ -73,6 +77,59 @@ TYPED_TEST(Decoders, BringEveryElementOnce) {
   EXPECT_EQ(elements.size(), 8u);
   EXPECT_EQ(*elements.begin(), 0);
   EXPECT_EQ(*elements.rbegin(), 7);
+}
+
+template <class Width>
+class ByteDecoders : public testing::Test {};
+template <int bits>
+using Width = std::integral_constant<int, bits>;
+using Widths = testing::Types<Width<2>, Width<3>, Width<4>, Width<5>, Width<6>, Width<8>>;
+TYPED_TEST_SUITE(ByteDecoders, Widths);
+
+TYPED_TEST(ByteDecoders, EveryCodeInEveryPlace) {
+  constexpr int kBits = TypeParam::value;
+  constexpr unsigned int kCodes = 1u << kBits;
+  for (int place = 0; place < 32; ++place) {
+    for (unsigned int code = 0; code < kCodes; ++code) {
+      std::array<unsigned int, 32> codes;
+      std::array<unsigned char, 4 * kBits> row;
+      for (int i = 0; i < 32; ++i) codes[i] = i == place ? code : (code * 5 + 3 * i + 1) % kCodes;
+      for (int i = 0; i < 4; ++i) {
+        formats::uint64 octet = 0;
+        for (int j = 0; j < 8; ++j) octet = formats::with_code<kBits>(octet, j, codes[8 * i + j]);
+        for (int j = 0; j < kBits; ++j) row[i * kBits + j] = octet >> 8 * j & 0xff;
+      }
+      unsigned int words[kBits], out[8];
+      std::memcpy(words, row.data(), sizeof words);
+      cuda::device::ByteDecoder<kBits>::decode(words, out);
+      for (int word = 0; word < 8; ++word) {
+        for (int byte = 0; byte < 4; ++byte) {
+          const int element = cuda::device::element_of_byte<kBits>(word, byte);
+          ASSERT_EQ(out[word] >> 8 * byte & 0xff, codes[element])
+              << "word " << word << ", byte " << byte << ", code " << element;
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(ByteDecoders, BringEveryElementOnce) {
+  std::set<int> elements;
+  for (int i = 0; i < 32; ++i) {
+    elements.insert(cuda::device::element_of_byte<TypeParam::value>(i / 4, i % 4));
+  }
+  EXPECT_EQ(elements.size(), 32u);
+  EXPECT_EQ(*elements.begin(), 0);
+  EXPECT_EQ(*elements.rbegin(), 31);
+}
+
+// Where lanes bring half of 32 for groups of 16, half of what comes out is of one group.
+TYPED_TEST(ByteDecoders, EvenWidthsBringGroupsOfSixteenApart) {
+  constexpr int kBits = TypeParam::value;
+  if (kBits % 2 != 0) GTEST_SKIP();
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(cuda::device::element_of_byte<kBits>(i / 4, i % 4) / 16, i / 16);
+  }
 }
 
 TEST(DecodersOfScales, EveryE8m0Byte) {

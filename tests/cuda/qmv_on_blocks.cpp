@@ -81,6 +81,7 @@ void run_on_blocks(const QmvPlan& made, uint64_t seed) {
   if (plan.columns_kernel != nullptr) {
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
     plan.params.staged_x = workspace.data() + (128 - address % 128);
+    plan.maps[cuda::kQmvMapOfX].data = plan.params.staged_x;
     const Kernel columns = kernels_by_name().at(plan.columns_kernel);
     run_grid(
         {plan.column_sections, 32 * cuda::kQmvConsumers, plan.params.x_bytes + 128, seed, spoilt},

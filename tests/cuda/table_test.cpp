@@ -66,7 +66,8 @@ TEST_F(CudaTable, DenseRows) {
   }
   EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(48, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
 }
 
 TEST_F(CudaTable, ManyRowsPerMatrix) {
@@ -95,7 +96,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
-    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
+    EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, DType::f32)), "qmm_sm80");
@@ -238,15 +239,95 @@ TEST_F(CudaTable, FoldedScalesWhereTheyAreAskedForAndFaster) {
   }
 }
 
-TEST_F(CudaTable, OtherDevicesHaveThePortableKernels) {
+TEST_F(CudaTable, OtherDevicesHaveTheKernelsOfSm80) {
   for (int capability : {80, 89, 100, 120}) {
     EXPECT_EQ(winner(product_nowhere(kLayers[0], false, kAffine4, kBf16, kBf16, 1), capability),
-              "qmv_simt");
+              "qmv_sm80");
     EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, kBf16, kBf16), capability),
               "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(512, 4096, 4096, kAffine4, DType::f16, kBf16), capability),
               "qmm_simt");
   }
+}
+
+bool is_portable(const std::string& kernel) { return kernel.ends_with("_simt"); }
+
+// 16-bit rows of large weights in every format with every dtype of scales, in groups that the
+// portable kernel is not faster with.
+TEST_F(CudaTable, NoDecodingOfLargeWeightsIsLeftToThePortableKernels) {
+  const auto expect_all = [](const QuantSpec& spec, DType dtype, DType scale) {
+    for (int capability : {80, 86, 89, 90, 100, 120}) {
+      const auto expect = [&](const MatmulProblem& p, const char* what, int64_t rows) {
+        EXPECT_FALSE(is_portable(winner(p, capability)))
+            << what << ", " << rows << " rows, " << name(spec.mode) << spec.bits << " g"
+            << spec.group_size << ", " << name(dtype) << ", scales " << name(scale) << ", sm_"
+            << capability;
+      };
+      for (int64_t rows : {1, 2, 4, 8, 16}) {
+        expect(dense_nowhere(rows, 8192, 8192, spec, dtype, scale), "8192 x 8192", rows);
+      }
+      for (const Layer& l : kLayers) {
+        if (l.hidden % spec.group_size != 0) continue;
+        expect(product_nowhere(l, false, spec, dtype, scale, 8), l.name, 8);
+      }
+    }
+  };
+  for (DType dtype : {DType::f16, kBf16}) {
+    for (const QuantSpec& spec : {kMxfp4, kMxfp8, kNvfp4}) expect_all(spec, dtype, DType::u8);
+    for (DType scale : {DType::f32, DType::f16, kBf16}) {
+      for (int bits : {2, 3, 4, 5, 6, 8}) {
+        for (int group : {32, 64, 128}) {
+          expect_all({Mode::affine, bits, group}, dtype, scale);
+        }
+      }
+    }
+  }
+}
+
+// What the portable kernel is faster with.
+TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
+  const QuantSpec spec{Mode::affine, 6, 64};
+  for (int64_t rows : {1, 2, 4}) {
+    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, spec, DType::f32, kBf16)),
+              rows <= 2 ? "qmv_sm80" : "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, {Mode::affine, 6, 16}, kBf16, kBf16)),
+              "qmv_simt");
+  }
+  EXPECT_EQ(winner(dense_nowhere(8, 1024, 1024, spec, kBf16, kBf16)), "qmv_simt");
+  EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+  EXPECT_EQ(winner(dense_nowhere(2, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
+  EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
+}
+
+// What reads w once stands back while it would be read a few times by rows of few tokens.
+TEST_F(CudaTable, BetweenFewAndManyRows) {
+  const QuantSpec spec{Mode::affine, 6, 64};
+  for (int64_t rows : {8, 16}) {
+    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, spec, kBf16, kBf16)), "qmv_sm80");
+  }
+  EXPECT_EQ(winner(dense_nowhere(64, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90_fields");
+  EXPECT_EQ(winner(dense_nowhere(64, 8192, 8192, spec, kBf16, kBf16), 80), "qmm_sm80");
+}
+
+// Asked for by name a row runs wherever it can.
+TEST_F(CudaTable, DecodingByName) {
+  Options options;
+  options.kernel = "qmv_sm80";
+  const QuantSpec spec{Mode::affine, 3, 64};
+  EXPECT_EQ(winner(dense_nowhere(1, 64, 256, spec, kBf16, kBf16, options)), "qmv_sm80");
+  EXPECT_EQ(winner(dense_nowhere(1, 64, 256, spec, kBf16, kBf16)), "qmv_simt");
+}
+
+// Rows that begin anywhere, experts' rows by their ends.
+TEST_F(CudaTable, DecodingFromAnyAddress) {
+  const QuantSpec spec{Mode::affine, 3, 64};
+  Quantized w = weights_nowhere(spec, {64, 4096}, 2048, kBf16);
+  const TensorView x = nowhere(kBf16, {16, 2048}), out = output_nowhere(kBf16, {16, 4096});
+  const TensorView ends = nowhere(DType::i32, {64}, 8 * 1024);
+  EXPECT_EQ(winner(ops::grouped_qmm(x, w, ends, true, out, {})), "qmv_sm80");
+  w.codes = TensorView(static_cast<uint8_t*>(w.codes.data) + 1, DType::u8, {64, 4096, 2048 * 3 / 8},
+                       w.codes.device);
+  EXPECT_EQ(winner(ops::grouped_qmm(x, w, ends, true, out, {})), "qmv_sm80");
 }
 
 // With options.deterministic the choice must not depend on the number of rows.
@@ -302,7 +383,13 @@ TEST_F(CudaTable, WholeLayers) {
           const bool many = decodes || tokens * l.top_k > cuda::kQmvMostRows ||
                             cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
-          EXPECT_EQ(winner(problem), many ? "ffn_qmm_sm90" : "ffn_sm90")
+          // One launch for a token, unless it meets more codes than start and hand-over count
+          // beside.
+          const bool one = tokens == 1 && l.top_k * 3 * l.hidden * l.intermediate * spec.bits / 8 <=
+                                              int64_t{128} << 20;
+          EXPECT_EQ(winner(problem), one    ? "ffn_one_sm90"
+                                     : many ? "ffn_qmm_sm90"
+                                            : "ffn_sm90")
               << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
         }
       }
@@ -340,7 +427,7 @@ TEST_F(CudaTable, Reasons) {
   dispatch::select(cuda::backend().matmul, dense_nowhere(48, 4096, 4096, kAffine4, kBf16, kBf16),
                    90, nullptr, &text);
   EXPECT_EQ(text,
-            "qmv_sm90: it would read w 4 times, qmm_sm90 reads it once\n"
+            "qmv_sm90: it would read w 3 times, qmm_sm90 reads it once\n"
             "qmm_sm90: takes it\n");
 }
 

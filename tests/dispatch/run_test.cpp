@@ -271,5 +271,37 @@ TEST_F(Run, Devices) {
   EXPECT_TRUE(launched.empty());
 }
 
+// What one row keeps for its launch is of this problem and of this kind of plan, or nothing.
+TEST(Kept, IsOfOneObjectAndOnePlan) {
+  struct Plan {
+    int64_t n = 0;
+  };
+  struct Other {
+    int64_t n = 0;
+  };
+  MatmulProblem p = matmul(kAffine4);
+  const auto keep = [&](int64_t n, Reason reason) {
+    return p.kept.keep<Plan>([&](Plan& plan) {
+      plan.n = n;
+      return reason;
+    });
+  };
+  EXPECT_EQ(p.kept.get<Plan>(), nullptr);
+  EXPECT_FALSE(keep(3, {}));
+  ASSERT_NE(p.kept.get<Plan>(), nullptr);
+  EXPECT_EQ(p.kept.get<Plan>()->n, 3);
+  EXPECT_EQ(p.kept.get<Other>(), nullptr);
+
+  const MatmulProblem copy = p;
+  EXPECT_EQ(copy.kept.get<Plan>(), nullptr);
+  EXPECT_EQ(p.kept.get<Plan>()->n, 3);
+
+  EXPECT_TRUE(keep(4, Reason::of("no")));
+  EXPECT_EQ(p.kept.get<Plan>(), nullptr);
+  EXPECT_FALSE(keep(5, {}));
+  p = copy;
+  EXPECT_EQ(p.kept.get<Plan>(), nullptr);
+}
+
 }  // namespace
 }  // namespace moeblas::test

@@ -20,6 +20,7 @@ struct Arguments {
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
+  Part part;
   bool smallest = false, checks = true, cpu = false, rows = false;
 };
 
@@ -123,6 +124,11 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.cases = std::strtoull(value, nullptr, 0);
     } else if (name == "--first") {
       a.first = std::strtoull(value, nullptr, 0);
+    } else if (name == "--part") {
+      unsigned part = 0;
+      if (std::sscanf(value, "%u/%u", &part, &a.part.count) != 2) return false;
+      if (part == 0 || part > a.part.count) return false;
+      a.part.first = part - 1;
     } else if (name == "--threads") {
       a.threads = std::atoi(value);
     } else if (name == "--op") {
@@ -164,7 +170,7 @@ int run(const Machine& machine, const Arguments& arguments) {
   if (!usable) {
     report.check("there is a device", "no");
   } else if (arguments.smallest && machine.smallest != nullptr) {
-    machine.smallest(report, arguments.row);
+    machine.smallest(report, arguments.row, arguments.part);
   } else {
     if (arguments.checks && !arguments.cpu && machine.check != nullptr) machine.check(report);
     for (const Source& source : sources()) {

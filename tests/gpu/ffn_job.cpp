@@ -204,17 +204,24 @@ Job ffn_job(uint64_t seed) {
   const uint64_t turn = seed / 4;
   const QuantSpec of_tiles[] = {
       {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
-  const DType dtype =
-      tiles ? DType::bf16 : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+  // Every fourth of one token, in turn each of its kernels.
+  const bool one = seed % 4 == 1;
+  const DType dtype = tiles ? DType::bf16
+                      : one ? std::array{DType::f16, DType::bf16}[turn % 2]
+                            : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+  const DType of_scales =
+      tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[turn / 5 % 3];
   const auto format = [&] {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = tiles || m.random.one_in(2);
+  const bool modelled = tiles || one || m.random.one_in(2);
   if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 20) % 5];
+  } else if (one) {
+    first = second = of_tiles[turn % 5];
   } else if (modelled) {
     first = second =
         m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
@@ -231,8 +238,9 @@ Job ffn_job(uint64_t seed) {
   const int64_t inner =
       unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles ? 2 : m.random.between(1, modelled ? 12 : 6);
-  const int64_t k = tiles ? 2 : m.random.pick({1, 2, 3});
+  const int64_t k = tiles ? 2 : one ? m.random.pick({1, 2, 5, 8}) : m.random.pick({1, 2, 3});
   const int64_t tokens = tiles      ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+                         : one      ? 1
                          : modelled ? m.random.pick({1, 1, 3, 8, 21, 40})
                                     : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
@@ -248,7 +256,8 @@ Job ffn_job(uint64_t seed) {
   const int weights = m.floats(DType::f32, {tokens, k}, 0.5);
   const int64_t rows = layer.separate ? inner : 2 * inner;
   const auto packed = [&](const QuantSpec& spec, const Shape& shape) {
-    return m.packed(spec, shape, dtype, scale, tiles ? std::optional(dtype) : std::nullopt);
+    return m.packed(spec, shape, dtype, scale,
+                    tiles || one ? std::optional(of_scales) : std::nullopt);
   };
   layer.gate = packed(first, {experts, rows, hidden});
   if (layer.separate) layer.up = packed(first, {experts, rows, hidden});

@@ -65,7 +65,9 @@ Outcome run_exact(const Job& job, const char* kernel) {
 
 }  // namespace
 
-void run_smallest(Report& report, const std::string& only) {
+void run_smallest(Report& report, const std::string& only, Part part) {
+  unsigned jobs = 0;
+  const auto is_ours = [&] { return jobs++ % part.count == part.first; };
   const auto rows_of = [&](const std::string& problem) {
     std::vector<std::string> names;
     for (const moeblas_kernel& row : kernels()) {
@@ -79,14 +81,24 @@ void run_smallest(Report& report, const std::string& only) {
   for (const std::string& row : rows) {
     if (!row.ends_with("_simt")) tuned.push_back(row);
   }
+  // qmv_sm80 takes whatever the others do, at every size, and would take most of the time.
+  std::vector<std::string> others = tuned;
+  std::erase(others, "qmv_sm80");
   const std::vector<std::string> layer_rows = rows_of("ffn");
-  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+  const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+  };
+  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
+    if (is_ours()) run_each(job, names);
   };
   // Forced through every row, since the first that takes a product hides the others.
   // As aligned as tensors are in practice; each has memory of its exact size here.
-  const auto run_rows = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), rows); };
-  const auto run_tuned = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), tuned); };
+  const auto run_rows = [&](const test::Case& c) {
+    if (is_ours()) run_each(job_of(c, test::Side::left), rows);
+  };
+  const auto run_tuned = [&](const test::Case& c) {
+    if (is_ours()) run_each(job_of(c, test::Side::left), tuned);
+  };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
     for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});
@@ -121,7 +133,10 @@ void run_smallest(Report& report, const std::string& only) {
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // What is aligned as kernels with bulk copies want it.
-  for (uint64_t seed = 0; seed < 250; ++seed) run_tuned(test::decode_case(seed));
+  for (uint64_t seed = 0; seed < 250; ++seed) {
+    const Job job = job_of(test::decode_case(seed), test::Side::left);
+    run_all(job, seed < 90 ? tuned : others);
+  }
   // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     Job job = job_of(product_case(Op::gather_qmv, QuantSpec{Mode::affine, 4, 64}, dtype, true, 3,
@@ -142,14 +157,21 @@ void run_smallest(Report& report, const std::string& only) {
       return c;
     };
     for (int64_t m : {30, 64, 130, 300}) {
-      run_tuned(with_scales(
-          product_case(Op::grouped_qmm, format, dtype, true, m, 264, k, test::Ids::mixed, 1)));
+      run_all(job_of(with_scales(product_case(Op::grouped_qmm, format, dtype, true, m, 264, k,
+                                              test::Ids::mixed, 1)),
+                     test::Side::left),
+              others);
     }
     test::Case layer =
         product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::mixed, 3);
     for (int64_t tokens : {30, 70}) {
       as_expert_layer(layer, tokens, 3);
       run_tuned(with_scales(layer));
+    }
+    // One matrix, with K enough to be shared out.
+    for (int64_t m : {30, 64, 100, 170}) {
+      run_tuned(with_scales(product_case(Op::quantized_matmul, format, dtype, true, m, 136, k + 896,
+                                         test::Ids::uniform)));
     }
   };
   for (DType dtype : {DType::bf16, DType::f16}) {

@@ -1,13 +1,13 @@
 // Every kernel once or twice, at shapes as small as two tiles and a tail, for compute-sanitizer.
 #pragma once
 
-#include "report.h"
+#include "check.h"
 
 namespace moeblas::gpu {
 
 // Runs the jobs in memory of exactly their size, a tensor at a time, with a workspace that nothing
 // wrote: so that reading beyond a tensor, or of what no kernel wrote, is seen.
 // `only`: the jobs of this row; all rows if empty.
-void run_smallest(Report& report, const std::string& only);
+void run_smallest(Report& report, const std::string& only, Part part);
 
 }  // namespace moeblas::gpu

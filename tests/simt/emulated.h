@@ -28,7 +28,7 @@ class Strided {
     for (int i = 0; i < shape.ndim(); ++i)
       extent += std::max<int64_t>(shape[i] - 1, 0) * strides[i];
     bytes_.assign(static_cast<size_t>(shape.numel() > 0 ? extent : offset) * size_of(dtype),
-                  kPoison);
+                  kEmulatorPoison);
     view_ = TensorView(bytes_.data() + static_cast<size_t>(offset) * size_of(dtype), dtype, shape,
                        strides);
   }

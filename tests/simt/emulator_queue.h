@@ -14,7 +14,7 @@
 
 namespace moeblas::test {
 
-inline constexpr uint8_t kPoison = 0xa5;
+inline constexpr uint8_t kEmulatorPoison = 0xa5;
 
 class EmulatorQueue final : public simt::Queue {
  public:
@@ -36,7 +36,7 @@ class EmulatorQueue final : public simt::Queue {
   }
   // Poisoned memory of exactly these bytes, for the time of the test.
   dispatch::Workspace workspace(size_t bytes) {
-    workspace_.assign(bytes + 64, kPoison);
+    workspace_.assign(bytes + 64, kEmulatorPoison);
     void* data = workspace_.data();
     size_t room = workspace_.size();
     std::align(64, bytes, data, room);

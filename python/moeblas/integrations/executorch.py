@@ -9,6 +9,8 @@ Python between; whoever loads it has that library loaded (torch.ops.load_library
 without the functions finds the same operators through `SCHEMAS`, in torch's dispatcher.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -52,13 +54,29 @@ def library():
     return found
 
 
+def shared_runtime():
+    """What a model is to be linked with besides, so that its C++ runtime is the process's.
+
+    A compiler that has libstdc++ as an archive alone puts a copy of it into the model. Where the process
+    has another version, Python breaks off when the model is loaded: torch's code in it compiles a
+    regular expression, for which the loader mixes the locales of both."""
+    if sys.platform != "linux":
+        return []
+    from torch._inductor import cpp_builder  # which takes a second to import
+
+    ask = [cpp_builder.get_cpp_compiler(), "-print-file-name=libstdc++.so"]
+    found = subprocess.run(ask, capture_output=True, text=True).stdout.strip()
+    return [] if Path(found).is_absolute() else [":libstdc++.so.6"]
+
+
 def inductor_configs(device="cpu"):
-    """Settings for aoti_compile_and_package: the C functions, and the library that has them. (The
-    linker finds it by the environment variable LIBRARY_PATH, the loader as every other.)"""
+    """Settings for aoti_compile_and_package: the C functions, and the libraries that have them and
+    the C++ runtime. (The linker finds moeblas' by the environment variable LIBRARY_PATH, the loader
+    as every other.)"""
     library()
     return {
         "aot_inductor.custom_ops_to_c_shims": custom_ops_to_c_shims(device),
-        "aot_inductor.custom_op_libs": ["moeblas_torch"],
+        "aot_inductor.custom_op_libs": ["moeblas_torch", *shared_runtime()],
     }
 
 

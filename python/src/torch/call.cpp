@@ -50,8 +50,8 @@ CurrentStream* find_current_stream() {
 }  // namespace
 
 Call::Call(const char* op, const Tensor& like) : op_(op) {
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &torch_device_));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index_));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &torch_device_));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index_));
   device_type_ = torch_device_ == aoti_torch_device_type_cuda() ? MOEBLAS_CUDA : MOEBLAS_CPU;
 }
 
@@ -63,11 +63,11 @@ const moeblas_tensor* Call::tensor(const char* argument, const Tensor& t) {
   int64_t ndim = 0;
   int64_t* shape = nullptr;
   int64_t* strides = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &device));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &index));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &ndim));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &shape));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &strides));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle, &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle, &index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(handle, &ndim));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(handle, &shape));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(handle, &strides));
   const bool cuda = device == aoti_torch_device_type_cuda();
   if (!cuda && device != aoti_torch_device_type_cpu()) {
     fail(std::string(argument) + " is on a device that is neither CPU nor CUDA");
@@ -138,9 +138,9 @@ Tensor Call::empty(const moeblas_spec& spec) {
   for (const Pair& pair : kDTypes) {
     if (pair.ours.code != wanted.code || pair.ours.bits != wanted.bits) continue;
     AtenTensorHandle out = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(ndim, shape, strides.data(),
-                                                           static_cast<int32_t>(pair.torch),
-                                                           torch_device_, device_index_, &out));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(ndim, shape, strides.data(),
+                                                    static_cast<int32_t>(pair.torch), torch_device_,
+                                                    device_index_, &out));
     return Tensor(out);
   }
   fail("an output has a dtype that torch does not know");
@@ -179,7 +179,7 @@ void* Call::current_stream() const {
   static CurrentStream* const find = find_current_stream();
   if (find == nullptr) throw std::runtime_error("torch has no CUDA streams here");
   void* stream = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(find(device_index_, &stream));
+  TORCH_ERROR_CODE_CHECK(find(device_index_, &stream));
   return stream;
 }
 

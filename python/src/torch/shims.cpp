@@ -13,13 +13,13 @@ class Pushed {
  public:
   void tensor(AtenTensorHandle given) {
     AtenTensorHandle owned = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(given, &owned));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(given, &owned));
     push(Tensor(owned));
   }
   void optional(AtenTensorHandle* given) {
     if (given == nullptr) return push(OptionalTensor());
     AtenTensorHandle owned = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(*given, &owned));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(*given, &owned));
     push(OptionalTensor(Tensor(owned)));
   }
   void integer(int64_t* given) {
@@ -32,7 +32,7 @@ class Pushed {
     kernel(stack_.data(), size_, 1);
     AtenTensorHandle out = nullptr;
     const Tensor result = torch::stable::detail::to<Tensor>(stack_[0]);
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(result.get(), &out));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(result.get(), &out));
     return out;
   }
 

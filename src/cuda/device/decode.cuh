@@ -2,7 +2,10 @@
 // is exact in float16 up to a power of two that is the same for all codes of a kind, and so is
 // every code of the block formats:
 //
-//   a code masked where it stands       the subnormal code * 2^-24; four bits further up, 2^-20
+//   a code masked where it stands       the subnormal code * 2^-24; n bits further up, 2^(n - 24)
+//   2, 3, 5 and 6 bits                  first a half of eight codes to each half of a word, as far
+//   as
+//                                       ten bits of mantissa go
 //   e2m1, its sign and rest moved up    value * 2^-14, four upper bytes at a time
 //   e4m3                                has an instruction from sm_89 on
 //
@@ -49,6 +52,66 @@ struct Decoder<formats::Affine<8>> {
   static MB_FN Octet decode(unsigned int first, unsigned int second) {
     return {{first & 0x00ff00ffu, (first >> 8) & 0x00ff00ffu, second & 0x00ff00ffu,
              (second >> 8) & 0x00ff00ffu}};
+  }
+};
+
+// Bytes of `low` (0 to 3) and `high` (4 to 7), the lowest named by the last digit of `which`.
+MB_FN unsigned int bytes_of(unsigned int low, unsigned int high, unsigned int which) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, which);
+#else
+  const unsigned long long both = (static_cast<unsigned long long>(high) << 32) | low;
+  unsigned int bytes = 0;
+  for (int i = 0; i < 4; ++i) {
+    bytes |= static_cast<unsigned int>(both >> (which >> 4 * i & 7u) * 8 & 0xffu) << 8 * i;
+  }
+  return bytes;
+#endif
+}
+
+// Widths whose eight codes are no whole words: bits 0 to 31 of the eight come first, the others
+// second, and what lies beyond the eight codes may be anything.
+template <int bits>
+struct OddDecoder {
+  enum { kBits = bits, kExponent = 24, kPerWord = 8 };
+  static MB_FN int element(int i) { return i / 2 + i % 2 * 4; }
+};
+template <>
+struct Decoder<formats::Affine<2>> : OddDecoder<2> {
+  static MB_FN int excess(int i) { return i / 2 * 2; }
+  static MB_FN Octet decode(unsigned int first, unsigned int) {
+    const unsigned int halves = bytes_of(first, 0, 0x4140);
+    return {
+        {halves & 0x00030003u, halves & 0x000c000cu, halves & 0x00300030u, halves & 0x00c000c0u}};
+  }
+};
+template <>
+struct Decoder<formats::Affine<3>> : OddDecoder<3> {
+  static MB_FN int excess(int i) { return i / 2 % 3 * 3; }
+  static MB_FN Octet decode(unsigned int first, unsigned int) {
+    const unsigned int halves = (first & 0xfffu) | ((first << 4) & ~0xfffu);
+    return {{halves & 0x00070007u, halves & 0x00380038u, halves & 0x01c001c0u,
+             (halves >> 9) & 0x00070007u}};
+  }
+};
+template <>
+struct Decoder<formats::Affine<5>> : OddDecoder<5> {
+  static MB_FN int excess(int i) { return i / 2 == 1 ? 5 : 0; }
+  static MB_FN Octet decode(unsigned int first, unsigned int second) {
+    const unsigned int other = (first >> 20) | (second << 12);  // codes 4 to 7
+    const unsigned int halves = bytes_of(first, other, 0x5410);
+    return {{halves & 0x001f001fu, halves & 0x03e003e0u, (halves >> 10) & 0x001f001fu,
+             (bytes_of(first, other, 0x6521) >> 7) & 0x001f001fu}};
+  }
+};
+template <>
+struct Decoder<formats::Affine<6>> : OddDecoder<6> {
+  static MB_FN int excess(int i) { return i / 2 == 2 ? 4 : 0; }
+  static MB_FN Octet decode(unsigned int first, unsigned int second) {
+    const unsigned int low = bytes_of(first, second, 0x4310);
+    const unsigned int high = bytes_of(first, second, 0x5421);
+    return {{low & 0x003f003fu, (low >> 6) & 0x003f003fu, high & 0x03f003f0u,
+             (high >> 10) & 0x003f003fu}};
   }
 };
 

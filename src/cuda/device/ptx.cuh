@@ -186,9 +186,28 @@ __device__ __forceinline__ void load_shared_4_if(bool wanted, uint4& x, uint32_t
       : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
       : "r"(from), "r"(static_cast<uint32_t>(wanted)));
 }
+__device__ __forceinline__ uint32_t load_shared_u32(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
+  return v;
+}
 __device__ __forceinline__ uint32_t load_shared_u16(uint32_t from) {
   uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
+  return v;
+}
+// Four bytes if `wide`, else two.
+__device__ __forceinline__ uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  uint32_t v;
+  asm volatile(
+      "{\n"
+      ".reg .pred wide;\n"
+      "setp.ne.u32 wide, %2, 0;\n"
+      "@wide ld.shared.u32 %0, [%1];\n"
+      "@!wide ld.shared.u16 %0, [%1];\n"
+      "}"
+      : "=r"(v)
+      : "r"(from), "r"(static_cast<uint32_t>(wide)));
   return v;
 }
 __device__ __forceinline__ uint32_t load_shared_u8(uint32_t from) {
@@ -200,6 +219,9 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
   return v;
+}
+__device__ __forceinline__ void store_shared_u32(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 __device__ __forceinline__ void store_shared_2(uint32_t to, uint2 v) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
@@ -224,6 +246,42 @@ __device__ __forceinline__ uint4 load_matrices(uint32_t row) {
 // What other thread blocks have written during this launch.
 __device__ __forceinline__ float load_written(const float* from) { return __ldcg(from); }
 
+// ---- words that thread blocks hand to each other during a launch: each word comes whole, and says
+// by itself whether it has come
+
+__device__ __forceinline__ void store_word(uint32_t* to, uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+__device__ __forceinline__ uint4 load_words(const uint32_t* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ uint32_t load_word(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+// Adds; whoever sees the sum by load_acquire sees what this thread had written or seen before.
+__device__ __forceinline__ uint32_t add_release(uint32_t* to, uint32_t v) {
+  uint32_t before;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(to), "r"(v)
+               : "memory");
+  return before;
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+// Between two looks at what another thread block will write.
+__device__ __forceinline__ void look_again() {}
+
 // ---- products of fragments: sums += a * b
 
 // 16 x 16 float16 by 16 x 8; a: rows g and g + 8 of columns 2t, 2t + 1, then of 2t + 8, 2t + 9.
@@ -242,6 +300,15 @@ __device__ __forceinline__ void multiply_bf16(float (&sums)[4], uint4 a, uint2 b
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
 }
 
+// 16 x 32 unsigned by 32 x 8 signed bytes; a: rows g and g + 8 of columns 4t to 4t + 3, then of
+// those 16 further on.
+__device__ __forceinline__ void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32"
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
 // 0, but not before `values` is known: an arrival at a barrier does not wait for loads that stand
 // before it; one whose address depends on what they brought does.
 __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
@@ -250,6 +317,14 @@ __device__ __forceinline__ uint32_t nothing_of(uint32_t values) {
                : "=r"(none)
                : "r"(values));
   return none;
+}
+
+// The same value, of which the compiler knows nothing: what follows from it is not kept in
+// registers from a time when it was known already.
+__device__ __forceinline__ uint32_t forgotten(uint32_t value) {
+  uint32_t same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
+  return same;
 }
 
 // ---- launches that follow each other early

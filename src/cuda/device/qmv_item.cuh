@@ -65,8 +65,8 @@ __device__ __forceinline__ uint4 load_codes(const Item& item, int half, int i) {
 }
 
 // Every step of an item: f(unit, half, step).
-template <class T, class F>
-__device__ __forceinline__ void for_each_step(const Item& item, F&& f) {
+template <class T, class AnItem, class F>
+__device__ __forceinline__ void for_each_step(const AnItem& item, F&& f) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint4 w[2] = {load_codes(item, 0, 2 * i), load_codes(item, 1, 2 * i)};
@@ -102,9 +102,10 @@ __device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit) {
   return __half22float2(reinterpret_cast<const __half2&>(two));
 }
 
-// One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each.
-template <class T>
-__device__ __forceinline__ void add_few(const QmvParams& p, const Item& item, uint4 (&x)[T::kUnits],
+// One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each. Of p: how
+// scales and factors lie. An item's halves lie where load_codes finds them.
+template <class T, class Params, class AnItem>
+__device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uint4 (&x)[T::kUnits],
                                         uint32_t unit, float (&y)[2][4], uint32_t lane) {
   const uint32_t g = lane / 4, t = lane % 4;
   const uint32_t slot = g / T::kTokens;  // of this lane's column

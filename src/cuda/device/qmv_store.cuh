@@ -13,10 +13,16 @@ __device__ __forceinline__ float tensor_scale_of(const QmvWeights& w, uint32_t m
                                    : w.tensor_scale_number;
 }
 
-// One output from decoded weights, term by term.
-template <class T>
-__device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
-                                          uint32_t n, int64_t x) {
+// What is added to an output: w.added is not null.
+__device__ __forceinline__ float added_to(const QmvWeights& w, uint32_t matrix, uint32_t n) {
+  return simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
+}
+
+// One output from decoded weights, term by term. Of p: k, group and scale_type; x_at(k): the row
+// of x.
+template <class T, class Params, class At>
+__device__ __forceinline__ float decoded_terms(const Params& p, const QmvWeights& w,
+                                               uint32_t matrix, uint32_t n, At&& x_at) {
   using F = typename T::Format;
   const auto row = [&](const QmvTensor& t) {
     return t.data + matrix * t.matrix_stride + n * t.row_stride;
@@ -37,9 +43,16 @@ __device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& 
       value = formats::mul(F::decode_code(code),
                            formats::mul(F::decode_scale(scales[group]), tensor_scale));
     }
-    sum = fmaf(value, simt::load_float(p.x, p.x_type, x + k * p.x_col_stride), sum);
+    sum = fmaf(value, x_at(k), sum);
   }
   return sum;
+}
+template <class T>
+__device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
+                                          uint32_t n, int64_t x) {
+  return decoded_terms<T>(p, w, matrix, n, [&](uint32_t k) {
+    return simt::load_float(p.x, p.x_type, x + k * p.x_col_stride);
+  });
 }
 
 __device__ __forceinline__ void store(const QmvParams& p, int64_t at, float value) {
@@ -75,10 +88,7 @@ __device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, 
   }
   if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix);
   if (!formats::is_finite(total)) total = decoded_sum<T>(p, w, matrix, n, x);
-  if ((p.added >> operand & 1) != 0) {
-    total +=
-        simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
-  }
+  if ((p.added >> operand & 1) != 0) total += added_to(w, matrix, n);
   return total;
 }
 

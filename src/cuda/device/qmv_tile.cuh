@@ -159,20 +159,21 @@ __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& share
                  min(p.tile_blocks, min(s.end, before + p.blocks) - s.begin));
 }
 
-// A stage's part of x, by one thread.
-__device__ __forceinline__ void bring_x(const QmvParams& p, const unsigned char* from,
+// A stage's part of x, the section of that number, by one thread.
+__device__ __forceinline__ void bring_x(const QmvParams& p, const QmvMaps& maps, uint32_t section,
                                         uint32_t stage, uint32_t full, uint64_t policy) {
-  copy_run(stage + p.x_at, from, p.x_bytes, full, policy);
+  const uint32_t row = section * (p.x_bytes / kQmvLine);
+  copy_box(stage + p.x_at, &maps.map[kQmvMapOfX], 0, static_cast<int32_t>(row), 0, 0, full, policy);
 }
 
 // The first pass's x for what bring_first has brought.
 __device__ __forceinline__ void bring_first_x(const QmvParams& p, QmvShared& shared,
-                                              const QmvMemory& memory) {
+                                              const QmvMemory& memory, const QmvMaps& maps) {
   const uint64_t policy = evict_first_policy();
   uint32_t full = shared_address(shared.full), stage = memory.ring;
 #pragma unroll 1
   for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
-    bring_x(p, p.staged_x + uint64_t{step} * p.x_bytes, stage, full, policy);
+    bring_x(p, maps, step, stage, full, policy);
   }
 }
 
@@ -184,12 +185,12 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint64_t policy = evict_first_policy();
   uint32_t ahead = p.ahead;
-  const unsigned char* x = p.staged_x;
+  uint32_t section = 0;  // of x, the pass's first
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule,
       [&](uint32_t first, uint32_t) {
-        if (p.x_bytes > 0) x = p.staged_x + uint64_t{first / p.tokens} * p.k_steps * p.x_bytes;
+        if (p.x_bytes > 0) section = first / p.tokens * p.k_steps;
       },
       [&](const QmvTile& tile) {
 #pragma unroll 1
@@ -211,7 +212,7 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
             barrier_expect(full, bytes);
             const uint32_t stage = memory.ring + slot * p.stage_bytes;
             bring_stage<T>(p, maps, tile, step, stage, full, policy);
-            if (p.x_bytes > 0) bring_x(p, x + uint64_t{step} * p.x_bytes, stage, full, policy);
+            if (p.x_bytes > 0) bring_x(p, maps, section + step, stage, full, policy);
           }
           if (brings_scales) {
             __syncwarp();

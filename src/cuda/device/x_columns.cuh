@@ -42,9 +42,9 @@ __device__ __forceinline__ float power_of_two(int exponent) {
 }
 
 // Where an octet goes, and how the lanes of its unit are known.
-template <class Decoder, int kLanes, bool kSums>
+template <class Params, class Decoder, int kLanes, bool kSums>
 struct OctetPlace {
-  const QmvParams& p;
+  const Params& p;
   const XColumns& to;
   uint32_t unit, column, lane;
 
@@ -54,7 +54,9 @@ struct OctetPlace {
     const uint32_t at = to.columns + (column + limb) * p.column_bytes + unit * 64 + lane % 4 * 16;
     store_shared_4(at, {pairs[0], pairs[1], pairs[2], pairs[3]});
     if (lane % kLanes == 0) {
-      const uint32_t entry = unit / (kLanes / 4) * p.columns + column + limb;
+      const uint32_t group =
+          kLanes < 4 ? (unit * 4 + lane % 4) / kLanes : unit / max(kLanes / 4, 1);
+      const uint32_t entry = group * p.columns + column + limb;
       store_shared_2(to.factors + entry * static_cast<uint32_t>(sizeof(Factor)),
                      {__float_as_uint(scale), __float_as_uint(limb == 0 ? sum : 0.0f)});
     }
@@ -151,19 +153,21 @@ struct OctetPlace {
   }
 };
 
-// `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by
-// kQmvConsumers warps. kUnit: values that share a factor, 32 or 64; kSums: whether sums are wanted.
-template <class Decoder, int kUnit, bool kSums, class RowAt>
-__device__ __forceinline__ void fill_columns(const QmvParams& p, const XColumns& to,
+// `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by so many
+// warps. kUnit: values that share a factor, 16 (of decoders whose lanes hold neighbours), 32 or 64;
+// kSums: whether sums are wanted.
+template <class Decoder, int kUnit, bool kSums, class Params, class RowAt>
+__device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to,
                                              uint32_t first_unit, uint32_t units, uint32_t tokens,
-                                             uint32_t warp, uint32_t lane, RowAt&& row_at) {
+                                             uint32_t warp, uint32_t lane, RowAt&& row_at,
+                                             uint32_t warps = kQmvConsumers) {
   constexpr uint32_t kSecond = Decoder::kPerWord == 8 ? 4 : 16;
   constexpr uint32_t kAtOnce = 4;     // loads under way
   const uint32_t chunks = units / 8;  // a warp's step: eight units of one row
   uint32_t token = warp / chunks, chunk = warp - token * chunks;
-  using Place = OctetPlace<Decoder, kUnit / 8, kSums>;
+  using Place = OctetPlace<Params, Decoder, kUnit / 8, kSums>;
   const auto advance = [&] {
-    for (chunk += kQmvConsumers; chunk >= chunks; chunk -= chunks) ++token;
+    for (chunk += warps; chunk >= chunks; chunk -= chunks) ++token;
   };
   if (p.x_runs && p.x_type != simt::kF32) {
     const bool bf16 = p.x_type == simt::kBf16;

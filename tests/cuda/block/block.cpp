@@ -1,10 +1,13 @@
 #include "block/block.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
+#include <semaphore>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "emu/runtime/fiber.h"
@@ -17,11 +20,12 @@ constexpr uint32_t kLanes = 32;
 constexpr size_t kMostBytes = 32;  // of a lane, at a collective
 constexpr size_t kArena = 232448;
 
-alignas(1024) unsigned char arena[kArena];
+alignas(1024) thread_local unsigned char arena[kArena];
 
 struct Thread {
   emu::Fiber fiber;
   bool done = false;
+  bool looks = false;           // at what another block is to write
   std::function<bool()> ready;  // none: it can go on
 };
 
@@ -64,14 +68,19 @@ struct Block {
   uint32_t running = 0;
   std::string failure;
 
-  Block(const Grid& g, const std::function<void()>& k) : grid(g), kernel(k), random(g.seed) {}
-  void run();
+  Block(const Grid& g, const std::function<void()>& k, uint64_t seed)
+      : grid(g), kernel(k), random(seed) {
+    for (uint32_t i = 0; i < g.threads; ++i) threads.push_back(std::make_unique<Thread>());
+  }
+  void start();
+  bool done() const;
+  bool go_on(int64_t rounds);
   void wait_for(std::function<bool()> ready);
   bool advance_copies();
   bool advance_warps();
 };
 
-Block* block = nullptr;
+thread_local Block* block = nullptr;
 
 Block& now() { return *block; }
 Thread& self() { return *now().threads[now().running]; }
@@ -128,17 +137,18 @@ bool Block::advance_warps() {
       Thread& t = self();
       if (t.done || (t.ready && !t.ready())) continue;
       t.ready = nullptr;
-      moved = true;
+      t.looks = false;
       emu::Fiber::switch_to(scheduler, t.fiber);
+      moved = moved || !t.looks;
     }
   }
   return moved;
 }
 
-void Block::run() {
+void Block::start() {
   for (size_t i = 0; i < kArena; ++i) arena[i] = grid.spoilt;
   for (auto& t : threads) {
-    t->done = false;
+    t->done = t->looks = false;
     t->ready = nullptr;
     t->fiber.start(thread_main, nullptr);
   }
@@ -146,15 +156,98 @@ void Block::run() {
   barriers.clear();
   numbered.clear();
   copies.clear();
-  for (;;) {
+}
+
+bool Block::done() const {
+  return std::all_of(threads.begin(), threads.end(), [](const auto& t) { return t->done; });
+}
+
+// Until nothing moves, or for so many rounds; whether anything has moved.
+bool Block::go_on(int64_t rounds) {
+  for (int64_t i = 0; i < rounds; ++i) {
     const bool copied = random.one_in(3) && advance_copies();
     const bool moved = advance_warps() || copied || advance_copies();
     if (!failure.empty()) throw std::runtime_error(failure);
-    if (moved) continue;
-    for (const auto& t : threads) {
-      if (!t->done) throw std::runtime_error("every thread waits for another");
+    if (!moved) return i > 0;
+  }
+  return true;
+}
+
+constexpr const char* kAllWait = "every thread waits for another";
+
+void run_in_order(const Grid& grid, const std::function<void()>& kernel) {
+  Block b(grid, kernel, grid.seed);
+  block = &b;
+  try {
+    for (b.index = 0; b.index < grid.blocks; ++b.index) {
+      b.start();
+      while (b.go_on(1 << 20)) {
+      }
+      if (!b.done()) throw std::runtime_error(kAllWait);
     }
-    return;
+  } catch (...) {
+    block = nullptr;
+    throw;
+  }
+  block = nullptr;
+}
+
+// A block in a thread of its own, which goes on when it is told to.
+struct Player {
+  std::binary_semaphore go{0}, stopped{0};
+  int64_t rounds = 0;  // 0: leave
+  bool moved = false, done = false;
+  std::string failure;
+  std::thread thread;
+
+  Player(const Grid& grid, const std::function<void()>& kernel, uint32_t index)
+      : thread([this, &grid, &kernel, index] { play(grid, kernel, index); }) {}
+  ~Player() {
+    rounds = 0;
+    go.release();
+    thread.join();
+  }
+  void play(const Grid& grid, const std::function<void()>& kernel, uint32_t index) {
+    Block b(grid, kernel, grid.seed + index * uint64_t{0x9e3779b97f4a7c15});
+    block = &b;
+    b.index = index;
+    b.start();
+    for (go.acquire(); rounds > 0; go.acquire()) {
+      try {
+        moved = b.go_on(rounds);
+        done = b.done();
+      } catch (const std::exception& e) {
+        failure = e.what();
+      }
+      stopped.release();
+    }
+    block = nullptr;
+  }
+};
+
+void run_in_turns(const Grid& grid, const std::function<void()>& kernel) {
+  Random random(grid.seed);
+  std::vector<std::unique_ptr<Player>> players;
+  for (uint32_t i = 0; i < grid.blocks; ++i) {
+    players.push_back(std::make_unique<Player>(grid, kernel, i));
+  }
+  for (;;) {
+    bool moved = false, done = true;
+    for (size_t i = players.size() - 1; i > 0; --i) {
+      std::swap(players[i],
+                players[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
+    }
+    for (const auto& p : players) {
+      if (p->done) continue;
+      p->rounds = random.between(1, 40);
+      p->go.release();
+      p->stopped.acquire();
+      if (!p->failure.empty()) throw std::runtime_error(p->failure);
+      moved = moved || p->moved;
+      done = done && p->done;
+    }
+    if (done) return;
+    if (!moved) throw std::runtime_error(kAllWait);
   }
 }
 
@@ -164,16 +257,7 @@ void run_grid(const Grid& grid, const std::function<void()>& kernel) {
   if (grid.threads % kLanes != 0 || grid.shared_bytes > kArena) {
     throw std::runtime_error("a grid that hardware does not take");
   }
-  Block b(grid, kernel);
-  for (uint32_t i = 0; i < grid.threads; ++i) b.threads.push_back(std::make_unique<Thread>());
-  block = &b;
-  try {
-    for (b.index = 0; b.index < grid.blocks; ++b.index) b.run();
-  } catch (...) {
-    block = nullptr;
-    throw;
-  }
-  block = nullptr;
+  grid.together ? run_in_turns(grid, kernel) : run_in_order(grid, kernel);
 }
 
 uint32_t thread_index() { return now().running; }
@@ -248,11 +332,22 @@ void numbered_wait(uint32_t id, uint32_t threads) {
   now().wait_for([&n, generation] { return n.generation > generation; });
 }
 
+void spoil_shared(uint32_t to, size_t bytes) {
+  std::memset(at_shared(to, std::min<size_t>(bytes, 16)), now().grid.spoilt, bytes);
+  at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
+}
+
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
                 uint32_t barrier) {
-  std::memset(at_shared(to, 16), now().grid.spoilt, bytes);
-  at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
+  at_shared(to, 16);
+  spoil_shared(to, bytes);
   now().copies.push_back({to, bytes, std::move(write), barrier});
+}
+
+void look_again() {
+  // Ready at once, in a later round.
+  self().looks = true;
+  leave();
 }
 
 void block_fails(const char* what) { throw std::runtime_error(what); }

@@ -4,6 +4,9 @@
 // they will overwrite is spoilt. Which warp goes on is drawn too, so that what is ordered only by
 // luck comes out wrong with some seed.
 //
+// The blocks of a grid run one after the other, or, if they wait for each other, in turns of random
+// length, each in a thread of its own, so that what kernels declare as shared is a block's.
+//
 // It finds wrong indices, missing waits, slots that are given back too early and addresses that are
 // not aligned; it does not know what the hardware does out of order within a warp.
 #pragma once
@@ -21,10 +24,11 @@ struct Grid {
   size_t shared_bytes = 0;  // the dynamic part
   uint64_t seed = 0;        // of the order in which things happen
   uint8_t spoilt = 0xff;    // what stands in shared memory that nothing was written to
+  bool together = false;    // blocks take turns
 };
 
-// Runs kernel() once for every thread of every block, one block after the other. Throws
-// std::runtime_error if a thread does what hardware would not take, or if all of them wait.
+// Runs kernel() once for every thread of every block. Throws std::runtime_error if a thread does
+// what hardware would not take, or if all of them wait.
 void run_grid(const Grid& grid, const std::function<void()>& kernel);
 
 // ---- What a thread calls --------------------------------------------------------------------
@@ -37,6 +41,9 @@ unsigned char* dynamic_memory();
 // A 32-bit address of anything that the block's threads share, and back.
 uint32_t shared_address_of(const void* p);
 unsigned char* at_shared(uint32_t address, size_t alignment);
+
+// What a copy under way will overwrite.
+void spoil_shared(uint32_t to, size_t bytes);
 
 // All 32 lanes of a warp bring `bytes` (up to 32) and see what the others brought: lane i's from
 // 32 * i on, valid until the next collective. `name` must be the same for all.
@@ -54,6 +61,9 @@ void numbered_wait(uint32_t id, uint32_t threads);
 // A copy that will arrive: `bytes` at `to`, brought by write(), reported at `barrier`.
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
                 uint32_t barrier);
+
+// Between two looks at what another block is to write.
+void look_again();
 
 [[noreturn]] void block_fails(const char* what);
 

@@ -19,7 +19,8 @@
 #undef __shared__
 #define __forceinline__ inline
 #define __noinline__
-#define __shared__ static
+// Of a thread block, each of which has a thread of its own where they run together.
+#define __shared__ static thread_local
 
 #define threadIdx (::uint3{::moeblas::test::thread_index(), 0, 0})
 #define blockIdx (::uint3{::moeblas::test::block_index(), 0, 0})
@@ -70,18 +71,32 @@ inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
 }
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> (shift & 31));
+}
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);
 }
 inline int __popc(uint32_t v) { return std::popcount(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
-// One block runs after the other.
 inline void __threadfence() {}
 inline float load_written(const float* from) { return *from; }
+inline void store_word(uint32_t* to, uint32_t word) { *to = word; }
+inline uint4 load_words(const uint32_t* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0) test::block_fails("words are not aligned");
+  return {from[0], from[1], from[2], from[3]};
+}
+inline uint32_t load_word(const uint32_t* from) { return *from; }
+inline uint32_t add_release(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
+inline uint32_t load_acquire(const uint32_t* from) { return *from; }
+inline void look_again() { test::look_again(); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline float __int_as_float(int32_t i) { return std::bit_cast<float>(i); }
+inline int32_t __float2int_rn(float f) {
+  return std::isnan(f) ? 0 : static_cast<int32_t>(std::nearbyint(f));
+}
 inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
   return max(a & 0xffff0000u, b & 0xffff0000u) | max(a & 0xffffu, b & 0xffffu);
 }
@@ -158,9 +173,16 @@ inline uint4 load_shared_4(uint32_t from) { return load_shared<uint4>(from); }
 inline void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
   if (wanted) x = load_shared_4(from);
 }
+inline uint32_t load_shared_u32(uint32_t from) { return load_shared<uint32_t>(from); }
 inline uint32_t load_shared_u16(uint32_t from) { return load_shared<uint16_t>(from); }
+inline uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
+  return wide ? load_shared_u32(from) : load_shared_u16(from);
+}
 inline uint32_t load_shared_u8(uint32_t from) { return load_shared<uint8_t>(from); }
 inline float load_shared_float(uint32_t from) { return load_shared<float>(from); }
+inline void store_shared_u32(uint32_t to, uint32_t v) {
+  std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
+}
 inline void store_shared_2(uint32_t to, uint2 v) {
   std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
 }
@@ -202,8 +224,29 @@ inline void multiply_f16(float (&sums)[4], uint4 a, uint2 b) {
   }
 }
 
+inline void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
+  const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
+  const unsigned char* all = test::meet("multiply_bytes", words, sizeof words);
+  const uint32_t g = lane_index() / 4, t = lane_index() % 4;
+  const auto byte = [&](uint32_t lane, uint32_t word, uint32_t i) {
+    return all[32 * lane + 4 * word + i];
+  };
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t row = g, column = 2 * t + i % 2, lower = i / 2;
+    int64_t sum = sums[i];
+    for (uint32_t k = 0; k < 32; ++k) {
+      const uint32_t lane_of_k = k % 16 / 4, second = k / 16;
+      sum += int64_t{byte(row * 4 + lane_of_k, 2 * second + lower, k % 4)} *
+             static_cast<int8_t>(byte(column * 4 + lane_of_k, 4 + second, k % 4));
+    }
+    if (sum != static_cast<int32_t>(sum)) test::block_fails("a sum of integers overflows");
+    sums[i] = static_cast<int32_t>(sum);
+  }
+}
+
 inline void let_next_launch_begin() {}
 inline void wait_for_previous_launch() {}
+inline uint32_t forgotten(uint32_t value) { return value; }
 inline uint32_t nothing_of(uint32_t) { return 0; }
 template <int registers>
 void leave_registers() {}

@@ -1,0 +1,272 @@
+#include "cuda/ffn_one_sm90_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "cuda/device.h"
+#include "cuda/qmv_sm90_operands.h"
+#include "cuda/queue.h"
+#include "cuda/strides.h"
+#include "dispatch/ffn_parts.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::FfnProblem;
+using dispatch::Matrices;
+using dispatch::Operand;
+using dispatch::Reason;
+
+// What a block may have on sm_90, less what the kernel declares itself.
+constexpr uint32_t kSharedBytes = 232448 - 1024;
+constexpr uint32_t kLeastStages = 2;
+constexpr uint64_t kCopyUnit = 16;  // bytes: bulk copies begin and end at multiples
+// Of codes, whose bytes have yet to come: what keeps memory busy, and not more.
+constexpr uint32_t kStagesUnderWay = 2;
+
+uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
+// Of a row.
+uint32_t code_bytes(const Operand& w) {
+  return static_cast<uint32_t>(w.values.cols * w.spec->bits / 8);
+}
+
+struct Family {
+  Mode mode;
+  int bits;
+  DType scale;
+  const char* kernel;
+};
+const Family kFamilies[] = {
+    {Mode::affine, 4, DType::f32, "ffn_one_sm90_affine4_f32"},
+    {Mode::affine, 4, DType::f16, "ffn_one_sm90_affine4_f16"},
+    {Mode::affine, 4, DType::bf16, "ffn_one_sm90_affine4_bf16"},
+    {Mode::affine, 8, DType::f32, "ffn_one_sm90_affine8_f32"},
+    {Mode::affine, 8, DType::f16, "ffn_one_sm90_affine8_f16"},
+    {Mode::affine, 8, DType::bf16, "ffn_one_sm90_affine8_bf16"},
+    {Mode::mxfp4, 4, DType::u8, "ffn_one_sm90_mxfp4"},
+    {Mode::mxfp8, 8, DType::u8, "ffn_one_sm90_mxfp8"},
+    {Mode::nvfp4, 4, DType::u8, "ffn_one_sm90_nvfp4"},
+};
+
+const Family* family_of(const Operand& w) {
+  if (w.form != dispatch::Form::packed) return nullptr;
+  if (w.spec->mode == Mode::affine && w.spec->group_size < kQmvUnit) return nullptr;
+  for (const Family& f : kFamilies) {
+    if (f.mode == w.spec->mode && f.bits == w.spec->bits && f.scale == w.scales.dtype) return &f;
+  }
+  return nullptr;
+}
+
+// Kinds of scales: affine has biases, too.
+uint32_t kinds(const Operand& w) { return w.spec->mode == Mode::affine ? 2 : 1; }
+
+Reason why_not_operand(const Operand& w, const Family* family, const char* what) {
+  if (family_of(w) != family) return Reason::of("%s is of another format than gate", what);
+  if (const Reason r = why_not_w(w)) return r;
+  if (w.values.count() > 1 && *matrix_stride(w.values) == 0) {
+    return Reason::of("one matrix of %s stands for all experts", what);
+  }
+  if (const Reason r = why_no_tensor_map(map_of(w.values, code_bytes(w), kQmvSlab, 16), what)) {
+    return r;
+  }
+  const uint32_t bytes = row_bytes(w.scales);
+  if (!is_run(w.scales, bytes) || (kinds(w) == 2 && !is_run(w.biases, bytes))) {
+    return Reason::of("rows of scales of %s are not one run of whole %d bytes", what,
+                      static_cast<int>(kCopyUnit));
+  }
+  return {};
+}
+
+// What both products are told alike; row_groups is known.
+void cut_product(const Operand& w, FfnOneProduct& q) {
+  q.k = static_cast<uint32_t>(w.values.cols);
+  q.parts = kOneConsumers / q.row_groups;
+  q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
+  q.row_slabs = ceil_div(code_bytes(w), kQmvSlab);
+  q.group = static_cast<uint32_t>(w.spec->group_size);
+  for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
+  // Counted in units where a unit holds two groups.
+  q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
+  q.scale_type = static_cast<int32_t>(w.scales.dtype);
+  q.scale_pitch = row_bytes(w.scales);
+  q.scale_kind = rounded_up(q.row_groups * kQmvItemRows * q.scale_pitch, 128);
+}
+
+// Gates and ups: items one above the other for the fewest stages, and if in doubt for fewer tiles,
+// as warps meet at the end of each.
+void cut_first(const FfnProblem& p, const Operand& w, uint32_t processors, FfnOneParams& q) {
+  q.first.n = static_cast<uint32_t>(p.intermediate);
+  q.blocks = ceil_div(q.first.n, kOneBlockRows);
+  const uint32_t most = ceil_div(q.top_k * q.blocks, processors);
+  const uint32_t slabs = ceil_div(code_bytes(w), kQmvSlab);
+  const auto stages = [&](uint32_t groups) {
+    return ceil_div(most, groups) * ceil_div(slabs, 8 / groups);
+  };
+  q.first.row_groups = stages(2) <= stages(1) ? 2 : 1;
+  cut_product(w, q.first);
+  q.steps = ceil_div(q.first.row_slabs, q.first.slabs);
+  const auto bits = static_cast<uint32_t>(w.spec->bits);
+  q.units = q.steps * q.first.slabs * kQmvSlab * 8 / bits / kQmvUnit;
+}
+
+Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
+  q.second.n = static_cast<uint32_t>(w.values.rows);
+  // Runs of scales begin and end at whole units.
+  const auto unit = static_cast<uint32_t>(kCopyUnit);
+  const uint32_t multiple = unit / std::gcd(unit, row_bytes(w.scales));
+  q.rows = rounded_up(ceil_div(q.second.n, processors), multiple);
+  if (q.rows > 4 * kQmvItemRows) {
+    return Reason::of("%u rows of down for each multiprocessor, more than %u", q.rows,
+                      4u * kQmvItemRows);
+  }
+  q.second.row_groups = q.rows <= kQmvItemRows ? 1 : q.rows <= 2 * kQmvItemRows ? 2 : 4;
+  cut_product(w, q.second);
+  return {};
+}
+
+// Stages and slots of scales. A stage must not hold more experts than there are slots.
+Reason share_memory(uint32_t kinds, FfnOneParams& q, FfnOnePlan& plan) {
+  q.slot_bytes = kinds * std::max(q.first.scale_kind, q.second.scale_kind);
+  const uint32_t fixed =
+      1024 + q.units * (64 + FfnOneProduct::columns * 8) +
+      kOneConsumers * (kOneWarpUnits * (64 + FfnOneProduct::columns * 8) + 3 * 32 * 4);
+  const uint32_t met = std::min(q.top_k, (q.second.slabs - 2) / q.second.row_slabs + 2);
+  const uint32_t least = std::max(met, 2u);
+  for (q.stages = kOneMostStages; q.stages >= kLeastStages; --q.stages) {
+    const uint32_t taken = fixed + q.stages * kOneStageBytes;
+    if (taken + least * q.slot_bytes > kSharedBytes) continue;
+    // Enough for what the stages hold.
+    const uint32_t wanted =
+        std::max(q.stages / q.steps,
+                 std::min(q.top_k, q.stages * q.second.slabs / q.second.row_slabs)) +
+        1;
+    const uint32_t room = (kSharedBytes - taken) / q.slot_bytes;
+    q.slots = std::clamp(std::min(wanted, room), least, uint32_t{kOneMostSlots});
+    q.stages_under_way = std::min(q.stages, kStagesUnderWay);
+    plan.shared_bytes = taken + q.slots * q.slot_bytes;
+    return {};
+  }
+  return Reason::of("shared memory does not hold two stages beside %u bytes of scales",
+                    least * q.slot_bytes);
+}
+
+}  // namespace
+
+Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspace,
+                         FfnOnePlan& plan) {
+  if (p.tokens != 1) {
+    return Reason::of("%lld tokens, not one", static_cast<long long>(p.tokens));
+  }
+  if (p.top_k > kOneMostExperts) {
+    return Reason::of("%lld experts of a token, more than %d", static_cast<long long>(p.top_k),
+                      kOneMostExperts);
+  }
+  if (p.intermediate == 0) return Reason::of("there is nothing between the products");
+  if (p.expert_map.present && p.expert_map.numel() == 0) return Reason::of("expert_map is empty");
+  if (p.options.precision == Precision::exact) {
+    return Reason::of("precision exact asks for sums in IEEE arithmetic");
+  }
+  if (p.hidden >= int64_t{1} << 19 || p.intermediate >= int64_t{1} << 19 ||
+      p.experts >= int64_t{1} << 19) {
+    return Reason::of("a size is beyond 2^19");
+  }
+  if (p.x.strides[1] != 1 || reinterpret_cast<uintptr_t>(p.x.data) % 8 != 0) {
+    return Reason::of("x has gaps, or begins within 8 bytes");
+  }
+  const bool turns = !p.separate && p.glu_layout == GluLayout::interleaved;
+  const dispatch::FfnHalves halves(p);
+  const Family* family = family_of(p.gate_up);
+  if (family == nullptr) return Reason::of("no kernel for the format of gate");
+  const Operand& gate = turns ? p.gate_up : halves.gate;
+  if (const Reason r = why_not_operand(gate, family, "gate")) return r;
+  if (const Reason r = why_not_operand(turns ? gate : halves.up, family, "up")) return r;
+  if (const Reason r = why_not_operand(p.down, family, "down")) return r;
+  if (halves.up.spec->group_size != halves.gate.spec->group_size) {
+    return Reason::of("gate and up are not of one format");
+  }
+
+  FfnOneParams& q = plan.params;
+  q.top_k = static_cast<uint32_t>(p.top_k);
+  q.turns = turns;
+  cut_first(p, gate, processors, q);
+  if (const Reason r = cut_second(p.down, processors, q)) return r;
+  if (const Reason r = share_memory(kinds(gate), q, plan)) return r;
+
+  const uint32_t of_box = uint32_t{kOneBlockRows} << q.turns, row = code_bytes(gate);
+  q.whole_slabs =
+      has_whole_slabs(gate.values, row) && (turns || has_whole_slabs(halves.up.values, row));
+  q.box_bytes = q.first.slabs * of_box * kQmvSlab;
+  q.half_bytes = turns ? uint32_t{kOneBlockRows} * kQmvSlab : q.box_bytes;
+  const auto code_map = [](TensorMapShape shape) {
+    shape.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+    shape.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+    return shape;
+  };
+  const auto first_map = [&](const Operand& w) {
+    return code_map(q.whole_slabs ? map_in_slabs(w.values, row, q.first.slabs, of_box)
+                                  : map_of(w.values, row, kQmvSlab, of_box));
+  };
+  plan.maps[0] = first_map(gate);
+  plan.maps[1] = turns ? plan.maps[0] : first_map(halves.up);
+  plan.maps[2] = code_map(map_of(p.down.values, code_bytes(p.down), kQmvSlab, q.rows));
+
+  q.x = static_cast<const unsigned char*>(p.x.data);
+  q.x_type = static_cast<int32_t>(p.x.dtype);
+  q.ids = static_cast<const unsigned char*>(p.ids.data);
+  q.id_type = static_cast<int32_t>(p.ids.dtype);
+  q.id_step = p.ids.strides[1];
+  q.experts.matrices = static_cast<uint32_t>(p.experts);
+  if (p.expert_map.present) {
+    q.experts.map = static_cast<const unsigned char*>(p.expert_map.data);
+    q.experts.map_type = static_cast<int32_t>(p.expert_map.dtype);
+    q.experts.map_step = p.expert_map.strides[0];
+    q.experts.known = p.expert_map.shape[0];
+  }
+  q.weights = static_cast<const float*>(p.weights.data);
+  q.weight_step = p.weights.strides[1];
+  q.out = static_cast<unsigned char*>(p.out.data);
+  q.words = static_cast<uint32_t*>(workspace);
+  q.w[0] = weights(halves.gate, halves.gate_bias);
+  q.w[1] = weights(halves.up, halves.up_bias);
+  q.w[2] = weights(p.down, p.down_bias);
+  q.glu.activation = static_cast<int32_t>(p.activation);
+  q.glu.alpha = p.alpha;
+  q.glu.limit = p.limit;
+  plan.kernel = family->kernel;
+  plan.grid = processors;
+  plan.bytes = static_cast<size_t>(p.top_k * p.intermediate) * sizeof(uint32_t);
+  return {};
+}
+
+namespace {
+
+Reason plan_here(const FfnProblem& p, void* workspace, FfnOnePlan& plan) {
+  return plan_ffn_one_sm90(p, static_cast<uint32_t>(multiprocessors(p.device.id)), workspace, plan);
+}
+
+}  // namespace
+
+Reason ffn_one_sm90_reject(const FfnProblem& p) {
+  if (const Reason r = dispatch::why_not_deterministic(p)) return r;
+  FfnOnePlan made;
+  return plan_here(p, nullptr, made);
+}
+
+size_t ffn_one_sm90_workspace(const FfnProblem& p) {
+  return static_cast<size_t>(p.top_k * p.intermediate) * sizeof(uint32_t);
+}
+
+void ffn_one_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
+  FfnOnePlan made;
+  if (plan_here(p, workspace.data, made)) return;  // selection has asked before
+  struct {
+    CUtensorMap map[kOneMaps];
+  } maps;
+  for (uint32_t i = 0; i < kOneMaps; ++i) maps.map[i] = tensor_map(made.maps[i], p.op);
+  Queue(p.op, p.device.id, p.options.stream)
+      .run_together(made.kernel, made.grid, kOneThreads, made.shared_bytes, made.params, maps);
+}
+
+}  // namespace moeblas::cuda

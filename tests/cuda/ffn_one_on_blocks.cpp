@@ -1,0 +1,65 @@
+#include "ffn_one_on_blocks.h"
+
+#include <map>
+#include <stdexcept>
+
+#include "cuda/ffn_one_sm90.cuh"
+
+namespace moeblas::test {
+namespace {
+
+using cuda::FfnOnePlan;
+using cuda::device::QmvTraits;
+
+constexpr size_t kSharedBytes = 232448;  // of a block on sm_90
+
+uint32_t meeting = 0;
+
+using Kernel = void (*)(const FfnOnePlan&);
+
+template <class Traits>
+void run_kernel(const FfnOnePlan& plan) {
+  cuda::device::FfnOneMaps maps;
+  std::copy(std::begin(plan.maps), std::end(plan.maps), maps.map);
+  cuda::device::ffn_one<Traits>(plan.params, maps, &meeting);
+}
+
+const std::map<std::string, Kernel>& kernels_by_name() {
+  static const auto all = [] {
+    std::map<std::string, Kernel> list;
+    const auto add_affine = [&]<int bits>() {
+      using F = formats::Affine<bits>;
+      const std::string name = "ffn_one_sm90_affine" + std::to_string(bits);
+      list[name + "_f32"] = run_kernel<QmvTraits<F, simt::kF32, 0, 32>>;
+      list[name + "_f16"] = run_kernel<QmvTraits<F, simt::kF16, 0, 32>>;
+      list[name + "_bf16"] = run_kernel<QmvTraits<F, simt::kBf16, 0, 32>>;
+    };
+    add_affine.template operator()<4>();
+    add_affine.template operator()<8>();
+    list["ffn_one_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>;
+    list["ffn_one_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
+    list["ffn_one_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> ffn_one_kernels() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kernels_by_name()) names.push_back(name);
+  return names;
+}
+
+void run_on_blocks(const FfnOnePlan& plan, uint64_t seed) {
+  if (plan.shared_bytes + sizeof(cuda::device::FfnOneShared) > kSharedBytes) {
+    throw std::runtime_error("more shared memory than a block has");
+  }
+  const Kernel kernel = kernels_by_name().at(plan.kernel);
+  const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
+  run_grid({plan.grid, cuda::kOneThreads, plan.shared_bytes, seed, spoilt, true},
+           [&] { kernel(plan); });
+}
+
+}  // namespace moeblas::test

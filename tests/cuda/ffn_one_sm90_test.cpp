@@ -1,0 +1,94 @@
+// ffn_one_sm90 on thread blocks of the host, which take turns: generated layers of one token, in
+// every layout, activation and format; what has been handed over by then is drawn, too.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ffn_one_on_blocks.h"
+#include "layer_case.h"
+#include "ops/moe.h"
+#include "support/codec.h"
+#include "support/execute.h"
+#include "support/ffn_reference.h"
+#include "support/generator.h"
+
+namespace moeblas::test {
+namespace {
+
+struct Ran {
+  std::string refusal;
+  std::vector<uint8_t> bytes;
+};
+
+Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t poison,
+              std::map<std::string, int>& kernels) {
+  Ran ran;
+  const FfnOperands o = build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
+  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const CrashLine crash(line);
+  const auto problem =
+      ops::moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view, o.out.view, {});
+  cuda::FfnOnePlan plan;
+  if (const dispatch::Reason why_not =
+          cuda::plan_ffn_one_sm90(problem, processors, nullptr, plan)) {
+    ran.refusal = why_not.text();
+    return ran;
+  }
+  // Words that look as if they had been written.
+  std::vector<uint32_t> memory(plan.bytes / 4 + 4, 0x3f810000u | poison);
+  auto* words =
+      reinterpret_cast<uint32_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16);
+  EXPECT_FALSE(cuda::plan_ffn_one_sm90(problem, processors, words, plan));
+  ++kernels[plan.kernel];
+  try {
+    run_on_blocks(plan, seed);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what() << "\n  " << line << " processors=" << processors;
+    return ran;
+  }
+  std::vector<double> values(static_cast<size_t>(o.out.numel()));
+  ran.bytes = element_bytes(o.out);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_value(ran.bytes.data(), c.dtype, static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(compare(evaluate(c, o), values, c.dtype, false), "")
+      << line << " processors=" << processors;
+  EXPECT_EQ(stray_write(o.out, poison), "") << line;
+  return ran;
+}
+
+TEST(FfnOneSm90, GeneratedLayers) {
+  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
+  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
+  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 120);
+  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
+  std::map<std::string, int> kernels, refused;
+  for (uint64_t seed = begin; seed < begin + count; ++seed) {
+    const FfnCase c = one_token_case(seed);
+    // Some of them so many that whole items of down's rows are left to each.
+    uint32_t processors = seed % 3 == 0 ? 2 : seed % 3 == 1 ? 5 : 7;
+    for (const int64_t rows : {32, 16}) {
+      if (seed % 2 == 0 && c.hidden / rows <= 8) {
+        processors = static_cast<uint32_t>((c.hidden + rows - 1) / rows);
+      }
+    }
+    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
+    if (!ran.refusal.empty()) {
+      ++refused[ran.refusal.substr(0, 60)];
+      continue;
+    }
+    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, kernels);
+    EXPECT_EQ(ran.bytes, again.bytes)
+        << "order or memory show through: " << describe(c) << " seed=" << seed;
+    if (HasFailure()) break;
+  }
+  for (const auto& [name, times] : kernels) RecordProperty(name, times);
+  for (const auto& [why, times] : refused) RecordProperty(why, times);
+  if (count < 120) return;
+  for (const std::string& name : ffn_one_kernels()) {
+    EXPECT_GT(kernels[name], 0) << name << " was not reached";
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test
