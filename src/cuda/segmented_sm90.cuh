@@ -149,9 +149,7 @@ class SegmentedRing {
   __device__ uint32_t a(uint32_t step) const {
     return base_ + step % Tile::kSlots * Shape::kSlotBytes;
   }
-  __device__ uint32_t b(uint32_t step) const {
-    return a(step) + Tile::kRows * Tile::kSlotSteps * kStepBytes;
-  }
+  __device__ uint32_t b(uint32_t step) const { return a(step) + Tile::kRows * kStepBytes; }
 
   __device__ void wait_full(uint32_t step) const {
     device::barrier_wait(full(step), step / Tile::kSlots % 2);

@@ -2,9 +2,8 @@
 // float16 limbs that segmented_limbs made of a and b (segmented_limbs_params.h). Used by
 // segmented_mm where sums need not be IEEE multiply-adds.
 //
-//   warps 0 - 7    multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
-//   warps 8 - 10   send the records of a, those of b, and scales, for one thread is too slow for
-//   all
+//   warps 0 - 7   multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
+//   warp 8        sends steps of 32 k: records of limbs lie there as wgmma wants them
 //
 // Of the four products of limbs the smallest is left out. The first limbs' products have sums of
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
@@ -37,27 +36,23 @@ class LimbConsumer {
     if (threadIdx.x == 0) scales.init_barriers();
     __syncthreads();
     if (threadIdx.x < Tile::kConsumers) {
-      device::take_registers<232>();
+      device::take_registers<240>();
       LimbConsumer(p, ring).consume();
     } else {
-      device::leave_registers<40>();
-      const uint32_t what = (threadIdx.x - Tile::kConsumers) / 32;
-      if (threadIdx.x % 32 != 0) return;
-      if (what == 0) send_records<true>(p, ring, p.a_limbs);
-      if (what == 1) send_records<false>(p, ring, p.b_limbs);
-      if (what == 2) send_scales(p, scales);
+      device::leave_registers<24>();
+      if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales);
     }
   }
 
  private:
-  using Tiles = SegmentTiles<Tile, kLimbHalfK>;
+  static constexpr uint32_t kStepK = kLimbHalfK;
+  using Tiles = SegmentTiles<Tile, kStepK>;
 
   // The scales of records, those of rows first. This block's alone, and its consumers' longer than
   // the records themselves.
   class ScaleRing {
    public:
     __device__ explicit ScaleRing(uint32_t base) : base_(base) {}
-    __device__ uint32_t base() const { return base_; }
     __device__ uint32_t at(uint32_t record) const {
       return base_ + record % kLimbScaleSlots * kLimbScaleBytes;
     }
@@ -88,57 +83,40 @@ class LimbConsumer {
     uint32_t base_;
   };
 
-  // Where the records of a tile begin, where its k end, and what of a record they meet. Too few
-  // products take none.
-  struct Records {
-    uint32_t begin, end;
+  // Where the steps of a tile end: too few products take none.
+  __device__ static uint32_t steps_end(const SegmentTile& tile) {
+    return tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end;
+  }
 
-    __device__ explicit Records(const SegmentTile& tile)
-        : begin(tile.begin),
-          end(tile.end - tile.begin < tile.head + device::kFewestByLimbs ? 0 : tile.end) {}
-    __device__ uint32_t first() const { return begin / kLimbK * kLimbK; }
-    __device__ bool has_first_half(uint32_t k) const { return begin < k + kLimbHalfK; }
-    __device__ bool has_second_half(uint32_t k) const { return end > k + kLimbHalfK; }
-  };
+  // ---- Sending, by one thread
 
-  // ---- Sending, by one thread each
-
-  // Of the halves that count. kRows: those of a, which says how many bytes of both there will be.
-  template <bool kRows>
-  __device__ static void send_records(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
-                                      const Limbs& limbs) {
+  __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
+                                  const ScaleRing& scales) {
     Tiles tiles(p, ring.base());
-    const uint64_t policy = device::evict_normal_policy();
-    uint32_t slot = 0;
+    uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
     for (SegmentTile tile; tiles.next(tile);) {
-      const Records records(tile);
-      const uint64_t number = uint64_t{(kRows ? tile.row : tile.col) / kLimbLines} * p.k_records;
-      for (uint32_t k = records.first(); k < records.end; k += kLimbK, ++slot) {
-        const uint32_t first = records.has_first_half(k) ? 0 : kLimbHalfBytes;
-        const uint32_t end = records.has_second_half(k) ? kLimbRecordBytes : kLimbHalfBytes;
-        ring.wait_empty(slot);
-        if (kRows) device::barrier_expect(ring.full(slot), 2 * (end - first));
-        device::copy_run((kRows ? ring.a(slot) : ring.b(slot)) + first,
-                         limbs.records + (number + k / kLimbK) * kLimbRecordBytes + first,
-                         end - first, ring.full(slot), policy);
+      const uint32_t rows = tile.row / kLimbLines * p.k_records;
+      const uint32_t columns = tile.col / kLimbLines * p.k_records;
+      const uint32_t end = steps_end(tile);
+      for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
+        const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
+        ring.wait_empty(step);
+        device::barrier_expect(ring.full(step), Shape::kSlotBytes);
+        send(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
+        send(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
+        if (half == 0 && end - k > kStepK) continue;
+        scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
+                    p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
       }
     }
   }
-
-  __device__ static void send_scales(const SegmentedSm90Params& p, const ScaleRing& scales) {
-    Tiles tiles(p, scales.base() - Shape::kMore);
-    uint32_t slot = 0;
-    device::wait_for_previous_launch();
-    for (SegmentTile tile; tiles.next(tile);) {
-      const Records records(tile);
-      const uint64_t rows = uint64_t{tile.row / kLimbLines} * p.k_records;
-      const uint64_t columns = uint64_t{tile.col / kLimbLines} * p.k_records;
-      for (uint32_t k = records.first(); k < records.end; k += kLimbK, ++slot) {
-        scales.send(slot, p.a_limbs.scales + (rows + k / kLimbK) * kLimbLines,
-                    p.b_limbs.scales + (columns + k / kLimbK) * kLimbLines);
-      }
-    }
+  // Half a record.
+  __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
+                              uint32_t record, uint32_t half, uint32_t to) {
+    const uint8_t* from =
+        limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
+    device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
   }
 
   // ---- Multiplying
@@ -163,10 +141,10 @@ class LimbConsumer {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
-      const Records records(tile);
-      multiply(total, records, tile.head);
+      const uint32_t end = steps_end(tile);
+      multiply(total, device::uniform(tile.begin), tile.head, device::uniform(end));
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), tile.row + row_,
-                         tile.col + col_, tile.begin + tile.head, tile.end, records.end < tile.end);
+                         tile.col + col_, tile.begin + tile.head, tile.end, end < tile.end);
       store(total, tile);
     }
   }
@@ -175,48 +153,43 @@ class LimbConsumer {
     return {reinterpret_cast<const float*>(l.data), l.stride, l.k_stride, count};
   }
 
-  // The first `head` k do not count.
-  __device__ void multiply(Sums total, const Records& records, uint32_t head) {
-    const uint32_t end = device::uniform(records.end);
-    for (uint32_t k = device::uniform(records.first()); k < end; k += kLimbK, ++record_) {
+  // The k from `begin` to `end`, of which the first `head` do not count.
+  __device__ void multiply(Sums total, uint32_t begin, uint32_t head, uint32_t end) {
+    for (uint32_t k = begin; k < end; k += kStepK, ++step_, head = 0) {
       float first[kSums], second[kSums];
-      ring_.wait_full(record_);
-      if (records.has_first_half(k)) {
-        multiply_half<false>(first, second, 0, head, end - k);
-        if (records.has_second_half(k)) {
-          multiply_half<true>(first, second, 1, 0, end - k - kLimbHalfK);
-        }
-      } else {
-        multiply_half<false>(first, second, 1, head, end - k - kLimbHalfK);
+      multiply_step<false>(first, second, head, end - k);
+      if (k % kLimbK == 0 && end - k > kStepK) {
+        k += kStepK, ++step_;
+        multiply_step<true>(first, second, 0, end - k);
+        device::wgmma_wait<1>();
+        __syncwarp();
+        ring_.release(step_ - 1);
       }
-      head = 0;
       device::wgmma_wait<0>();
       __syncwarp();
-      ring_.release(record_);
+      ring_.release(step_);
       add_scaled(total, first, second);
     }
   }
 
-  // Of the 32 k of a half of the record those from `begin` and before `end`. Without kAdd, sums
-  // begin anew.
+  // Of the next step's 32 k those from `begin` and before `end`. Without kAdd, sums begin anew.
   template <bool kAdd>
-  __device__ void multiply_half(Sums first, Sums second, uint32_t half, uint32_t begin,
-                                uint32_t end) {
+  __device__ void multiply_step(Sums first, Sums second, uint32_t begin, uint32_t end) {
     using Wgmma = device::WgmmaShared<device::Float16, Tile::kCols, false>;
-    const uint32_t at = half * kLimbHalfBytes;
-    const uint32_t a = ring_.a(record_) + at + group_ * (64 * kStepBytes);
-    if (begin > 0 || end < kLimbHalfK) {
+    const uint32_t a = ring_.a(step_) + group_ * (64 * kStepBytes);
+    ring_.wait_full(step_);
+    if (begin > 0 || end < kStepK) {
       device::clear_limbs(a, 64, begin, end, thread_, 128);
       device::shared_stores_visible();
       device::named_barrier(kFirstGroup + group_, 128);
     }
     const uint32_t rows = device::uniform(device::wgmma_columns_at(a));
-    const uint32_t columns = device::uniform(device::wgmma_columns_at(ring_.b(record_) + at));
+    const uint32_t columns = device::uniform(device::wgmma_columns_at(ring_.b(step_)));
     constexpr uint32_t kNext = device::wgmma_columns_step(16 * 2);
-    constexpr uint32_t kSecond = device::wgmma_columns_step(kLimbHalfK * 2);
+    constexpr uint32_t kSecond = device::wgmma_columns_step(kStepK * 2);
     device::wgmma_begin();
 #pragma unroll
-    for (uint32_t i = 0; i < kLimbHalfK / 16; ++i) {
+    for (uint32_t i = 0; i < kStepK / 16; ++i) {
       const uint64_t a0 = device::wgmma_columns(rows + i * kNext);
       const uint64_t a1 = device::wgmma_columns(rows + i * kNext + kSecond);
       const uint64_t b0 = device::wgmma_columns(columns + i * kNext);
@@ -255,6 +228,7 @@ class LimbConsumer {
     if (threadIdx.x % 32 == 0) {
       device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
     }
+    ++record_;
   }
 
   // ---- Storing
@@ -287,7 +261,7 @@ class LimbConsumer {
   const SegmentedRing<Tile> ring_;
   uint32_t thread_, group_;
   uint32_t row_, col_;  // of this thread's first sums in the tile
-  uint32_t record_ = 0;
+  uint32_t step_ = 0, record_ = 0;
 };
 
 }  // namespace moeblas::cuda

@@ -18,37 +18,36 @@ inline constexpr uint32_t kStepBytes = 128;
 // kMore: bytes of shared memory behind the ring.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
-  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256,
-                            kSlotSteps = 1;  // rows of a block
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kSlotSteps = 1;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kSlotSteps = 1;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
   static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
 };
 struct FmaTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kSlotSteps = 1;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 3, kPerProcessor = 2;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 struct FmaTile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kSlotSteps = 1;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
-// Float32 as float16 limbs: a slot is a record of each operand. Scales have a ring of their own.
+// Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
+// their own.
 inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
 struct LimbTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
-  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 3, kPerProcessor = 1;
-  static constexpr uint32_t kSlotSteps = kLimbRecordBytes / (kLimbLines * kStepBytes);
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 6, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 0, kMore = kLimbScaleSlots * (kLimbScaleBytes + 16);
 };
 
@@ -57,8 +56,7 @@ inline constexpr uint32_t kMostOrdered = 480;
 
 template <class Tile>
 struct SegmentedShape {
-  static constexpr uint32_t kSlotBytes =
-      (Tile::kRows + Tile::kCols) * Tile::kSlotSteps * kStepBytes;
+  static constexpr uint32_t kSlotBytes = (Tile::kRows + Tile::kCols) * kStepBytes;
   static_assert(kMostOrdered * 4 <= Tile::kSlots * kSlotBytes,
                 "lengths stand in the ring at first");
   // Offsets in shared memory from a multiple of 1024.
