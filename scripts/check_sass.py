@@ -92,6 +92,12 @@ class Rule:
 
 RULES = [
     Rule(
+        r"^ffn_one_sm90<QmvTraits<Affine<4>",
+        has=(BULK, r"HMMA", r"LDSM"),
+        local=3,
+        why="a miss: one number is spilled",
+    ),
+    Rule(
         r"^(qmv|ffn_one)_sm90<",
         has=(BULK, r"HMMA", r"LDSM"),
         why="weights in bulk, products on tensor cores",
@@ -137,6 +143,12 @@ RULES = [
         r"^segmented_sm80<.*FmaMultiplier",
         has=(WIDE, r"FFMA"),
         why="IEEE multiply-adds",
+    ),
+    Rule(r"^segmented_limbs", has=(WIDE,), why="records written 16 bytes at a time"),
+    Rule(
+        r"^segmented_sm80_limbs",
+        has=(r"HMMA", r"LDSM"),
+        why="limbs by asynchronous copies, fragments by matrices",
     ),
     Rule(
         r"^segmented_sm90<WgmmaConsumer<",

@@ -120,8 +120,8 @@ def peers(path):
 
 
 def sweep(path):
-    """Times of every kernel that was timed over the tokens of a layer; lines join what the library chooses."""
-    by_case, by_kernel = defaultdict(dict), defaultdict(list)
+    """Times of every kernel over the tokens of a product, a panel each; lines join what the library chooses."""
+    chosen, by_kernel = defaultdict(dict), defaultdict(lambda: defaultdict(list))
     about = set()
     for name in files("bench_h200_sweep*.json"):
         run = plot.read_run(name)
@@ -129,24 +129,30 @@ def sweep(path):
         for r in run["results"]:
             case = f"{r['op']} {r['shape']} {r['format']}"
             us = r["seconds"]["median"] * 1e6
-            by_kernel[case, r["kernel"]].append((r["tokens"], us))
+            by_kernel[case][r["kernel"]].append((r["tokens"], us))
             if r["chosen"]:
-                by_case[case][r["tokens"]] = us
-    figure, axes = plt.subplots(figsize=(8, 5))
-    for case, times in sorted(by_case.items()):
-        axes.plot(*zip(*sorted(times.items()), strict=True), color="0.4", linewidth=1, label=case)
-    for i, ((case, kernel), points) in enumerate(sorted(by_kernel.items())):
-        label = kernel if len(by_case) == 1 else f"{kernel}, {case}"
-        axes.plot(
-            *zip(*points, strict=True), "os^vD"[i % 5], color=f"C{i}", markersize=4, label=label
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("tokens")
-    axes.set_ylabel("us")
-    axes.grid(True, which="both", linewidth=0.3, alpha=0.6)
-    axes.legend(fontsize=7)
-    axes.set_title("; ".join(sorted(about)), fontsize=9)
+                chosen[case][r["tokens"]] = us
+    kernels = sorted({kernel for times in by_kernel.values() for kernel in times})
+    across = min(2, len(by_kernel))
+    down = -(-len(by_kernel) // across)
+    figure, axes = plt.subplots(down, across, figsize=(8, 1 + 3.2 * down), squeeze=False)
+    for panel in axes.flat[len(by_kernel) :]:
+        panel.axis("off")
+    for panel, (case, times) in zip(axes.flat, sorted(by_kernel.items()), strict=False):
+        panel.plot(*zip(*sorted(chosen[case].items()), strict=True), color="0.4", linewidth=1)
+        for i, kernel in enumerate(kernels):
+            if kernel in times:
+                points = zip(*times[kernel], strict=True)
+                panel.plot(*points, "os^vDPX*"[i % 8], color=f"C{i}", markersize=3, label=kernel)
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_xlabel("tokens", fontsize=7)
+        panel.set_ylabel("us", fontsize=7)
+        panel.tick_params(labelsize=7)
+        panel.grid(True, which="both", linewidth=0.3, alpha=0.6)
+        panel.legend(fontsize=6)
+        panel.set_title(case, fontsize=8)
+    figure.suptitle("; ".join(sorted(about)), fontsize=8)
     save(figure, path)
 
 

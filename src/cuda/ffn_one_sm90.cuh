@@ -1,18 +1,19 @@
 // ffn_one_sm90: an expert layer of one token in one launch, by as many thread blocks as there are
 // multiprocessors, all of which run at the same time.
 //
-//   gates and ups  blocks of 16 gates and their 16 ups are dealt out to the thread blocks in turn;
-//                  an item of qmv_sm90 (qmv_item.cuh) holds both, so that their activation is made
-//                  where their sums meet
+//   gates and ups  tiles of 16 gates and their 16 ups are dealt out to the thread blocks in turn
 //   hand-over      each activation as a word of memory that says whether it has been written; all
 //                  words are emptied first, and nobody writes or reads one before all thread blocks
 //                  have said that they have emptied theirs, long after they did
 //   down           a thread block has some rows of the output, of every expert, and takes the
 //                  experts one behind the other along K, so that the weighted sums need no one else
 //
-// One warp brings codes of both products through one ring of stages without a break (down's first
-// ones are there before the last activations), sixteen consume them, one empties words. A warp
-// converts the activations that its item needs by itself, looking at them an item ahead.
+// Three threads bring codes of both products through one ring of chunks of 8 KB without a break
+// (down's first ones are there before the last activations). Four teams of four warps take the
+// chunks in turn, a warp two pieces of 16 rows by 64 bytes of each, whose scales it has loaded a
+// chunk ahead; no warp waits for another before the end. One more warp empties words, and then
+// makes activations of each tile's sums. A warp converts the activations that its pieces need by
+// itself, looking at them a chunk ahead.
 //
 // The time goes into reading w; for small experts into the start, and into the way of the last
 // activations from one multiprocessor to all others.
@@ -24,10 +25,10 @@
 namespace moeblas::cuda::device {
 
 enum {
-  kOneAll = 0,       // barriers by number
-  kOneReady = 1,     // x is there, the token's experts are known, and barriers are made
-  kOneTileSums = 2,  // of each row group
-  kOneDownSums = 6,
+  kOneAll = 0,    // barriers by number
+  kOneReady = 1,  // x is there, the token's experts are known, and barriers are made
+  kOneKnown = 2,  // for the other producers: but for x
+  kOneDownSums = 3,
 };
 
 // Term by term, as infinities and NaN may come from no code: a gate or an up,
@@ -63,62 +64,262 @@ struct FfnOneConsumer {
   FfnOneShared& shared;
   const FfnOneMemory& memory;
   uint32_t warp, lane;
-  Turn stage{0};
-  uint32_t slot = 0;
+  Turn chunk{warp / kOneTeam, 0};
   uint4 x[T::kUnits] = {};  // zero but in this lane's units
 
-  __device__ __forceinline__ void wait_for_stage() const {
-    barrier_wait(shared_address(&shared.full[stage.at]), stage.parity);
+  __device__ __forceinline__ uint32_t team() const { return warp / kOneTeam; }
+  __device__ __forceinline__ uint32_t member() const { return warp % kOneTeam; }
+  // The line of a piece, of those from `first` on, that this lane names to load_matrices.
+  __device__ __forceinline__ uint32_t line_from(uint32_t first) const {
+    return first + (lane & 7) + (lane >> 3 & 1) * 8;
   }
-  // `used` depends on all that was read of the stage.
-  __device__ __forceinline__ uint32_t give_stage_back(uint32_t used) {
-    const uint32_t none = nothing_of(used);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&shared.empty[stage.at]) + none);
-    stage.advance(p.stages);
-    return none;
+  __device__ __forceinline__ uint32_t wait_for_chunk() const {
+    barrier_wait(shared_address(&shared.full[chunk.at]), chunk.parity);
+    return memory.ring + chunk.at * kOneChunkBytes;
   }
-  // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
-  __device__ __forceinline__ void give_slot_back(uint32_t none) {
-    barrier_arrive(shared_address(&shared.used[slot]) + none);
-    if (++slot == p.slots) slot = 0;
-  }
-  static __device__ __forceinline__ uint32_t all_of(const float (&y)[2][4]) {
+  // `y` depends on all that was read of the chunk.
+  __device__ __forceinline__ void give_chunk_back(const float (&y)[2][4]) {
     uint32_t all = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
-    return all;
-  }
-  // The rows of this lane to ldmatrix, in an item's first half.
-  __device__ __forceinline__ uint32_t matrix_row() const {
-    return (lane & 7) + (lane >> 3 & 1) * 8;
+    const uint32_t none = nothing_of(all);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&shared.empty[chunk.at]) + none);
+    chunk.advance(p.chunks, kOneTeams);
   }
 
-  // The warp's 32 sums to their place, in which the parts meet.
-  __device__ __forceinline__ float* write_sums(float* place, const float (&y)[2][4]) const {
+  // The warp's 32 sums to their place: the lanes of a row's units add up.
+  __device__ __forceinline__ void write_sums(float* place, const float (&y)[2][4]) const {
     const uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // half i / 2, row g or g + 8
+    for (int i = 0; i < 4; ++i) {  // piece i / 2, row g or g + 8
       float v = y[i / 2][i % 2 * 2];
-      // Columns of one token are of other units: the lanes that hold them add up.
       if constexpr (T::kTokens == 1) v += y[i / 2][i % 2 * 2 + 1];
       if constexpr (T::kTokens <= 2) v += __shfl_xor_sync(~0u, v, 1);
       v += __shfl_xor_sync(~0u, v, 2);
-      if (t == 0)
-        place[warp * 32 + static_cast<uint32_t>(i) / 2 * 16 + static_cast<uint32_t>(i) % 2 * 8 +
-              g] = v;
+      if (t == 0) place[warp * 32 + static_cast<uint32_t>(i) * 8 + g] = v;
     }
-    return place;
-  }
-  __device__ __forceinline__ float sum_of_parts(const float* place, uint32_t first,
-                                                uint32_t parts) const {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = 0; i < parts; ++i) sum += place[(first + i) * 32 + lane];
-    return sum;
   }
 
-  // Both of block `block`'s halves are in this lane and another: the activations to their words.
+  __device__ __forceinline__ void gates_and_ups() {
+    const FfnOneProduct& q = p.first;
+    const uint32_t tiles = tiles_of_this(p, shared.active);
+    constexpr uint32_t kSlabUnits = 2 * T::kUnits, kChunkUnits = kOneTileSlabs * kSlabUnits;
+    const uint32_t slab = member() / 2, half = member() % 2;
+    const uint32_t unit = slab * kSlabUnits + half * T::kUnits;  // in a chunk
+    const uint32_t line = line_from(slab * (kOneBlockRows << p.turns));
+    Piece piece;
+    piece.first = half * 4 + lane / 16 % 2;
+    piece.swizzle = lane & 7;
+    const uint32_t codes = line * kQmvSlab;
+    const uint32_t second = p.turns ? kPieceLines : kOneChunkBytes / 2;
+
+    ScaleRows rows;
+    RawScales raw;
+    // Where tile `tile`'s scales are: of box row g + 8r of piece h.
+    const auto find_rows = [&](uint32_t tile) {
+      const FfnOneBlock block(p, tile);
+      const auto matrix = static_cast<int64_t>(shared.matrix[block.expert]);
+      const uint32_t g = lane / 4;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t operand = p.turns ? g & 1 : h;
+        const QmvTensor& scales = p.w[operand].scales;
+        const unsigned char* base = scales.data + matrix * scales.matrix_stride;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const uint32_t n = block.row + (p.turns ? (16 * h + 8 * r + g) / 2 : 8 * r + g);
+          rows.row[h][r] = base + min(n, q.n - 1) * scales.row_stride;
+        }
+      }
+    };
+    const auto load_scales = [&](uint32_t c) {
+      const uint32_t of = c * kChunkUnits + unit + unit_of_sums<T>(lane);
+      // Gates and ups that take turns are of one tensor.
+      rows.load<T>(q, 0, of, p.to_biases[0], raw);
+      rows.load<T>(q, 1, of, p.to_biases[1], raw);
+    };
+    uint32_t c = team();
+    if (tiles > 0) {
+      find_rows(0);
+      load_scales(c);
+    }
+    Turn sums{0, 0};
+#pragma unroll 1
+    for (uint32_t tile = 0; tile < tiles; ++tile) {
+      float y[2][4] = {};
+#pragma unroll 1
+      for (; c < q.chunks; c += kOneTeams) {
+        const RawScales now = raw;
+        if (c + kOneTeams < q.chunks) {
+          load_scales(c + kOneTeams);
+        } else if (tile + 1 < tiles) {
+          find_rows(tile + 1);
+          load_scales(c + kOneTeams - q.chunks);
+        }
+        piece.codes = wait_for_chunk() + codes;
+        if (c * kOneTileSlabs + slab < q.slabs) {
+          const uint32_t of = c * kChunkUnits + unit;
+          piece.x = memory.x + of * 64 + lane % 4 * 16;
+          piece.factors = memory.factors + (of + unit_of_sums<T>(lane)) * kOneFactorBytes;
+          add_piece<T>(piece, x, now.scale[0], now.bias[0], y[0], lane);
+          piece.codes += second;
+          add_piece<T>(piece, x, now.scale[1], now.bias[1], y[1], lane);
+        }
+        give_chunk_back(y);
+      }
+      c -= q.chunks;
+      barrier_wait(shared_address(&shared.taken[sums.at]), sums.parity ^ 1);
+      write_sums(memory.sums + sums.at * 32 * kOneConsumers, y);
+      // By every lane that wrote: racecheck takes an arrival for that lane's accesses alone.
+      if (lane % 4 == 0) barrier_arrive(shared_address(&shared.summed[sums.at]));
+      sums.advance(kOneTileSums);
+    }
+    // The ring goes on where the chunks of all tiles end.
+    chunk = Turn{team(), 0};
+    chunk.at += tiles * q.chunks % p.chunks;
+    chunk.parity = tiles * q.chunks / p.chunks % 2;
+    if (chunk.at >= p.chunks) chunk.at -= p.chunks, chunk.parity ^= 1;
+  }
+
+  __device__ __forceinline__ void down() {
+    const FfnOneProduct& q = p.second;
+    const uint32_t own_rows = rows_of_this(p), experts = own_rows == 0 ? 0 : shared.active;
+    constexpr uint32_t kSlabUnits = 2 * T::kUnits;
+    // Two pieces: the halves of a slab, or one half of two blocks of 16 rows.
+    const bool side_by_side = p.down_pieces == 1;
+    const uint32_t slab = side_by_side ? member() : p.down_pieces == 2 ? member() / 2 : 0;
+    const uint32_t half = side_by_side ? 0 : member() % 2;
+    const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
+    const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
+    const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
+    const uint32_t second = side_by_side ? 0 : kPieceLines;
+    const uint32_t second_units = side_by_side ? T::kUnits : 0;
+    Piece piece;
+    piece.swizzle = line & 7;
+    const uint32_t first = half * 4 + lane / 16 % 2;
+    const Activations<T> activations{p, memory.activations + warp * kOneWarpBytes,
+                                     side_by_side ? kSlabUnits : T::kUnits, lane};
+    const uint32_t x_at = activations.at + lane % 4 * 16;
+    const uint32_t factors_at =
+        activations.at + kOneWarpUnits * 64 + unit_of_sums<T>(lane) * kOneFactorBytes;
+
+    ScaleRows rows;
+    RawScales raw;
+    Words words = {};
+    const auto find_rows = [&](uint32_t e) {
+      const QmvTensor& scales = p.w[2].scales;
+      const unsigned char* base =
+          scales.data + static_cast<int64_t>(shared.matrix[e]) * scales.matrix_stride;
+      const uint32_t row = blockIdx.x * p.rows + lane / 4;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t block = above + (side_by_side ? 0 : h);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const uint32_t n = row + block * kOnePieceRows + 8 * r;
+          rows.row[h][r] = base + min(n, q.n - 1) * scales.row_stride;
+        }
+      }
+    };
+    // What chunk c of expert e needs beside its codes.
+    const auto look_ahead = [&](uint32_t e, uint32_t c) {
+      const uint32_t of = c * p.down_slabs * kSlabUnits + unit;
+      rows.load<T>(q, 0, of + unit_of_sums<T>(lane), p.to_biases[2], raw);
+      rows.load<T>(q, 1, of + second_units + unit_of_sums<T>(lane), p.to_biases[2], raw);
+      words = activations.look(e, of * kQmvUnit);
+    };
+    float total[2][4] = {}, y[2][4] = {};
+    const auto add_expert = [&](uint32_t e) {
+      const float weight = shared.weight[e];
+      float scale = 1.0f;
+      if constexpr (T::kHalves) {
+        scale = tensor_scale_of(p.w[2], static_cast<uint32_t>(shared.matrix[e]));
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        total[i / 4][i % 4] += weight * (scale * y[i / 4][i % 4]);
+        y[i / 4][i % 4] = 0.0f;
+      }
+    };
+    const auto settle = [&](uint32_t& e, uint32_t& c) {
+      while (c >= q.chunks) c -= q.chunks, ++e;
+    };
+    uint32_t e = 0, c = team();
+    settle(e, c);
+    barrier_wait(shared_address(&shared.words_are_empty), 0);
+    if (e < experts) {
+      find_rows(e);
+      look_ahead(e, c);
+    }
+#pragma unroll 1
+    while (e < experts) {
+      uint32_t next_e = e, next_c = c + kOneTeams;
+      settle(next_e, next_c);
+      const bool here = slab < p.down_slabs && c * p.down_slabs + slab < q.slabs;
+      if (here) activations.take(words, e, (c * p.down_slabs * kSlabUnits + unit) * kQmvUnit);
+      const RawScales now = raw;
+      if (next_e < experts) {
+        if (next_e != e) find_rows(next_e);
+        look_ahead(next_e, next_c);
+      }
+      const uint32_t at = wait_for_chunk();
+      if (here) {
+        piece.codes = at + line * kQmvSlab;
+        piece.first = first;
+        piece.x = x_at;
+        piece.factors = factors_at;
+        add_piece<T>(piece, x, now.scale[0], now.bias[0], y[0], lane);
+        piece.codes += second;
+        if (side_by_side) piece.first += 4;
+        piece.x += second_units * 64;
+        piece.factors += second_units * kOneFactorBytes;
+        add_piece<T>(piece, x, now.scale[1], now.bias[1], y[1], lane);
+      }
+      give_chunk_back(y);
+      if (next_e != e) add_expert(e);
+      e = next_e;
+      c = next_c;
+    }
+    write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, total);
+    named_barrier(kOneDownSums, 32 * kOneConsumers);
+    store_rows(own_rows);
+  }
+
+  // The first warps: 32 rows each.
+  __device__ __forceinline__ void store_rows(uint32_t own_rows) const {
+    if (warp * 32 >= own_rows) return;
+    const float* sums = memory.sums + kOneTileSums * 32 * kOneConsumers + lane;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t i = 0; i < kOneConsumers; ++i) {
+      if (p.down_pieces == 4 && i % kOneTeam / 2 != warp) continue;
+      sum += sums[i * 32];
+    }
+    if (p.down_pieces == 1) sum += __shfl_xor_sync(~0u, sum, 16);
+    const uint32_t of_rows = warp * 32 + lane;
+    if (of_rows >= own_rows) return;
+    const uint32_t n = blockIdx.x * p.rows + of_rows;
+    if (!formats::is_finite(sum)) {
+      sum = decoded_output<T>(p, shared, n);
+    } else if (p.w[2].added != nullptr) {
+      for (uint32_t e = 0; e < shared.active; ++e) {
+        sum += shared.weight[e] * added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), n);
+      }
+    }
+    simt::store_float(p.out, p.x_type, n, sum);
+  }
+};
+
+// The warp that makes activations of what the others have summed up.
+template <class T>
+struct FfnOneActivator {
+  const FfnOneParams& p;
+  FfnOneShared& shared;
+  const FfnOneMemory& memory;
+  uint32_t lane;
+
+  // Both of the tile's halves are in this lane and another: the activations to their words.
   __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total) const {
     const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
     const uint32_t is_up = p.turns ? lane % 2 : lane / 16;
@@ -138,140 +339,23 @@ struct FfnOneConsumer {
     const float h = activation(gate, up, p.glu);
     const uint32_t bits =
         p.x_type == simt::kBf16 ? formats::float_to_bfloat16(h) : formats::float_to_float16(h);
-    barrier_wait(shared_address(&shared.words_are_empty), 0);
     store_word(p.words + block.expert * p.first.n + block.row + lane, kOneWritten | bits);
   }
 
-  __device__ __forceinline__ void gates_and_ups() {
-    const FfnOneProduct& q = p.first;
-    const uint32_t row_group = warp / q.parts, part = warp % q.parts;
-    const uint32_t count = blocks_of_this(p, shared.active);
-    const uint32_t of_box = kOneBlockRows << p.turns;
-    HalvesItem item;
-    item.half_bytes = p.half_bytes;
-    item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = lane & 7;
-    const uint32_t codes =
-        row_group * (2 - p.turns) * p.box_bytes + (part / 2 * of_box + matrix_row()) * kQmvSlab;
-    const uint32_t of_scales = (row_group * kQmvItemRows + lane / 4) * q.scale_pitch;
-    uint32_t tile = 0;
-    for (uint32_t first = 0; first < count; first += q.row_groups, ++tile) {
-      const bool has = first + row_group < count;
-      float y[2][4] = {};
-      uint32_t unit = part * T::kUnits, none = 0;
-      item.scales = memory.scales + slot * p.slot_bytes + of_scales;
-      item.biases = item.scales + q.scale_kind;
+  __device__ __forceinline__ void run() const {
+    const uint32_t tiles = tiles_of_this(p, shared.active);
+    Turn sums{0, 0};
 #pragma unroll 1
-      for (uint32_t step = 0; step < p.steps; ++step, unit += q.parts * T::kUnits) {
-        wait_for_stage();
-        if (has) {
-          item.codes = memory.ring + stage.at * kOneStageBytes + codes;
-          item.x = memory.x + unit * 64 + lane % 4 * 16;
-          item.factors = memory.factors + unit * kOneFactorBytes;
-          add_few<T>(q, item, x, unit, y, lane);
-        }
-        none = give_stage_back(all_of(y));
-      }
-      give_slot_back(none);
-      float* sums = write_sums(memory.sums + tile % 2 * 32 * kOneConsumers, y);
-      // Whoever writes there again has seen, at the next tile's barrier, that it was read.
-      named_barrier(kOneTileSums + row_group, q.parts * 32);
-      if (has && part == tile % q.parts) {
-        store_activations(FfnOneBlock(p, first + row_group),
-                          sum_of_parts(sums, row_group * q.parts, q.parts));
-      }
+    for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums)) {
+      const FfnOneBlock block(p, tile);
+      barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
+      const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
+      float sum = 0.0f;
+#pragma unroll 8
+      for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
+      barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
+      store_activations(block, sum);
     }
-  }
-
-  __device__ __forceinline__ void down() {
-    const FfnOneProduct& q = p.second;
-    const uint32_t rows = rows_of_this(p), active = shared.active;
-    if (rows == 0) return;
-    const uint32_t row_group = warp / q.parts, part = warp % q.parts;
-    const uint32_t count = active * q.row_slabs;
-    constexpr uint32_t kItemUnits = T::kUnits, kSlabUnits = 2 * kItemUnits;
-    HalvesItem item;
-    item.half_bytes = kQmvItemRows / 2 * kQmvSlab;
-    item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = lane & 7;
-    const uint32_t codes =
-        ((part / 2 * q.row_groups + row_group) * kQmvItemRows + matrix_row()) * kQmvSlab;
-    const uint32_t of_scales = (row_group * kQmvItemRows + lane / 4) * q.scale_pitch;
-    const Activations<T> activations{p, memory.activations + warp * kOneWarpBytes, lane};
-    item.x = activations.at + lane % 4 * 16;
-    item.factors = activations.at + kOneWarpUnits * 64;
-
-    // This warp's slab of the stage: which expert's, and which of its row.
-    uint32_t at = part / 2, expert = 0, of_row = at;
-    const auto settle = [&] {
-      while (of_row >= q.row_slabs) of_row -= q.row_slabs, ++expert;
-    };
-    const auto unit_here = [&] { return of_row * kSlabUnits + part % 2 * kItemUnits; };
-    settle();
-    barrier_wait(shared_address(&shared.words_are_empty), 0);
-    Words words = {};
-    if (at < count) words = activations.look(expert, unit_here() * kQmvUnit);
-
-    float total[2][4] = {}, y[2][4] = {};
-    uint32_t of_y = 0, given_back = 0;  // experts
-    const uint32_t first_slot = slot;
-    const auto add_expert = [&] {
-      const float weight = shared.weight[of_y];
-      float scale = 1.0f;
-      if constexpr (T::kHalves) {
-        scale = tensor_scale_of(p.w[2], static_cast<uint32_t>(shared.matrix[of_y]));
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        total[i / 4][i % 4] += weight * (scale * y[i / 4][i % 4]);
-        y[i / 4][i % 4] = 0.0f;
-      }
-    };
-#pragma unroll 1
-    for (uint32_t first = 0; first < count; first += q.slabs) {
-      const bool has = at < count;
-      if (has) {
-        if (expert != of_y) {
-          add_expert();
-          of_y = expert;
-        }
-        const uint32_t unit = unit_here();
-        activations.take(words, expert, unit * kQmvUnit);
-        uint32_t s = first_slot + expert;
-        while (s >= p.slots) s -= p.slots;
-        item.scales = memory.scales + s * p.slot_bytes + of_scales;
-        item.biases = item.scales + q.scale_kind;
-        at += q.slabs;
-        of_row += q.slabs;
-        settle();
-        if (at < count) words = activations.look(expert, unit_here() * kQmvUnit);
-        wait_for_stage();
-        item.codes = memory.ring + stage.at * kOneStageBytes + codes;
-        add_few<T>(q, item, x, unit, y, lane);
-      } else {
-        wait_for_stage();
-      }
-      const uint32_t none = give_stage_back(all_of(y));
-      while (given_back < active && (given_back + 1) * q.row_slabs <= first + q.slabs) {
-        give_slot_back(none);
-        ++given_back;
-      }
-    }
-    if (active > 0) add_expert();
-    const float* sums = write_sums(memory.sums + 2 * 32 * kOneConsumers, total);
-    named_barrier(kOneDownSums + row_group, q.parts * 32);
-    const uint32_t of_rows = row_group * kQmvItemRows + lane;
-    if (part != 0 || of_rows >= rows) return;
-    const uint32_t n = blockIdx.x * p.rows + of_rows;
-    float sum = sum_of_parts(sums, row_group * q.parts, q.parts);
-    if (!formats::is_finite(sum)) {
-      sum = decoded_output<T>(p, shared, n);
-    } else if (p.w[2].added != nullptr) {
-      for (uint32_t e = 0; e < active; ++e) {
-        sum += shared.weight[e] * added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), n);
-      }
-    }
-    simt::store_float(p.out, p.x_type, n, sum);
   }
 };
 
@@ -294,6 +378,19 @@ __device__ __forceinline__ void wait_for_everybody(const uint32_t* meeting, uint
   while (((load_acquire(meeting) ^ before) & 0x80000000u) == 0) look_again();
 }
 
+// One of the warps that bring codes.
+__device__ __forceinline__ void bring_codes(const FfnOneParams& p, FfnOneShared& shared,
+                                            const FfnOneMemory& memory, const FfnOneMaps& maps,
+                                            uint32_t producer, uint32_t lane) {
+  if (lane == 0) {
+    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
+    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
+                      ahead, {producer, 1}, {producer, 0}};
+    by.bring_down(by.bring_gates_and_ups(producer));
+  }
+  __syncwarp();
+}
+
 // `meeting`: a number that belongs to the kernels of a file, whose launches follow each other.
 template <class T>
 __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps& maps,
@@ -301,10 +398,10 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
   unsigned char* dynamic = dynamic_shared();
   __shared__ FfnOneShared shared;
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  constexpr uint32_t kReaders = 32 * (kOneConsumers + 2);  // and who tells them
   FfnOneMemory memory;
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  memory.scales = memory.ring + p.stages * kOneStageBytes;
-  memory.x = memory.scales + p.slots * p.slot_bytes;
+  memory.x = memory.ring + p.chunks * kOneChunkBytes;
   memory.factors = memory.x + p.units * 64;
   memory.activations = memory.factors + p.units * kOneFactorBytes;
   memory.sums = reinterpret_cast<float*>(dynamic + (memory.activations - shared_address(dynamic)) +
@@ -313,13 +410,14 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
     if (lane == 0) {
 #pragma unroll
-      for (uint32_t i = 0; i < kOneMostStages; ++i) {
+      for (uint32_t i = 0; i < kOneMostChunks; ++i) {
         barrier_init(shared_address(&shared.full[i]), 1);
-        barrier_init(shared_address(&shared.empty[i]), kOneConsumers);
+        barrier_init(shared_address(&shared.empty[i]), kOneTeam);
       }
 #pragma unroll
-      for (uint32_t i = 0; i < kOneMostSlots; ++i) {
-        barrier_init(shared_address(&shared.used[i]), 32 * kOneConsumers);
+      for (uint32_t i = 0; i < kOneTileSums; ++i) {
+        barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
+        barrier_init(shared_address(&shared.taken[i]), 32);
       }
       barrier_init(shared_address(&shared.words_are_empty), 1);
       barrier_init_visible();
@@ -328,10 +426,12 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     wait_for_previous_launch();
     let_next_launch_begin();
     find_experts(p, shared, lane);
-    named_barrier_arrive(kOneReady, kOneThreads);
-    FfnOneProducer<T> producer{p, shared, memory, maps, lane, evict_first_policy()};
-    producer.bring_gates_and_ups();
-    producer.bring_down();
+    named_barrier_arrive(kOneReady, kReaders);
+    named_barrier_arrive(kOneKnown, 32 * kOneProducers);
+    bring_codes(p, shared, memory, maps, 0, lane);
+  } else if (warp > kOneConsumers + 1) {
+    named_barrier(kOneKnown, 32 * kOneProducers);
+    bring_codes(p, shared, memory, maps, warp - kOneConsumers - 1, lane);
   } else {
     const bool consumes = warp < kOneConsumers;
     uint32_t before = 0;
@@ -342,14 +442,18 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
       before = empty_words(p, meeting, lane);
     }
     // One place to wait, or synccheck takes those at the other for missing.
-    named_barrier(kOneReady, kOneThreads);
+    named_barrier(kOneReady, kReaders);
     if (consumes) {
       FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
       consumer.gates_and_ups();
       consumer.down();
-    } else if (lane == 0) {
-      wait_for_everybody(meeting, before);
-      barrier_arrive(shared_address(&shared.words_are_empty));
+    } else {
+      if (lane == 0) {
+        wait_for_everybody(meeting, before);
+        barrier_arrive(shared_address(&shared.words_are_empty));
+      }
+      __syncwarp();
+      FfnOneActivator<T>{p, shared, memory, lane}.run();
     }
   }
   // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.

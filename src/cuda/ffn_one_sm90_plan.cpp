@@ -20,10 +20,11 @@ using dispatch::Reason;
 
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 1024;
-constexpr uint32_t kLeastStages = 2;
-constexpr uint64_t kCopyUnit = 16;  // bytes: bulk copies begin and end at multiples
+// A chunk's place belongs to one producer and to one team: neither may find there what another of
+// them has yet to bring or to take.
+constexpr uint32_t kPlaces = kOneProducers * kOneTeams;
 // Of codes, whose bytes have yet to come: what keeps memory busy, and not more.
-constexpr uint32_t kStagesUnderWay = 2;
+constexpr uint32_t kChunksUnderWay = 9;
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
@@ -59,9 +60,6 @@ const Family* family_of(const Operand& w) {
   return nullptr;
 }
 
-// Kinds of scales: affine has biases, too.
-uint32_t kinds(const Operand& w) { return w.spec->mode == Mode::affine ? 2 : 1; }
-
 Reason why_not_operand(const Operand& w, const Family* family, const char* what) {
   if (family_of(w) != family) return Reason::of("%s is of another format than gate", what);
   if (const Reason r = why_not_w(w)) return r;
@@ -71,85 +69,76 @@ Reason why_not_operand(const Operand& w, const Family* family, const char* what)
   if (const Reason r = why_no_tensor_map(map_of(w.values, code_bytes(w), kQmvSlab, 16), what)) {
     return r;
   }
-  const uint32_t bytes = row_bytes(w.scales);
-  if (!is_run(w.scales, bytes) || (kinds(w) == 2 && !is_run(w.biases, bytes))) {
-    return Reason::of("rows of scales of %s are not one run of whole %d bytes", what,
-                      static_cast<int>(kCopyUnit));
+  // Scales and biases are read by the same offsets.
+  const QmvTensor scales = tensor(w.scales);
+  if (w.biases.data != nullptr) {
+    const QmvTensor biases = tensor(w.biases);
+    if (biases.matrix_stride != scales.matrix_stride || biases.row_stride != scales.row_stride) {
+      return Reason::of("scales and biases of %s lie differently", what);
+    }
+  }
+  const auto places = reinterpret_cast<uintptr_t>(scales.data) |
+                      static_cast<uintptr_t>(scales.row_stride) |
+                      static_cast<uintptr_t>(scales.matrix_stride);
+  if (w.spec->mode == Mode::nvfp4 && places % 2 != 0) {
+    return Reason::of("rows of scales of %s begin within 2 bytes", what);
   }
   return {};
 }
 
-// What both products are told alike; row_groups is known.
+// What both products are told alike.
 void cut_product(const Operand& w, FfnOneProduct& q) {
   q.k = static_cast<uint32_t>(w.values.cols);
-  q.parts = kOneConsumers / q.row_groups;
-  q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
-  q.row_slabs = ceil_div(code_bytes(w), kQmvSlab);
+  q.slabs = ceil_div(code_bytes(w), kQmvSlab);
   q.group = static_cast<uint32_t>(w.spec->group_size);
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   // Counted in units where a unit holds two groups.
   q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
   q.scale_type = static_cast<int32_t>(w.scales.dtype);
-  q.scale_pitch = row_bytes(w.scales);
-  q.scale_kind = rounded_up(q.row_groups * kQmvItemRows * q.scale_pitch, 128);
 }
 
-// Gates and ups: items one above the other for the fewest stages, and if in doubt for fewer tiles,
-// as warps meet at the end of each.
-void cut_first(const FfnProblem& p, const Operand& w, uint32_t processors, FfnOneParams& q) {
-  q.first.n = static_cast<uint32_t>(p.intermediate);
-  q.blocks = ceil_div(q.first.n, kOneBlockRows);
-  const uint32_t most = ceil_div(q.top_k * q.blocks, processors);
-  const uint32_t slabs = ceil_div(code_bytes(w), kQmvSlab);
-  const auto stages = [&](uint32_t groups) {
-    return ceil_div(most, groups) * ceil_div(slabs, 8 / groups);
-  };
-  q.first.row_groups = stages(2) <= stages(1) ? 2 : 1;
+// Gates and ups. Each team has chunks of every tile.
+void cut_first(const FfnProblem& p, const Operand& w, FfnOneParams& q) {
   cut_product(w, q.first);
-  q.steps = ceil_div(q.first.row_slabs, q.first.slabs);
+  q.first.n = static_cast<uint32_t>(p.intermediate);
+  q.first.lines = uint32_t{kOneBlockRows} << q.turns;
+  q.first.chunks = std::max(ceil_div(q.first.slabs, kOneTileSlabs), uint32_t{kOneTeams});
+  q.blocks = ceil_div(q.first.n, kOneBlockRows);
   const auto bits = static_cast<uint32_t>(w.spec->bits);
-  q.units = q.steps * q.first.slabs * kQmvSlab * 8 / bits / kQmvUnit;
+  q.units = q.first.chunks * kOneTileSlabs * kQmvSlab * 8 / bits / kQmvUnit;
 }
 
 Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
-  q.second.n = static_cast<uint32_t>(w.values.rows);
-  // Runs of scales begin and end at whole units.
-  const auto unit = static_cast<uint32_t>(kCopyUnit);
-  const uint32_t multiple = unit / std::gcd(unit, row_bytes(w.scales));
-  q.rows = rounded_up(ceil_div(q.second.n, processors), multiple);
-  if (q.rows > 4 * kQmvItemRows) {
-    return Reason::of("%u rows of down for each multiprocessor, more than %u", q.rows,
-                      4u * kQmvItemRows);
-  }
-  q.second.row_groups = q.rows <= kQmvItemRows ? 1 : q.rows <= 2 * kQmvItemRows ? 2 : 4;
   cut_product(w, q.second);
+  q.second.n = static_cast<uint32_t>(w.values.rows);
+  q.rows = ceil_div(q.second.n, processors);
+  if (q.rows > kOneMostRows) {
+    return Reason::of("%u rows of down for each multiprocessor, more than %u", q.rows,
+                      uint32_t{kOneMostRows});
+  }
+  q.down_pieces = q.rows <= kOnePieceRows ? 1 : q.rows <= 2 * kOnePieceRows ? 2 : 4;
+  q.second.whole_slabs = has_whole_slabs(w.values, code_bytes(w));
+  // Copies of one slab begin where the pattern of 16 bytes does.
+  q.second.lines = q.second.whole_slabs ? q.rows : rounded_up(q.rows, 8);
+  q.down_slabs =
+      std::min(kOneChunkBytes / (q.down_pieces * kOnePieceRows * kQmvSlab), q.second.slabs);
+  q.second.chunks = ceil_div(q.second.slabs, q.down_slabs);
   return {};
 }
 
-// Stages and slots of scales. A stage must not hold more experts than there are slots.
-Reason share_memory(uint32_t kinds, FfnOneParams& q, FfnOnePlan& plan) {
-  q.slot_bytes = kinds * std::max(q.first.scale_kind, q.second.scale_kind);
-  const uint32_t fixed =
-      1024 + q.units * (64 + FfnOneProduct::columns * 8) +
-      kOneConsumers * (kOneWarpUnits * (64 + FfnOneProduct::columns * 8) + 3 * 32 * 4);
-  const uint32_t met = std::min(q.top_k, (q.second.slabs - 2) / q.second.row_slabs + 2);
-  const uint32_t least = std::max(met, 2u);
-  for (q.stages = kOneMostStages; q.stages >= kLeastStages; --q.stages) {
-    const uint32_t taken = fixed + q.stages * kOneStageBytes;
-    if (taken + least * q.slot_bytes > kSharedBytes) continue;
-    // Enough for what the stages hold.
-    const uint32_t wanted =
-        std::max(q.stages / q.steps,
-                 std::min(q.top_k, q.stages * q.second.slabs / q.second.row_slabs)) +
-        1;
-    const uint32_t room = (kSharedBytes - taken) / q.slot_bytes;
-    q.slots = std::clamp(std::min(wanted, room), least, uint32_t{kOneMostSlots});
-    q.stages_under_way = std::min(q.stages, kStagesUnderWay);
-    plan.shared_bytes = taken + q.slots * q.slot_bytes;
-    return {};
+Reason share_memory(FfnOneParams& q, FfnOnePlan& plan) {
+  constexpr uint32_t kUnitBytes = 64 + FfnOneProduct::columns * 8;
+  const uint32_t fixed = 1024 + q.units * kUnitBytes +
+                         kOneConsumers * (kOneWarpUnits * kUnitBytes + (kOneTileSums + 1) * 32 * 4);
+  const uint32_t room = (kSharedBytes - std::min(fixed, kSharedBytes)) / kOneChunkBytes;
+  q.chunks = std::min(room / kPlaces * kPlaces, uint32_t{kOneMostChunks});
+  if (q.chunks == 0) {
+    return Reason::of("beside x, shared memory holds %u KB of codes, less than %u", room * 8,
+                      kPlaces * 8);
   }
-  return Reason::of("shared memory does not hold two stages beside %u bytes of scales",
-                    least * q.slot_bytes);
+  q.chunks_under_way = std::min(q.chunks, kChunksUnderWay);
+  plan.shared_bytes = fixed + q.chunks * kOneChunkBytes;
+  return {};
 }
 
 }  // namespace
@@ -190,27 +179,26 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   FfnOneParams& q = plan.params;
   q.top_k = static_cast<uint32_t>(p.top_k);
   q.turns = turns;
-  cut_first(p, gate, processors, q);
+  cut_first(p, gate, q);
   if (const Reason r = cut_second(p.down, processors, q)) return r;
-  if (const Reason r = share_memory(kinds(gate), q, plan)) return r;
+  if (const Reason r = share_memory(q, plan)) return r;
 
   const uint32_t of_box = uint32_t{kOneBlockRows} << q.turns, row = code_bytes(gate);
-  q.whole_slabs =
+  q.first.whole_slabs =
       has_whole_slabs(gate.values, row) && (turns || has_whole_slabs(halves.up.values, row));
-  q.box_bytes = q.first.slabs * of_box * kQmvSlab;
-  q.half_bytes = turns ? uint32_t{kOneBlockRows} * kQmvSlab : q.box_bytes;
   const auto code_map = [](TensorMapShape shape) {
     shape.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
     shape.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
     return shape;
   };
-  const auto first_map = [&](const Operand& w) {
-    return code_map(q.whole_slabs ? map_in_slabs(w.values, row, q.first.slabs, of_box)
-                                  : map_of(w.values, row, kQmvSlab, of_box));
+  const auto map = [&](const Operand& w, const FfnOneProduct& of, uint32_t slabs, uint32_t rows) {
+    const uint32_t bytes = code_bytes(w);
+    return code_map(of.whole_slabs ? map_in_slabs(w.values, bytes, slabs, rows)
+                                   : map_of(w.values, bytes, kQmvSlab, rows));
   };
-  plan.maps[0] = first_map(gate);
-  plan.maps[1] = turns ? plan.maps[0] : first_map(halves.up);
-  plan.maps[2] = code_map(map_of(p.down.values, code_bytes(p.down), kQmvSlab, q.rows));
+  plan.maps[0] = map(gate, q.first, kOneTileSlabs, of_box);
+  plan.maps[1] = turns ? plan.maps[0] : map(halves.up, q.first, kOneTileSlabs, of_box);
+  plan.maps[2] = map(p.down, q.second, q.down_slabs, q.rows);
 
   q.x = static_cast<const unsigned char*>(p.x.data);
   q.x_type = static_cast<int32_t>(p.x.dtype);
@@ -231,6 +219,9 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   q.w[0] = weights(halves.gate, halves.gate_bias);
   q.w[1] = weights(halves.up, halves.up_bias);
   q.w[2] = weights(p.down, p.down_bias);
+  for (int i = 0; i < 3; ++i) {
+    if (q.w[i].biases.data != nullptr) q.to_biases[i] = q.w[i].biases.data - q.w[i].scales.data;
+  }
   q.glu.activation = static_cast<int32_t>(p.activation);
   q.glu.alpha = p.alpha;
   q.glu.limit = p.limit;

@@ -15,9 +15,9 @@
 //
 // A consumer decodes the next 64 k while the tensor cores multiply the last 64; where there are
 // more than two, it decodes the next 128 while they multiply for the others. Sums are float32 in
-// ascending k, products of 16 at a time, whatever the tile's width: a row does not depend on M or
-// on other rows. At 256 tokens the tensor cores are the limit; at fewer decoding, copies and
-// products hide each other in part.
+// ascending k, products of 16 at a time, whatever the tile's width: a row depends on no other, but
+// where K is shared out (qmm_sm90_shares.cuh). At 256 tokens the tensor cores are the limit; at
+// fewer decoding, copies and products hide each other in part.
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
@@ -38,11 +38,15 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 
   // One warp: the tiles, and the staged rows of each.
   __device__ void send_rows() const {
+    // Where there are no lists, codes need not wait for what is staged.
+    const bool listed = p_.runs.runs != nullptr || p_.runs.pairs != nullptr;
+    if (listed) device::wait_for_previous_launch();
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
     const bool lead = threadIdx.x % 32 == 0;
     uint32_t filled = 0;
     TileRecord tile = schedule.next();
     if (lead) records_.write(0, tile);
+    if (!listed) device::wait_for_previous_launch();
     for (uint32_t n = 1; tile.tokens != 0; ++n) {
       const TileRecord following = schedule.next();
       if (lead) {
@@ -60,10 +64,11 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.read(n);
+      const TileRecord tile = records_.template read<Block::kShares>(n);
       records_.release(n);
       if (tile.tokens == 0) return;
-      for (uint32_t i = 0; i < p_.blocks * Block::kPieces; ++i, ++filled) {
+      const uint32_t pieces = p_.share_blocks * Block::kPieces, first = tile.share * pieces;
+      for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
         const uint32_t slot = filled % Tiles::kCodeSlots;
         const uint32_t full = barrier(Block::kCodesFull) + slot * 8;
         device::barrier_wait(barrier(Block::kCodesEmpty) + slot * 8,
@@ -75,10 +80,10 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         if constexpr (Weights::kEnding == Ending::activations) {
 #pragma unroll
           for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
-            const uint32_t first = glu_row(p_.glu_rows.run_shift, row / 64 + g, 0, 0);
+            const uint32_t gate = glu_row(p_.glu_rows.run_shift, row / 64 + g, 0, 0);
             device::copy_box(to + g * 64 * Weights::Bytes::kPiece,
-                             first < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
-                             static_cast<int32_t>(i * kStep), static_cast<int32_t>(first), 0, 0, w,
+                             gate < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
+                             static_cast<int32_t>(i * kStep), static_cast<int32_t>(gate), 0, 0, w,
                              full, policy);
           }
         } else if constexpr (Weights::kAcross) {
@@ -99,19 +104,20 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
     const uint64_t policy = weights_policy();
+    device::wait_for_previous_launch();
     const uint32_t chunk_bytes =
         Weights::kDense ? 0 : Block::kChunkBlocks * kBlockK / p_.group * p_.scale_bytes;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.read(n);
+      const TileRecord tile = records_.template read<Block::kShares>(n);
       __syncwarp();
       if (lane == 0) records_.release(n);
       if (tile.tokens == 0) return;
       for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
         device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
       }
-      const uint32_t chunks = Block::chunks();
-      for (uint32_t i = 0; i < chunks; ++i, ++filled) {
+      const uint32_t chunks = Block::chunks(), first = tile.share * chunks;
+      for (uint32_t i = first; i < first + chunks; ++i, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
@@ -159,8 +165,9 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
     const CUtensorMap* map = &p_.x[__ffs(static_cast<int>(half)) - 4];
     const int32_t row = static_cast<int32_t>(tile.row + rank_ * half);
-    const int32_t k_end = static_cast<int32_t>(p_.blocks * kBlockK);
-    for (int32_t k = 0; k < k_end; ++filled) {
+    const auto share = static_cast<int32_t>(p_.share_blocks * kBlockK);
+    int32_t k = static_cast<int32_t>(tile.share) * share;
+    for (const int32_t end = k + share; k < end; ++filled) {
       const uint32_t slot = filled % Tiles::kXSlots, full = barrier(Block::kXFull) + slot * 8;
       const uint32_t to = base_ + slot * Tiles::kXSlotBytes + rank_ * half * 128;
       device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);

@@ -6,6 +6,7 @@
 #include "cuda/device/wgmma.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
+#include "cuda/qmm_sm90_shares.cuh"
 #include "cuda/qmm_sm90_weights.cuh"
 
 namespace moeblas::cuda {
@@ -71,14 +72,14 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
 
   __device__ void consume() {
     for (uint32_t n = 0;; ++n) {
-      TileRecord tile = records_.read(n);
+      TileRecord tile = records_.template read<Block::kShares>(n);
       tile.tokens = device::uniform(tile.tokens);
       code_slot_ = device::uniform(code_slot_);
       x_slot_ = device::uniform(x_slot_);
       chunk_ = device::uniform(chunk_);
       if (tile.tokens == 0) return;
       if constexpr (!Weights::kDense) find_scales(tile);
-      multiply_as<Tiles::kMostTokens>(tile, n);
+      multiply_as<Tiles::kMostTokens>(tile.tokens, n);
       records_.release(n);
     }
   }
@@ -118,11 +119,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_as(const TileRecord& tile, uint32_t n) {
+  __device__ void multiply_as(uint32_t tokens, uint32_t n) {
     if constexpr (kTokens > Tiles::kLeastTokens) {
-      if (tile.tokens < kTokens) return multiply_as<kTokens / 2>(tile, n);
+      if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n);
     }
-    multiply_tile<kTokens>(tile, n);
+    multiply_tile<kTokens>(n);
   }
 
   // Piece `i` of the tile.
@@ -155,7 +156,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   // arrival overtakes a read.
   __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
     constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
-    if (i % (kLast + 1) == kLast || i + 1 == p_.blocks * kPieces) {
+    if (i % (kLast + 1) == kLast || i + 1 == p_.share_blocks * kPieces) {
       release_scales(raw, chunk_ + i / kPieces / kChunkBlocks, zero);
     }
     __syncwarp();
@@ -233,11 +234,11 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_tile(const TileRecord& tile, uint32_t n) {
+  __device__ void multiply_tile(uint32_t n) {
     float sums[kTokens / 2];
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
-    const uint32_t zero = tile.tokens >> 16;  // which the compiler cannot know
+    const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
     if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
     } else if constexpr (Tiles::kRowGroups > 2) {
@@ -245,9 +246,18 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     } else {
       multiply_halves<kTokens>(sums, zero);
     }
-    x_slot_ += p_.blocks * (2 / Block::parts(kTokens));
-    code_slot_ += p_.blocks * kPieces;
+    x_slot_ += p_.share_blocks * (2 / Block::parts(kTokens));
+    code_slot_ += p_.share_blocks * kPieces;
     chunk_ += Block::chunks();
+    // Registers are short while the tile is multiplied.
+    TileRecord tile = records_.template read_again<Block::kShares>(n);
+    if constexpr (Block::kShares) {
+      if (p_.shares > 1) {
+        // No rows are stored by who is not the last; to leave here took registers that loops need.
+        const SharedSums<Tiles> shared(p_, tile, rank_, group_);
+        if (!shared.template add_up<kTokens>(sums)) tile.end = tile.row;
+      }
+    }
     if constexpr (Weights::kTensorScale) {
       const auto factor_of = [&](const SumFactor& f) {
         return f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
@@ -298,8 +308,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     fetch(raw, 0);
     decode_first(0);
     uint32_t slot = x_slot_;
-    for (uint32_t b = 0; b < p_.blocks; ++b) {
-      const bool more = b + 1 < p_.blocks;
+    for (uint32_t b = 0; b < p_.share_blocks; ++b) {
+      const bool more = b + 1 < p_.share_blocks;
       multiply<kTokens, 4>(sums, a[0], slot, 0);
       device::wgmma_wait<1>();
       if (b > 0) release_rows(slot - 1);
@@ -328,7 +338,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       if constexpr (kPieces == 1) decode(raw, 1, a + 4);
       release_codes(raw, i, zero);
     };
-    const uint32_t pieces = p_.blocks * kPieces;
+    const uint32_t pieces = p_.share_blocks * kPieces;
     fetch(raw, 0);
     decode_piece(0);
     for (uint32_t i = 0; i < pieces; ++i) {
@@ -349,7 +359,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     constexpr uint32_t kStep = Weights::kAcross ? device::kWgmmaAcrossStep : 32;
     const uint32_t rows = columns_ + device::wgmma_columns_step(
                                          Memory::kCodes + group_ * 64 * Weights::Bytes::kPiece);
-    const uint32_t pieces = p_.blocks * kPieces;
+    const uint32_t pieces = p_.share_blocks * kPieces;
     const auto release_piece = [&](uint32_t i) {
       if (lane_ != 0) return;
       device::barrier_arrive(barrier(Block::kCodesEmpty) + (code_slot_ + i) % kCodeSlots * 8);
@@ -466,7 +476,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   uint32_t x_empty_;                         // of this block or the other, by lane
   uint32_t transposed_;
   uint32_t largest_ = 0;  // a pair of the tile's largest weights
-  // Blocks, slots of rows and chunks of scales so far.
+  // Pieces of codes, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;
 };
 

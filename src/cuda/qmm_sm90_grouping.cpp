@@ -135,7 +135,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
 
 // Stages the rows of all pairs in the order of their matrices.
 Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, const Room& at,
-           Queue& queue) {
+           QmmZeros zeros, Queue& queue) {
   const simt::PairLists lists = plan.run(base + at.lists, queue);
   StageRowsParams q{};
   q.rows = staged_rows(p, reads_in_place(p) ? nullptr : base + at.staged);
@@ -152,12 +152,22 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.out_row_stride = p.out.row_stride;
   q.row_count = static_cast<uint32_t>(p.total_rows());
   q.n = static_cast<uint32_t>(p.n);
-  constexpr int64_t kBlocksPerMultiprocessor = 5;
-  queue.run(
-      staging("stage_rows_", p).c_str(),
-      static_cast<uint32_t>(std::min(ceil_div(p.total_rows(), kStageWarps),
-                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id))),
-      kStageThreads, 0, q);
+  q.zeros = zeros.data;
+  q.zero_count = zeros.count;
+  // Loads of kPartBlocks are under way at once: fewer would not be done earlier.
+  constexpr int64_t kBlocksPerMultiprocessor = 5, kPartBlocks = 8;
+  const int64_t most = kBlocksPerMultiprocessor * multiprocessors(p.device.id);
+  const int64_t blocks = staged_k(p) / kBlockK;
+  const int64_t parts = q.rows.staged == nullptr
+                            ? 1
+                            : std::clamp<int64_t>(most * kStageWarps / p.total_rows(), 1,
+                                                  ceil_div(blocks, kPartBlocks));
+  q.part_blocks = static_cast<uint32_t>(ceil_div(blocks, parts));
+  q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
+  queue.run(staging("stage_rows_", p).c_str(),
+            static_cast<uint32_t>(
+                std::min(ceil_div(p.total_rows() * int64_t{q.row_parts}, kStageWarps), most)),
+            kStageThreads, 0, q);
   return q.runs;
 }
 
@@ -186,15 +196,16 @@ QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token) {
   bytes = at.bytes;
 }
 
-QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue) {
-  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), workspace, queue);
+QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue, QmmZeros zeros) {
+  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), workspace, queue, zeros);
 }
-QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue) {
+QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue,
+                   QmmZeros zeros) {
   const simt::PairPlan plan(p, kPlanTile);
   const Room at(p, plan, per_token);
   QmmRows rows;
   rows.runs = per_token > 0 ? place(p, plan, per_token, workspace, at, queue)
-                            : stage(p, plan, workspace, at, queue);
+                            : stage(p, plan, workspace, at, zeros, queue);
   rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
   rows.staged = workspace + at.staged;
   return rows;

@@ -195,6 +195,10 @@ struct QmmSm90Params {
   uint32_t scales_in_boxes;  // chunks can come by scale_boxes and bias_boxes
   uint32_t matrix_step;      // 0: all matrices lie in one place
   uint32_t wide_out;         // eight neighbours may be written as one
+  // K shared out: so many products of share_blocks each make a tile (qmm_sm90_shares.cuh).
+  uint32_t shares, share_blocks;
+  float4* shared_sums;
+  uint32_t* shares_done;  // zeros, by staging
   // Of an expert layer.
   AddedRows added[2];  // to the sums of the upper and the lower rows
   GluRows glu_rows;
@@ -209,7 +213,7 @@ struct StagedRows {
   uint32_t wide;  // eight neighbours of x may be read as one
 };
 
-// stage_rows: every row of the runs, in their order.
+// stage_rows: every row of the runs, in their order, in parts of so many blocks of K.
 struct StageRowsParams {
   StagedRows rows;
   Runs runs;
@@ -217,6 +221,9 @@ struct StageRowsParams {
   uint8_t* out;
   int64_t row_stride, out_row_stride;
   uint32_t row_count, n;
+  uint32_t row_parts, part_blocks;
+  uint32_t* zeros;  // to be made so
+  uint32_t zero_count;
 };
 
 // count_pairs, then place_rows: the same for a layer of experts, whose pairs are `top_k` to each

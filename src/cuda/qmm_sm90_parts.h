@@ -26,9 +26,15 @@ struct QmmGrouping {
   static dispatch::Reason why_not(const dispatch::MatmulProblem& p);
   static dispatch::Reason why_not(const dispatch::MatmulProblem& p, int64_t per_token);
 };
-QmmRows group_rows(const dispatch::MatmulProblem& p, uint8_t* workspace, Queue& queue);
+// Memory to be made zeros on the way, where all rows are one matrix's of x.
+struct QmmZeros {
+  uint32_t* data = nullptr;
+  uint32_t count = 0;
+};
+QmmRows group_rows(const dispatch::MatmulProblem& p, uint8_t* workspace, Queue& queue,
+                   QmmZeros zeros = {});
 QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t* workspace,
-                   Queue& queue);
+                   Queue& queue, QmmZeros zeros = {});
 
 // The product of rows that are staged, after which a call is done.
 void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);

@@ -9,6 +9,7 @@
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
+#include "cuda/qmm_sm90_shares.h"
 #include "cuda/queue.h"
 #include "cuda/strides.h"
 #include "cuda/tensor_map.h"
@@ -39,13 +40,13 @@ bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
 
 struct Kernel {
   const char* name;
-  uint32_t rows;  // of w, in a block
+  uint32_t rows, tokens;  // of w, in a block; of x, at most
   uint32_t threads;
   uint32_t shared_bytes;
 };
 template <class Bytes, class Tiles>
 constexpr Kernel kernel(const char* name) {
-  return {name, BlockShape<Tiles>::kRows, BlockShape<Tiles>::kThreads,
+  return {name, BlockShape<Tiles>::kRows, Tiles::kMostTokens, BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes};
 }
 // Of a format, by the width of their tiles.
@@ -115,13 +116,15 @@ const Kernels& kernels_of(const MatmulProblem& p) {
 // width takes every routing.
 constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 
+// Of one packed matrix, whose K is shared out, 65 to 128 rows of 16384^2 took 122 us by tiles of
+// 128 and 108 by those of 256, which are as narrow; of 8192^2 48 and 35.
 const Kernel& kernel_of(const MatmulProblem& p) {
   const Kernels& of = kernels_of(p);
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
   const int64_t rows = p.total_rows() / matrices;
   if (rows <= kMostRowsOf32) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
-  return rows <= kMostRowsOf128 ? of.tiles128 : of.tiles256;
+  return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
 }
 
 // ---- Products
@@ -229,6 +232,8 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
   q.blocks = static_cast<uint32_t>(staged_k(p) / kBlockK);
+  q.shares = 1;
+  q.share_blocks = q.blocks;
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
@@ -238,6 +243,33 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
 
 // Whole clusters.
 uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
+
+// Right behind the launch that stages its rows a product may begin early: 8192^2 with 64 rows took
+// 28.7 us and not 31.1. (Experts' products, which need the lists of rows first, took 3 % longer.)
+void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
+  const Kernel& kernel = kernel_of(p);
+  const uint32_t grid = grid_of(p.device.id);
+  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  if (early) {
+    queue.run_early(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+  } else {
+    queue.run(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+  }
+}
+
+// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
+int64_t tiles_to_share(const MatmulProblem& p) {
+  if (!qmm_sm90_shares(p)) return 0;
+  const Kernel& kernel = kernel_of(p);
+  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
+}
+QmmShares shared_out(const MatmulProblem& p) {
+  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, kernels_of(p).chunk_blocks);
+}
+QmmShareRoom share_room(const MatmulProblem& p) {
+  const Kernel& kernel = kernel_of(p);
+  return {shared_out(p), tiles_to_share(p), kernel.rows, kernel.tokens};
+}
 
 // Why packed weights cannot be read; dense ones only need what tensor maps do.
 Reason why_not_packed(const MatmulProblem& p) {
@@ -292,6 +324,13 @@ Reason why_not_packed(const MatmulProblem& p) {
 
 }  // namespace
 
+bool qmm_sm90_shares(const MatmulProblem& p) {
+  // Tiles that are made again are whole.
+  const bool again = p.w.spec && p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16;
+  return p.w.spec && !again && !p.options.deterministic && p.grouping == dispatch::Grouping::none &&
+         p.batch.numel() == 1;
+}
+
 Reason qmm_sm90_reject(const MatmulProblem& p) {
   if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
   if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
@@ -323,22 +362,31 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   return QmmGrouping::why_not(p);
 }
 
-size_t qmm_sm90_workspace(const MatmulProblem& p) { return QmmGrouping(p).bytes; }
+size_t qmm_sm90_workspace(const MatmulProblem& p) {
+  return QmmGrouping(p).bytes + share_room(p).bytes;
+}
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  const QmmRows rows = group_rows(p, static_cast<uint8_t*>(workspace.data), queue);
-  multiply_rows(p, rows, queue);
+  const QmmShares shares = shared_out(p);
+  const QmmShareRoom room = share_room(p);
+  auto* base = static_cast<uint8_t*>(workspace.data);
+  uint8_t* sums = base + QmmGrouping(p).bytes;
+  auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
+  const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
+  QmmSm90Params q = params_of(p, rows);
+  q.shares = shares.count;
+  q.share_blocks = shares.blocks;
+  q.shared_sums = reinterpret_cast<float4*>(sums);
+  q.shares_done = done;
+  multiply(p, q, rows.runs.pairs == nullptr && rows.runs.runs == nullptr, queue);
 }
 
 // ---- Parts
 
 void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  const Kernel& kernel = kernel_of(p);
-  QmmSm90Params q = params_of(p, rows);
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
-  queue.run(kernel.name, grid_of(p.device.id), kernel.threads, kernel.shared_bytes, q);
+  multiply(p, params_of(p, rows), false, queue);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {

@@ -17,6 +17,8 @@ class QmmBlock {
   static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
+  // K may be shared out.
+  static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
@@ -78,7 +80,7 @@ class QmmBlock {
 
   // Of a tile. The last copies that count as a chunk's are those of where the rows go.
   __device__ uint32_t chunks() const {
-    return Weights::kDense ? 1 : (p_.blocks + kChunkBlocks - 1) / kChunkBlocks;
+    return Weights::kDense ? 1 : (p_.share_blocks + kChunkBlocks - 1) / kChunkBlocks;
   }
 
   const QmmSm90Params& p_;

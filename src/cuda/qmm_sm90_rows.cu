@@ -2,7 +2,9 @@
 // of K and, within each block, in the order of K that the weights decode in. The products know them
 // by lists in the order of their matrices. Rows of out without a matrix get their zeros here.
 //
-//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs
+//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs, long
+//   ones
+//                 where there are few in parts
 //   count_pairs   |  a layer of experts, `top_k` pairs to a matrix of x: grouped by a counting sort
 //   place_rows    |  and staged in two launches; a row is read once and written top_k times
 //
@@ -10,8 +12,8 @@
 //            | block 0 of place_rows | block 1 |            counts, totals[matrix]
 //
 // The order within a matrix is that of the pairs, and nothing depends on the timing of threads.
-// Rows are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory, 16-byte
-// stores. The time goes into writing the staged rows.
+// Rows and parts are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory,
+// 16-byte stores. The time goes into writing the staged rows.
 #include "cuda/qmm_sm90_params.h"
 #include "cuda/qmm_sm90_weights.cuh"
 #include "simt/cuda_stdlib.cuh"
@@ -24,6 +26,13 @@ namespace {
 constexpr uint32_t kAll = 0xffffffffu;
 constexpr uint32_t kWarps = kStageThreads / 32;
 constexpr uint32_t kStepChunks = 32;  // of eight k: one per lane
+
+// The products wait for what they need of this launch themselves.
+__device__ void let_products_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::let_next_launch_begin();
+#endif
+}
 
 __device__ uint32_t warp_index() { return threadIdx.x / 32; }
 __device__ uint32_t lane_index() { return threadIdx.x % 32; }
@@ -42,16 +51,18 @@ __device__ uint4 load_chunk(const StagedRows& p, const uint16_t* x, uint32_t k) 
 }
 
 // The row of x that begins at element `from`, as it is staged: store(chunk, its eight positions)
-// for all chunks. By one warp, with `shared` memory of its own.
+// for all chunks from `first` to `end`, of whole blocks of K. By one warp, with `shared` memory of
+// its own.
 template <class Order, bool kWide, class Store>
-__device__ void stage_as(const StagedRows& p, int64_t from, uint4* shared, Store store) {
+__device__ void stage_as(const StagedRows& p, int64_t from, uint32_t first, uint32_t end,
+                         uint4* shared, Store store) {
   constexpr uint32_t kAhead = kWide ? 4 : 1;  // steps whose loads are under way
   const auto* x = reinterpret_cast<const uint16_t*>(p.x) + from;
   const auto* elements = reinterpret_cast<const uint16_t*>(shared);
-  const uint32_t lane = lane_index(), row_chunks = p.staged_k / 8;
+  const uint32_t lane = lane_index();
   // Of this lane's chunk of the staged row: position 0 of its block, and of the chunk in there.
   const uint32_t block = lane / 16 * kBlockK, position = lane % 16 * 8;
-  for (uint32_t chunk = lane; chunk - lane < row_chunks; chunk += kAhead * kStepChunks) {
+  for (uint32_t chunk = first + lane; chunk - lane < end; chunk += kAhead * kStepChunks) {
     uint4 v[kAhead];
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
@@ -68,18 +79,19 @@ __device__ void stage_as(const StagedRows& p, int64_t from, uint4* shared, Store
                    uint32_t{elements[block + Order::natural_k(position + 2 * j + 1)]} << 16;
       }
       __syncwarp();
-      if (chunk + i * kStepChunks < row_chunks) {
+      if (chunk + i * kStepChunks < end) {
         store(chunk + i * kStepChunks, uint4{words[0], words[1], words[2], words[3]});
       }
     }
   }
 }
 template <class Order, class Store>
-__device__ void stage(const StagedRows& p, int64_t from, uint4* shared, Store store) {
+__device__ void stage(const StagedRows& p, int64_t from, uint32_t first, uint32_t end,
+                      uint4* shared, Store store) {
   if (p.wide) {
-    stage_as<Order, true>(p, from, shared, store);
+    stage_as<Order, true>(p, from, first, end, shared, store);
   } else {
-    stage_as<Order, false>(p, from, shared, store);
+    stage_as<Order, false>(p, from, first, end, shared, store);
   }
 }
 __device__ uint4* staged_row(const StagedRows& p, uint64_t row) {
@@ -96,8 +108,15 @@ template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     stage_rows(const __grid_constant__ StageRowsParams p) {
   __shared__ uint4 shared[kWarps][kStepChunks];
-  for (uint32_t row = blockIdx.x * kWarps + warp_index(); row < p.row_count;
-       row += gridDim.x * kWarps) {
+  let_products_begin();
+  const uint32_t step = gridDim.x * kStageThreads;
+  for (uint32_t i = blockIdx.x * kStageThreads + threadIdx.x; i < p.zero_count; i += step) {
+    p.zeros[i] = 0;
+  }
+  const uint32_t part_chunks = p.part_blocks * (kBlockK / 8), row_chunks = p.rows.staged_k / 8;
+  for (uint32_t item = blockIdx.x * kWarps + warp_index(); item < p.row_count * p.row_parts;
+       item += gridDim.x * kWarps) {
+    const uint32_t row = item / p.row_parts, part = item - row * p.row_parts;
     int64_t w = 0, x = 0, out = 0;
     uint32_t within = row;
     if (p.runs.pairs != nullptr) {
@@ -110,12 +129,13 @@ __global__ void __launch_bounds__(kStageThreads)
       out = from.out;
     }
     out += within * p.out_row_stride;
-    if (lane_index() == 0) p.out_rows[row] = out;
+    if (part == 0 && lane_index() == 0) p.out_rows[row] = out;
     if (w < 0) {
-      clear_row(p.out, out, p.n);
+      if (part == 0) clear_row(p.out, out, p.n);
     } else if (p.rows.staged != nullptr) {
       uint4* to = staged_row(p.rows, row);
-      stage<Order>(p.rows, x + within * p.row_stride, shared[warp_index()],
+      const uint32_t first = part * part_chunks, end = min(first + part_chunks, row_chunks);
+      stage<Order>(p.rows, x + within * p.row_stride, first, end, shared[warp_index()],
                    [to](uint32_t chunk, const uint4& v) { to[chunk] = v; });
     }
   }
@@ -215,6 +235,7 @@ __global__ void __launch_bounds__(kStageThreads)
   __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps];
   __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
   __shared__ uint4 shared[kWarps][kStepChunks];
+  let_products_begin();
   const uint32_t begin = blockIdx.x * p.block_pairs;
   const uint32_t count = min(p.block_pairs, p.pairs.pairs - begin);
   for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {
@@ -258,7 +279,7 @@ __global__ void __launch_bounds__(kStageThreads)
     }
     if (chosen == 0) continue;
     const int64_t x = __shfl_sync(kAll, pair.x, __ffs(static_cast<int>(chosen)) - 1);
-    stage<Order>(p.rows, x + row * p.row_stride, shared[warp_index()],
+    stage<Order>(p.rows, x + row * p.row_stride, 0, p.rows.staged_k / 8, shared[warp_index()],
                  [&](uint32_t chunk, const uint4& v) {
                    for (uint32_t left = chosen; left != 0; left &= left - 1) {
                      const uint32_t to = places[first + __ffs(static_cast<int>(left)) - 1];

@@ -8,14 +8,15 @@
 namespace moeblas::cuda {
 
 // A tile: `tokens` staged rows from `row` on, of which those before `end` belong to the run, times
-// the rows of w of both blocks from `w_row` on. No tokens: there are no more tiles.
+// the rows of w of both blocks from `w_row` on, over p.share_blocks of K: share `share` of
+// p.shares. What the last one has beyond K are zeros. No tokens: there are no more tiles.
 struct TileRecord {
-  uint32_t w_row, row, end, tokens, w;
+  uint32_t w_row, row, end, tokens, w, share;
 };
 
 // Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp. Tiles
 // are numbered run by run; of a run, kPanel neighbouring stripes of w's rows at a time meet all
-// tiles of tokens, so that both stay in the L2 cache.
+// tiles of tokens, so that both stay in the L2 cache. The shares of a tile follow each other.
 template <class Tiles>
 class Schedule {
  public:
@@ -38,14 +39,15 @@ class Schedule {
     uint32_t here;
     while ((here = __ballot_sync(kAll, tile_ < end_)) == 0) {
       window_ += 32;
-      if (window_ >= run_count_) return {0, 0, 0, 0, 0};
+      if (window_ >= run_count_) return {};
       look_at_window();
     }
     const int source = __ffs(here) - 1;
     const uint32_t row = __shfl_sync(kAll, row_, source), rows = __shfl_sync(kAll, rows_, source);
     const uint32_t w = __shfl_sync(kAll, w_, source);
     const uint32_t begin = __shfl_sync(kAll, end_ - tiles_of(rows_, w_), source);
-    const uint32_t index = tile_ - begin, along = token_tiles(rows);
+    const uint32_t index = (tile_ - begin) / p_.shares, along = token_tiles(rows);
+    const uint32_t share = tile_ - begin - index * p_.shares;
     const uint32_t panel = index / (kPanel * along), within = index - panel * kPanel * along;
     const uint32_t width = min(kPanel, stripes_ - panel * kPanel);
     const uint32_t token_tile = within / width;
@@ -54,7 +56,7 @@ class Schedule {
     const uint32_t first = token_tile * Tiles::kMostTokens, left = rows - first;
     uint32_t tokens = Tiles::kMostTokens;
     while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
-    return {stripe * kStripe, row + first, row + rows, tokens, w};
+    return {stripe * kStripe, row + first, row + rows, tokens, w, share};
   }
 
  private:
@@ -65,7 +67,7 @@ class Schedule {
   }
   // Rows without a matrix are none of the products'.
   __device__ uint32_t tiles_of(uint32_t rows, uint32_t w) const {
-    return w == kAll ? 0 : token_tiles(rows) * stripes_;
+    return w == kAll ? 0 : token_tiles(rows) * stripes_ * p_.shares;
   }
   __device__ void look_at_window() {
     const uint32_t run = window_ + lane_;
@@ -115,16 +117,30 @@ class TileRecords {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(t.w_row), "r"(t.row),
                  "r"(t.end), "r"(t.tokens)
                  : "memory");
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + 16), "r"(t.w) : "memory");
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at + 16), "r"(t.w), "r"(t.share)
+                 : "memory");
     device::barrier_arrive(full_ + slot * 8);
   }
+  // kShares: K may be shared out. (Where it is not, one more number takes registers from the rest.)
+  template <bool kShares>
   __device__ TileRecord read(uint32_t index) const {
-    const uint32_t slot = index % kRecordSlots, at = records_ + slot * 32;
+    const uint32_t slot = index % kRecordSlots;
     device::barrier_wait(full_ + slot * 8, index / kRecordSlots % 2);
+    return read_again<kShares>(index);
+  }
+  // By who has read it and not released it.
+  template <bool kShares>
+  __device__ TileRecord read_again(uint32_t index) const {
+    const uint32_t at = records_ + index % kRecordSlots * 32;
     const uint4 v = device::load_shared_4(at);
-    uint32_t w;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
-    return {v.x, v.y, v.z, v.w, w};
+    if constexpr (kShares) {
+      const uint2 u = device::load_shared_2(at + 16);
+      return {v.x, v.y, v.z, v.w, u.x, u.y};
+    } else {
+      uint32_t w;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
+      return {v.x, v.y, v.z, v.w, w, 0};
+    }
   }
   // When nothing of the tile is needed any more: by every thread of the consumers, who read where
   // its rows go as well, and by one of each producer.

@@ -1,7 +1,7 @@
 // qmv_sm90: decode. quantized_matmul, gather_qmm and gather_qmv for few rows per matrix, w packed
 // along K in the checkpoint's own layout; dense and gathered from one device body.
 //
-// A thread block per multiprocessor takes a share of all blocks of rows of all matrices that the
+// A thread block per multiprocessor takes a share of all tiles of rows of all matrices that the
 // ids chose. One warp brings weights by bulk copies into a ring of stages, sixteen consume them:
 //
 //   stage    codes [slab][row of the tile][128 bytes], swizzled; scales and biases [row][groups]
@@ -16,13 +16,15 @@
 //
 //   few tokens   2 tokens (8-bit codes: 4, nvfp4: 1) x the units of an item: a column holds x in
 //                one unit and zeros in the others, so that one set of sums serves a whole item
+//   up to four   (4-bit affine, groups of 64) x the two groups of an item, a set of sums each
 //   more tokens  8 tokens, once or twice; sums of a group, then its scale
 //
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.
 //
 // The time goes into reading w, once for all rows of a matrix that fit into shared memory as
-// columns; below some 20 MB of w, into what happens before the first copy and after the last.
+// columns; for experts of few rows, into operations on words, whose pipe runs at half rate; below
+// some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
 #include "cuda/device/qmv_item.cuh"
@@ -32,15 +34,19 @@
 
 namespace moeblas::cuda::device {
 
+// Where consumers and producer meet, each number in one place of the text: what looks at barriers
+// for mistakes knows no others.
+constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
+
 template <class T>
 struct Consumer {
   const QmvParams& p;
   QmvShared& shared;
   const QmvMemory& memory;
   uint32_t lane;
-  uint32_t row_group;  // this warp's; `part` is worth no register
-  uint32_t slot = 0, parity = 0, sums_turn = 0, scale_slot = 0;
-  uint4 x[T::kUnits] = {};  // few tokens: zero but in this lane's units
+  uint32_t row_group;    // this warp's; `part` is worth no register
+  uint32_t full, stage;  // the next stage's barrier and address
+  uint32_t parity = 0, sums_turn = 0, scale_slot = 0;
 
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
   __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
@@ -70,8 +76,7 @@ struct Consumer {
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
-      const uint32_t stage = memory.ring + slot * p.stage_bytes;
-      barrier_wait(shared_address(&shared.full[slot]), parity);
+      barrier_wait(full, parity);
       uint32_t used = 0;
       if (has_rows) {
         item.codes = stage + codes;
@@ -84,8 +89,14 @@ struct Consumer {
       }
       none = nothing_of(used);
       __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&shared.empty[slot]) + none);
-      if (++slot == p.stages) slot = 0, parity ^= 1;
+      if (lane == 0) barrier_arrive(full + kQmvEmpty + none);
+      full += 8;
+      stage += p.stage_bytes;
+      if (stage == memory.scales) {
+        full -= 8 * p.stages;
+        stage = memory.ring;
+        parity ^= 1;
+      }
       first_unit += p.parts * T::kUnits;
     }
     if (by_tile) {
@@ -108,37 +119,44 @@ struct Consumer {
     named_barrier(2 + (row_group >> p.paired), p.parts * 32 << p.paired);
   }
 
+  // At most kColumns columns.
+  template <int kColumns>
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
     const uint32_t g = lane / 4, t = lane % 4;
-    const uint32_t token = min(g % T::kTokens, tile.tokens - 1);
-    const uint32_t pair = min(2 * t % T::kTokens, (tile.tokens - 1) / 2 * 2);
+    const uint32_t columns = columns_of(p, tile.tokens);
+    const uint32_t column = min(g % kColumns, columns - 1);
+    const uint32_t pair = min(2 * t % kColumns, (columns - 1) / 2 * 2);
+    const uint32_t x_at = memory.x.columns + column * p.column_bytes + t * 16;
+    const uint32_t factors_at = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
+    uint4 x[T::kUnits] = {};  // zero but in this lane's units
     float y[2][4] = {};
-    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t) {
-      item.x = memory.x.columns + token * p.column_bytes + of_x * 64 + t * 16;
+    for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t stage) {
+      item.x = stage + x_at + of_x * 64;
       item.factors =
-          memory.x.factors + (of_x * p.columns + pair) * static_cast<uint32_t>(sizeof(Factor));
-      add_few<T>(p, item, x, unit, y, lane);
+          stage + factors_at +
+          of_x / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
+      add_few<T, kColumns>(p, item, x, unit, y, lane);
       uint32_t all = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
       return all;
     });
-    // Columns of one token are of other units: the lanes that hold them add up.
-    float* sums = next_sums(T::kTokens);
-    float* to = sums + warp() * T::kTokens * kQmvSumsPitch;
+    // Columns of one row of x are of other units: the lanes that hold them add up.
+    float* sums = next_sums(kColumns);
+    float* to = sums + warp() * kColumns * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float v = y[i / 4][i % 4];
-      if constexpr (T::kTokens == 1) v += y[i / 4][i % 4 ^ 1];
-      if constexpr (T::kTokens <= 2) v += __shfl_xor_sync(~0u, v, 1);
+      if constexpr (kColumns == 1) v += y[i / 4][i % 4 ^ 1];
+      if constexpr (kColumns <= 2) v += __shfl_xor_sync(~0u, v, 1);
       v += __shfl_xor_sync(~0u, v, 2);
-      const uint32_t column = (2 * t + i % 2) % T::kTokens;
-      if (t < (T::kTokens == 4 ? 2 : 1) && (T::kTokens > 1 || i % 2 == 0)) {
-        to[column * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
+      const uint32_t of = (2 * t + i % 2) % kColumns;
+      if (t < (kColumns == 4 ? 2 : 1) && (kColumns > 1 || i % 2 == 0)) {
+        to[of * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
       }
     }
     share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, T::kTokens}, 0, tile.tokens, part_of_k(),
+    store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, part_of_k(),
                   row_group, lane);
   }
 
@@ -170,7 +188,7 @@ struct Consumer {
       for (int i = 0; i < 8 * tiles; ++i) all ^= __float_as_uint(y[i % 8 / 4][i / 8][i % 4]);
       return all;
     });
-    const uint32_t tokens_each = kQmvSumsColumns / p.column_step;
+    const uint32_t tokens_each = p.column_step == 1 ? kQmvSumsColumns : 1;
     // One copy of what follows: kernels of this size wait for their own text.
 #pragma unroll 1
     for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
@@ -193,8 +211,8 @@ struct Consumer {
 
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
-    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, 0, p.units, tokens,
-                                                                 warp(), lane, row_at);
+    fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine, true>(
+        p, memory.x, 0, p.units, tokens, warp(), lane, row_at);
   }
 
   // Rows of x that are known without a schedule.
@@ -211,34 +229,35 @@ struct Consumer {
           // There from the beginning, or to come with the stages.
           if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
           named_barrier(1, 32 * kQmvConsumers);
-          fill(tokens,
-               [&](uint32_t i) { return shared.schedule.x[shared.schedule.order[first + i]]; });
+          const Schedule& s = shared.schedule;
+          fill(tokens, [&](uint32_t i) { return s.x[s.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
           if constexpr (T::kTiles == 0) {
-            run_few(tile);
-          } else if (T::kTiles == 1 || tile.tokens * p.column_step <= 8) {
-            run_many<1>(tile);
+            run_few<T::kTokens>(tile);
           } else {
+            const uint32_t columns = columns_of(p, tile.tokens);
+            if constexpr (T::kFour) {
+              if (columns <= 4) return run_few<4>(tile);
+            }
+            if (T::kTiles == 1 || columns <= 8) return run_many<1>(tile);
             run_many<T::kTiles>(tile);
           }
         });
   }
 };
 
-// As many as there can be: a number that is known costs fewer instructions.
-__device__ __forceinline__ void init_barriers(QmvShared& shared) {
-#pragma unroll
-  for (uint32_t i = 0; i < kQmvMostStages; ++i) barrier_init(shared_address(&shared.full[i]), 1);
-#pragma unroll
-  for (uint32_t i = 0; i < kQmvMostStages; ++i) {
-    barrier_init(shared_address(&shared.empty[i]), kQmvConsumers);
+// In loops: text that runs once takes longer to come than to run.
+__device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
+  uint32_t full = shared_address(shared.full), used = shared_address(shared.used);
+#pragma unroll 1
+  for (uint32_t i = 0; i < p.stages; ++i, full += 8) {
+    barrier_init(full, 1);
+    barrier_init(full + kQmvEmpty, kQmvConsumers);
   }
-#pragma unroll
-  for (uint32_t i = 0; i < kQmvMostSlots; ++i) {
-    barrier_init(shared_address(&shared.used[i]), 32 * kQmvConsumers);
-  }
+#pragma unroll 1
+  for (uint32_t i = 0; i < p.scale_slots; ++i, used += 8) barrier_init(used, 32 * kQmvConsumers);
   barrier_init_visible();
 }
 
@@ -278,9 +297,6 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   memory.sums = reinterpret_cast<float*>(base + (end - memory.ring));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
-  // Where consumers and producer meet, each number in one place of the text: what looks at barriers
-  // for mistakes knows no others.
-  constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
   if (thread == 0) {
 #pragma unroll 1
     for (uint32_t i = 0; i < uint32_t{kQmvMaps} << p.paired; ++i) prefetch_tensor_map(&maps.map[i]);
@@ -290,7 +306,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     if (warp < kQmvConsumers) {
       schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
     } else {
-      if (lane == 0) init_barriers(shared);
+      if (lane == 0) init_barriers(p, shared);
       __syncwarp();
     }
     named_barrier(kShare, kReaders);
@@ -298,7 +314,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   if (warp >= kQmvConsumers) {
     leave_registers<kQmvProducerRegisters>();
     if (warp == kQmvConsumers) {
-      if (few && lane == 0) init_barriers(shared);
+      if (few && lane == 0) init_barriers(p, shared);
       __syncwarp();
       // The launch that makes columns of x has waited for all before it.
       if (!p.combined && p.x_bytes == 0) {
@@ -306,9 +322,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         let_next_launch_begin();
       }
       if (p.one_matrix) {
-        if (lane == 0 && p.ahead > 0) {
-          bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
-        }
+        if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
           let_next_launch_begin();
@@ -319,7 +333,12 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
       } else {
         if (few) schedule_few(p, shared.schedule, lane);
         named_barrier_arrive(kReady, kReaders);
-        if (lane == 0) bring_first<T>(p, shared, memory, maps);
+        const Schedule& s = shared.schedule;
+        if (lane == 0 && s.begin < s.end) {
+          const uint32_t d = s.begin_matrix, block = (s.begin - d * p.tiles) * p.tile_blocks;
+          bring_first<T>(p, shared, memory, maps, matrix_of(p, s, d), block * p.box_rows,
+                         min(p.tile_blocks, p.blocks - block));
+        }
       }
       __syncwarp();
       produce<T>(p, shared, memory, maps, lane);
@@ -329,7 +348,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   } else {
     take_registers<kQmvConsumerRegisters>();
     if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
-    Consumer<T> consumer{p, shared, memory, lane, warp / p.parts};
+    Consumer<T> consumer{
+        p, shared, memory, lane, warp / p.parts, shared_address(shared.full), memory.ring};
     if (!few) order_rows(p, shared.schedule, warp, lane);
     consumer.prepare();
     named_barrier(kReady, kReaders);

@@ -88,32 +88,33 @@ struct QmvParams {
   uint32_t stages;      // in shared memory
   uint32_t stage_bytes;
   uint32_t k_steps;    // stages of a tile
-  uint32_t share;      // one matrix: blocks of each thread block,
+  uint32_t share;      // one matrix: tiles of each thread block,
   uint32_t remainder;  // and how many have one more
   uint32_t rows;       // of all pairs
   uint32_t n;
   uint32_t ahead;    // of the first tile, stages that come before all else
   uint32_t x_bytes;  // of x that come with a stage; 0: all of x stands beside the stages
-  // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each; a block of
-  // work: all of K.
+  // A tile: `tile_blocks` blocks of `box_rows` rows, a box of each operand for each, and all of K.
   uint32_t box_rows;
   uint32_t tile_blocks;
-  uint32_t blocks;       // of a matrix
-  uint32_t block_bytes;  // that a stage gets for a block
-  uint32_t tokens;       // rows of x that are columns at a time
-  uint32_t matrix_step;  // 0: one matrix stands for all
-  uint32_t scale_slots;  // 0: scales come with every stage
-  uint32_t paired;       // 1: outputs are activations of gates (w[0]) and ups (w[1])
-  uint32_t combined;     // rows of x are the previous launch's, and are summed up in the end
-  uint32_t one_x;        // all rows of x are the same one
-  uint32_t row_groups;   // items one above the other: 1, 2 or 4
-  uint32_t parts;        // items side by side along K
-  uint32_t slabs;        // of a stage
-  uint32_t whole_slabs;  // one copy brings a box's slabs
-  uint32_t slab_rows;    // between the slabs of a box
-  uint32_t box_bytes;    // between the boxes of a stage
-  uint32_t box_shift;    // log2 of a box's row groups, if a tile has several boxes; else 2
-  uint32_t scales_at;    // in a stage
+  uint32_t blocks;         // of a matrix,
+  uint32_t tiles;          // which shares of the work are counted in
+  uint32_t block_bytes;    // that a stage gets for a block
+  uint32_t tokens;         // rows of x that are columns at a time
+  uint32_t cheap_columns;  // as many cost less than eight
+  uint32_t matrix_step;    // 0: one matrix stands for all
+  uint32_t scale_slots;    // 0: scales come with every stage
+  uint32_t paired;         // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;       // rows of x are the previous launch's, and are summed up in the end
+  uint32_t one_x;          // all rows of x are the same one
+  uint32_t row_groups;     // items one above the other: 1, 2 or 4
+  uint32_t parts;          // items side by side along K
+  uint32_t slabs;          // of a stage
+  uint32_t whole_slabs;    // one copy brings a box's slabs
+  uint32_t slab_rows;      // between the slabs of a box
+  uint32_t box_bytes;      // between the boxes of a stage
+  uint32_t box_shift;      // log2 of a box's row groups, if a tile has several boxes; else 2
+  uint32_t scales_at;      // in a stage
   // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
@@ -122,6 +123,7 @@ struct QmvParams {
   uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;    // log2 of the group, in units
+  uint32_t scale_words;    // of an item's groups, a row's scales begin at multiples of their size
   uint32_t last_group;     // in what a warp sees of a row: there is nothing behind it
 
   const unsigned char* x;

@@ -190,6 +190,9 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
     q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
   q.blocks = ceil_div(q.n, q.box_rows);
+  // Tiles that all thread blocks have one of may be smaller.
+  q.tile_blocks = std::min(q.tile_blocks, ceil_div(matrices * q.blocks, processors));
+  q.tiles = ceil_div(q.blocks, q.tile_blocks);
   const uint32_t grid = std::min(processors, q.blocks);  // where there is one matrix
   q.share = q.blocks / grid;
   q.remainder = q.blocks % grid;
@@ -210,7 +213,8 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
   q.units = q.k_steps * q.step_units;
   q.whole_slabs = has_whole_slabs(p, layer);
   q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
-  q.box_bytes = rounded_up((q.slabs * q.slab_rows + tile / boxes - q.box_rows) * kQmvSlab, 1024);
+  q.box_bytes =
+      rounded_up((q.slabs * q.slab_rows + (boxes == 1 ? tile - q.box_rows : 0)) * kQmvSlab, 1024);
   q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
   q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
@@ -226,6 +230,7 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
     q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
   } else {
     q.last_group = values / std::max(q.group, uint32_t{kQmvUnit}) - 1;
+    q.scale_words = q.group <= 64;
     q.scale_step = values / q.group * static_cast<uint32_t>(size_of(p.w.scales.dtype));
     q.scale_pitch = std::max(q.scale_step, static_cast<uint32_t>(kUnit));
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
@@ -369,6 +374,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
   cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
+  q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r =
           staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
@@ -385,7 +391,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   // In few instructions: a box's slabs by one copy, and scales beside them.
   q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
-  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.blocks));
+  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.tiles));
   q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));
   return {};
 }

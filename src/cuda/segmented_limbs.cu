@@ -1,5 +1,6 @@
 // segmented_limbs: float32 operands as two float16 limbs each, scaled by powers of two, in the
-// order in which the tensor cores read them. Used by segmented_sm90_limbs before its products.
+// order in which the tensor cores read them. Used by segmented_sm90_limbs and segmented_sm80_limbs before their
+// products.
 //
 // Limbs of a line in 64 k share a scale (device/limb_scale.cuh). A line that they do not hold -
 // numbers more than 28 powers of two apart, or beyond scales, or not finite - has NaN for a scale,

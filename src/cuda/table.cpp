@@ -123,14 +123,16 @@ constexpr Row<MatmulProblem> kSegmentedSm80Limbs{
 
 // How often qmv_sm90 may read w where qmm_sm90 would read it once: of one matrix, whose rows fill
 // few of its clusters, qmm_sm90 took 1.7 to 3.6 times as long as one pass over 16 rows, of a
-// layer's 1.3 to 2.
-constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1;
+// layer's 1.3 to 2. Where it shares K out, 17 to 32 rows of 8192^2 took it 22 us and two passes 38.
+constexpr uint32_t kPassesOfOne = 2, kPassesOfLayers = 1, kPassesOfShared = 1;
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
   if (passes == 0) return qmv_sm90_reject(p);
-  const uint32_t most = p.batch.numel() == 1 ? kPassesOfOne : kPassesOfLayers;
+  const uint32_t most = qmm_sm90_shares(p)     ? kPassesOfShared
+                        : p.batch.numel() == 1 ? kPassesOfOne
+                                               : kPassesOfLayers;
   if (passes <= most || why_not(kQmmSm90, p, kHopper.least)) return {};
   return Reason::of("it would read w %u times, qmm_sm90 reads it once", passes);
 }
@@ -209,8 +211,8 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
-// Of the codes that a token meets. Beyond it one launch was no faster: 68 us for 61 with Mixtral's
-// experts, 65 for 65 with DeepSeek-V3's; 16 for 22 with Qwen3-30B's, 17 MB, in affine 4-bit.
+// Of the codes that a token meets. Beyond it one launch was no faster: 70 us for 58 with Mixtral's
+// experts, 67 for 64 with DeepSeek-V3's; 13 for 21 with Qwen3-30B's, 17 MB, in affine 4-bit.
 constexpr int64_t kOneCodeBytes = 128 << 20;
 
 Reason ffn_one_sm90_of_small(const FfnProblem& p) {

@@ -1,8 +1,10 @@
 // The pool: a caller publishes a number of tasks; workers and caller claim them one by one by
 // decrementing that number, and the caller waits until all claimed tasks are done. Workers spin for
-// the time in which the next product of a decode step usually arrives, then park. Everything about
-// a job is read only after one of its tasks was claimed, and a claimed task keeps the job alive, so
-// that late workers can do no harm.
+// the time in which the next product of a decode step usually arrives, then wait for the next token
+// with their core at everybody's disposal, then park: what is parked is called back late, and by
+// schedulers that gather threads on few cores onto the caller's own. Everything about a job is read
+// only after one of its tasks was claimed, and a claimed task keeps the job alive, so that late
+// workers can do no harm.
 #include "threads/parallel.h"
 
 #include <pthread.h>
@@ -10,6 +12,7 @@
 #include <sched.h>
 #endif
 
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -22,6 +25,8 @@ namespace {
 
 // About 50 us on current machines: longer than the gaps inside a decode step.
 constexpr int kSpins = 2000;
+// Longer than what a caller usually does between the tokens of a text.
+constexpr std::chrono::milliseconds kYields{10};
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -94,12 +99,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
     while (!stopping_.load(std::memory_order_relaxed)) {
       while (claim()) {
       }
-      for (int spins = 0; spins < kSpins && unclaimed_.load(std::memory_order_relaxed) == 0;
-           ++spins) {
-        relax();
-      }
-      unclaimed_.wait(0, std::memory_order_relaxed);
+      await_tasks();
     }
+  }
+
+  void await_tasks() const {
+    const auto none = [this] { return unclaimed_.load(std::memory_order_relaxed) == 0; };
+    for (int spins = 0; spins < kSpins && none(); ++spins) relax();
+    const auto end = std::chrono::steady_clock::now() + kYields;
+    while (none() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    unclaimed_.wait(0, std::memory_order_relaxed);
   }
 
   const int threads_;

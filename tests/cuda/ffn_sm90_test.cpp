@@ -76,14 +76,7 @@ Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t pois
     ADD_FAILURE() << e.what() << "\n  " << line << " processors=" << processors;
     return ran;
   }
-  std::vector<double> values(static_cast<size_t>(o.out.numel()));
-  ran.bytes = element_bytes(o.out);
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = load_value(ran.bytes.data(), c.dtype, static_cast<int64_t>(i));
-  }
-  EXPECT_EQ(compare(evaluate(c, o), values, c.dtype, false), "")
-      << line << " processors=" << processors;
-  EXPECT_EQ(stray_write(o.out, poison), "") << line;
+  ran.bytes = judged_output(c, o, poison, line + " processors=" + std::to_string(processors));
   return ran;
 }
 

@@ -1,5 +1,10 @@
 #include "layer_case.h"
 
+#include <gtest/gtest.h>
+
+#include "support/codec.h"
+#include "support/execute.h"
+#include "support/ffn_reference.h"
 #include "support/generator.h"
 #include "support/random.h"
 
@@ -50,5 +55,17 @@ FfnCase draw_case(uint64_t seed, bool one_token) {
 
 FfnCase layer_case(uint64_t seed) { return draw_case(seed, false); }
 FfnCase one_token_case(uint64_t seed) { return draw_case(seed, true); }
+
+std::vector<uint8_t> judged_output(const FfnCase& c, const FfnOperands& o, uint8_t poison,
+                                   const std::string& line) {
+  std::vector<uint8_t> bytes = element_bytes(o.out);
+  std::vector<double> values(static_cast<size_t>(o.out.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_value(bytes.data(), c.dtype, static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(compare(evaluate(c, o), values, c.dtype, false), "") << line;
+  EXPECT_EQ(stray_write(o.out, poison), "") << line;
+  return bytes;
+}
 
 }  // namespace moeblas::test

@@ -88,16 +88,17 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
-  const auto run_all = [&](const Job& job, const std::vector<std::string>& names) {
-    if (is_ours()) run_each(job, names);
+  // `make`, a job with its data, is called where some row of `names` runs it here.
+  const auto run_all = [&](const auto& make, const std::vector<std::string>& names) {
+    if (!names.empty() && is_ours()) run_each(make(), names);
   };
   // Forced through every row, since the first that takes a product hides the others.
   // As aligned as tensors are in practice; each has memory of its exact size here.
   const auto run_rows = [&](const test::Case& c) {
-    if (is_ours()) run_each(job_of(c, test::Side::left), rows);
+    run_all([&] { return job_of(c, test::Side::left); }, rows);
   };
   const auto run_tuned = [&](const test::Case& c) {
-    if (is_ours()) run_each(job_of(c, test::Side::left), tuned);
+    run_all([&] { return job_of(c, test::Side::left); }, tuned);
   };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
@@ -134,21 +135,21 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) {
-    const Job job = job_of(test::decode_case(seed), test::Side::left);
-    run_all(job, seed < 90 ? tuned : others);
+    run_all([&] { return job_of(test::decode_case(seed), test::Side::left); },
+            seed < 90 ? tuned : others);
   }
   // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     Job job = job_of(product_case(Op::gather_qmv, QuantSpec{Mode::affine, 4, 64}, dtype, true, 3,
                                   16, 1024, test::Ids::uniform),
                      test::Side::left);
-    run_all(job, rows);
+    run_all([&] { return job; }, rows);
     job.call = [call = job.call](Views views, const Options& options) {
       Options checked = options;
       checked.check_ids = true;
       call(views, checked);
     };
-    run_all(job, rows);
+    run_all([&] { return job; }, rows);
   }
   // The rows that every width of tiles is for.
   const auto run_widths = [&](const QuantSpec& format, DType dtype, DType scale, int64_t k = 320) {
@@ -157,10 +158,9 @@ void run_smallest(Report& report, const std::string& only, Part part) {
       return c;
     };
     for (int64_t m : {30, 64, 130, 300}) {
-      run_all(job_of(with_scales(product_case(Op::grouped_qmm, format, dtype, true, m, 264, k,
-                                              test::Ids::mixed, 1)),
-                     test::Side::left),
-              others);
+      const test::Case c = with_scales(
+          product_case(Op::grouped_qmm, format, dtype, true, m, 264, k, test::Ids::mixed, 1));
+      run_all([&] { return job_of(c, test::Side::left); }, others);
     }
     test::Case layer =
         product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::mixed, 3);
@@ -201,28 +201,31 @@ void run_smallest(Report& report, const std::string& only, Part part) {
       run_dense(layer);
     }
   }
-  for (uint64_t seed = 0; seed < 400; ++seed) run_all(qqmm_job(seed), seed < 160 ? rows : tuned);
+  for (uint64_t seed = 0; seed < 400; ++seed)
+    run_all([&] { return qqmm_job(seed); }, seed < 160 ? rows : tuned);
   for (uint64_t seed = 0; seed < 288; ++seed) {
-    run_all(generated_job(Op::quantize, seed), conversions);
-    run_all(generated_job(Op::dequantize, seed), conversions);
-    if (seed < 72) run_all(generated_job(Op::to_fp8, seed), conversions);
-    if (seed < 72) run_all(generated_job(Op::from_fp8, seed), conversions);
-    if (seed < 144) run_all(dual_job(seed), conversions);
+    run_all([&] { return generated_job(Op::quantize, seed); }, conversions);
+    run_all([&] { return generated_job(Op::dequantize, seed); }, conversions);
+    if (seed < 72) run_all([&] { return generated_job(Op::to_fp8, seed); }, conversions);
+    if (seed < 72) run_all([&] { return generated_job(Op::from_fp8, seed); }, conversions);
+    if (seed < 144) run_all([&] { return dual_job(seed); }, conversions);
   }
   // A kernel of its own where others take two blocks a lane.
   for (int bits : {2, 3, 4, 8}) {
     for (DType dtype : {DType::f16, DType::bf16}) {
-      run_all(job_of(quantize_case({Mode::affine, bits, 16}, dtype, 3, 160), test::Side::left),
-              conversions);
+      const test::Case c = quantize_case({Mode::affine, bits, 16}, dtype, 3, 160);
+      run_all([&] { return job_of(c, test::Side::left); }, conversions);
     }
   }
-  for (uint64_t seed = 0; seed < 96; ++seed) run_all(ffn_job(seed), layer_rows);
+  for (uint64_t seed = 0; seed < 96; ++seed) run_all([&] { return ffn_job(seed); }, layer_rows);
   // With tiles of several sizes.
   std::vector<std::string> sized;
   for (const std::string& row : rows) {
     if (row.starts_with("segmented_sm")) sized.push_back(row);
   }
-  const auto run_sized = [&](const test::Case& c) { run_all(job_of(c, test::Side::left), sized); };
+  const auto run_sized = [&](const test::Case& c) {
+    run_all([&] { return job_of(c, test::Side::left); }, sized);
+  };
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (unsigned turned = 0; turned < 4; ++turned) {
       for (TileSize size : {TileSize::small, TileSize::medium, TileSize::large}) {
@@ -244,9 +247,9 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   }
   const std::vector<std::string> routers = rows_of("route"), permuters = rows_of("permute");
   for (uint64_t seed = 0; seed < 12; ++seed) {
-    run_all(route_job(seed), routers);
-    run_all(permute_job(seed), permuters);
-    run_all(unpermute_job(seed), permuters);
+    run_all([&] { return route_job(seed); }, routers);
+    run_all([&] { return permute_job(seed); }, permuters);
+    run_all([&] { return unpermute_job(seed); }, permuters);
   }
 }
 

@@ -1,11 +1,16 @@
-// Dequantize of as many values as are stored past the cache: what every row writes must be, to the
-// bit, what the portable one does, in every format and dtype, and nothing beside it.
+// Quantize, and dequantize of as many values as are stored past the cache: what every row writes
+// must be, to the bit, what the portable one does, in every format and dtype, and nothing beside
+// it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "formats/float16.h"
 #include "moeblas/kernels.h"
 #include "moeblas/ops.h"
 #include "support/cases.h"
@@ -31,6 +36,20 @@ struct Wanted {
     return static_cast<size_t>(rows * pitch) * size_of(dtype) + 64 + static_cast<size_t>(offset);
   }
 };
+
+// Calls f(row) for every row of the CPU that converts, by whose name an error begins with.
+template <class F>
+void for_each_conversion(F&& f) {
+  for (const moeblas_kernel& row : kernels()) {
+    const std::string name = row.name;
+    if (std::string(row.backend) != "cpu" || name.find("quantize_") != 0) continue;
+    try {
+      f(name);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), MOEBLAS_UNSUPPORTED);  // the machine has no such tier
+    }
+  }
+}
 
 void expect_like_portable(const QuantSpec& given, const Wanted& wanted) {
   const QuantSpec spec = given.resolved();
@@ -60,9 +79,7 @@ void expect_like_portable(const QuantSpec& given, const Wanted& wanted) {
     w.biases = TensorView(biases.data(), DType::f32, {wanted.rows, groups});
   }
   std::vector<uint8_t> expected;
-  for (const moeblas_kernel& row : kernels()) {
-    const std::string name = row.name;
-    if (std::string(row.backend) != "cpu" || name.find("quantize_") != 0) continue;
+  for_each_conversion([&](const std::string& name) {
     const auto run = [&](const char* kernel) {
       std::vector<uint8_t> memory(wanted.bytes(), kUnwritten);
       dequantize(w, wanted.view(memory.data()), forcing(kernel));
@@ -74,16 +91,10 @@ void expect_like_portable(const QuantSpec& given, const Wanted& wanted) {
       return memory;
     };
     if (expected.empty()) expected = run("quantize_portable");
-    std::vector<uint8_t> got;
-    try {
-      got = run(row.name);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.status(), MOEBLAS_UNSUPPORTED);  // the machine has no such tier
-      continue;
-    }
-    EXPECT_TRUE(got == expected) << name << ": " << spec.bits << " bits, groups of "
-                                 << spec.group_size << " to " << moeblas::name(wanted.dtype);
-  }
+    EXPECT_TRUE(run(name.c_str()) == expected)
+        << name << ": " << spec.bits << " bits, groups of " << spec.group_size << " to "
+        << moeblas::name(wanted.dtype);
+  });
 }
 
 TEST(Conversions, DequantizePastTheCache) {
@@ -104,6 +115,124 @@ TEST(Conversions, DequantizePastTheCache) {
   expect_like_portable(kAffine4, {DType::bf16, 2100, 4096, 4096 + 32, 0});  // whole lines
   expect_like_portable(kAffine4, {DType::bf16, 2100, 4096, 4096 + 8, 0});   // no whole lines
   expect_like_portable(kAffine4, {DType::bf16, 2100, 4096, 4096, 32});
+}
+
+// A row of groups of every kind: usual ones, constant ones, zeros; with NaN, with nothing else,
+// with infinities; so large and so small that reciprocals of scales are no numbers.
+std::vector<float> awkward_row(int64_t cols, int64_t size, Random& random) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int64_t begin = 0; begin < cols; begin += size) {
+    const int64_t kind = random.one_in(8) ? random.between(1, 8) : 0;
+    const auto factor = static_cast<float>(kind == 1   ? 1e37
+                                           : kind == 2 ? 1e-37
+                                           : kind == 3 ? 0.0
+                                                       : 1.0);
+    const auto constant = static_cast<float>(random.normal());
+    for (int64_t i = begin; i < begin + size; ++i) {
+      float& value = row[static_cast<size_t>(i)];
+      value = factor * static_cast<float>(random.normal());
+      if (kind == 4) value = constant;
+      if (kind == 5 || (kind == 6 && random.one_in(4))) value = kNan;
+      if (kind == 7 && random.one_in(8)) value = std::copysign(kInfinity, value);
+      if (kind == 8) value = std::fabs(value);
+    }
+  }
+  return row;
+}
+
+std::vector<uint8_t> stored(const std::vector<float>& row, DType dtype) {
+  std::vector<uint8_t> bytes(row.size() * size_of(dtype));
+  for (size_t i = 0; i < row.size(); ++i) {
+    const uint16_t half = dtype == DType::f16 ? formats::float_to_float16(row[i])
+                                              : formats::float_to_bfloat16(row[i]);
+    const void* const from =
+        dtype == DType::f32 ? static_cast<const void*>(&row[i]) : static_cast<const void*>(&half);
+    std::memcpy(&bytes[i * size_of(dtype)], from, size_of(dtype));
+  }
+  return bytes;
+}
+
+// As many groups as kernels take at a time, more, and fewer, with ends within a vector.
+TEST(Conversions, QuantizeGroupsOfEveryKind) {
+  Random random(8);
+  for (const QuantSpec& given :
+       {kAffine4, QuantSpec{Mode::affine, 2, 16}, QuantSpec{Mode::affine, 3, 32},
+        QuantSpec{Mode::affine, 5, 128}, QuantSpec{Mode::affine, 6, 16},
+        QuantSpec{Mode::affine, 8, 32}, kMxfp4, kMxfp8, kNvfp4}) {
+    const QuantSpec spec = given.resolved();
+    for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      for (int64_t groups : {1, 3, 16, 63, 64, 65, 79, 257}) {
+        const int64_t cols = groups * spec.group_size, code_bytes = cols * spec.bits / 8;
+        if (spec.mode != Mode::affine && cols % 32 != 0) continue;
+        const std::vector<uint8_t> x = stored(awkward_row(cols, spec.group_size, random), dtype);
+        struct Packed {
+          std::vector<uint8_t> codes, bytes;
+          std::vector<float> scales, biases;
+        } expected;
+        for_each_conversion([&](const std::string& name) {
+          const auto run = [&](const char* kernel) {
+            const auto n = static_cast<size_t>(groups);
+            Packed p{std::vector<uint8_t>(static_cast<size_t>(code_bytes) + 64, kUnwritten),
+                     std::vector<uint8_t>(n + 64, kUnwritten), std::vector<float>(n, -7.0f),
+                     std::vector<float>(n, -7.0f)};
+            Quantized out{.spec = spec,
+                          .codes = TensorView(p.codes.data(), DType::u8, {1, code_bytes}),
+                          .scales = TensorView(p.bytes.data(), DType::u8, {1, groups})};
+            if (spec.mode == Mode::affine) {
+              out.scales = TensorView(p.scales.data(), DType::f32, {1, groups});
+              out.biases = TensorView(p.biases.data(), DType::f32, {1, groups});
+            }
+            quantize(TensorView(const_cast<uint8_t*>(x.data()), dtype, {1, cols}), out,
+                     forcing(kernel));
+            return p;
+          };
+          if (expected.codes.empty()) expected = run("quantize_portable");
+          const Packed got = run(name.c_str());
+          const std::string where =
+              name + ": " + std::to_string(spec.bits) + " bits, " + std::to_string(groups) +
+              " groups of " + std::to_string(spec.group_size) + " from " + moeblas::name(dtype);
+          EXPECT_TRUE(got.codes == expected.codes) << where;
+          EXPECT_TRUE(got.bytes == expected.bytes) << where;
+          // NaN is NaN, whatever its bits.
+          const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+            return std::equal(a.begin(), a.end(), b.begin(), [](float u, float v) {
+              return std::isnan(u) ? std::isnan(v) : std::memcmp(&u, &v, sizeof(float)) == 0;
+            });
+          };
+          EXPECT_TRUE(same(got.scales, expected.scales)) << where;
+          EXPECT_TRUE(same(got.biases, expected.biases)) << where;
+        });
+      }
+    }
+  }
+}
+
+// NaN whose upper half alone is infinity, or which a number added to it makes a number.
+TEST(Conversions, EveryNanStaysOne) {
+  for (const QuantSpec& spec : {kAffine4, QuantSpec{Mode::affine, 8, 32}}) {
+    for (const uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu}) {
+      const int64_t cols = 4 * spec.group_size, code_bytes = cols * spec.bits / 8;
+      std::vector<uint8_t> codes(static_cast<size_t>(code_bytes), 0x35);
+      std::vector<float> scales(4, 1.0f), biases(4, 0.0f);
+      std::memcpy(&scales[1], &bits, sizeof bits);
+      std::memcpy(&biases[2], &bits, sizeof bits);
+      const Quantized w{.spec = spec,
+                        .codes = TensorView(codes.data(), DType::u8, {1, code_bytes}),
+                        .scales = TensorView(scales.data(), DType::f32, {1, 4}),
+                        .biases = TensorView(biases.data(), DType::f32, {1, 4})};
+      for_each_conversion([&](const std::string& name) {
+        std::vector<uint16_t> out(static_cast<size_t>(cols));
+        dequantize(w, TensorView(out.data(), DType::bf16, {1, cols}), forcing(name.c_str()));
+        for (int64_t i = 0; i < cols; ++i) {
+          const int64_t group = i / spec.group_size;
+          const float value = formats::bfloat16_to_float(out[static_cast<size_t>(i)]);
+          ASSERT_EQ(std::isnan(value), group == 1 || group == 2) << name << ", value " << i;
+        }
+      });
+    }
+  }
 }
 
 }  // namespace

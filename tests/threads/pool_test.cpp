@@ -76,11 +76,11 @@ TEST_F(Pool, AStreamOfOneWorkerIsInOrder) {
   EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
 }
 
-// Idle for longer than workers spin: they have to be woken up.
+// Idle for 3 ms, in which workers give way to others, and for 30, in which they park.
 TEST_F(Pool, WakesParkedWorkers) {
   threads::set_num_threads(4);
   for (int i = 0; i < 30; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::this_thread::sleep_for(std::chrono::milliseconds(i % 2 == 0 ? 30 : 3));
     ASSERT_TRUE(every_task_once(100)) << "job " << i;
   }
 }

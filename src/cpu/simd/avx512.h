@@ -300,22 +300,21 @@ struct Simd {
   // Sixteen values, rounded to halves, twice; and 32 values of as many nibbles.
   static constexpr bool kHalfTables = true;
   static constexpr uint32_t kCount[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  static Words halves(bool f16, Floats low, Floats high) {
-    const auto rounded = [f16](Floats v) {
+  static Words halves(bool f16, bool numbers, Floats low, Floats high) {
+    if (!f16 && numbers) {
+      // The upper halves of both vectors' words.
+      alignas(64) static constexpr uint16_t kUpper[32] = {
+          1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+          33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+      return _mm512_permutex2var_epi16(rounded(low), load_words(kUpper), rounded(high));
+    }
+    const auto half = [f16](Floats v) {
       return f16 ? _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT) : bf16(v);
     };
-    return _mm512_inserti64x4(_mm512_castsi256_si512(rounded(low)), rounded(high), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(half(low)), half(high), 1);
   }
   static Words half_table(bool f16, bool numbers, Floats values) {
-    if (f16 || !numbers) return halves(f16, values, values);
-    // The upper halves of sixteen words, twice.
-    alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                        23, 25, 27, 29, 31, 1,  3,  5,  7,  9,  11,
-                                                        13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-    const Words u = as_words(values);
-    const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
-    const Words rounded = _mm512_add_epi32(_mm512_add_epi32(u, all_words(0x7fff)), odd);
-    return _mm512_permutexvar_epi16(load_words(kUpper), rounded);
+    return halves(f16, numbers, values, values);
   }
   static void store_past_cache(void* p, Words v) {
     _mm512_stream_si512(static_cast<__m512i*>(p), v);
@@ -371,15 +370,18 @@ struct Simd {
       for (int i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(kBits[i % 8]);
     }
   };
-  // As integers, since the conversion takes subnormal numbers for 0.
-  static __m256i bf16(Floats v) {
+  // The upper halves are bfloat16, of what is no NaN.
+  static Words rounded(Floats v) {
     const Words u = as_words(v);
     const Words odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), all_words(1));
-    const Words rounded =
-        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), all_words(0x7fff)), 16);
+    return _mm512_add_epi32(_mm512_add_epi32(u, all_words(0x7fff)), odd);
+  }
+  // As integers, since the conversion takes subnormal numbers for 0.
+  static __m256i bf16(Floats v) {
+    const Words u = as_words(v), upper = _mm512_srli_epi32(rounded(v), 16);
     const Words quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), all_words(0x40));
     const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, is_nan, quiet));
   }
   template <int Bits>
   static void store_octet(uint64_t bytes, uint8_t* p) {

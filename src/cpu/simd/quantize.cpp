@@ -4,7 +4,7 @@
 //
 // Dequantize is bound by stores, for 4 bits into 16 from groups of 32 on: a group's sixteen values
 // are rounded once and looked up. Much of it goes past the cache, in whole lines. Quantize goes
-// over kLanes groups twice: for their extremes, which are folded so that a lane decides for a
+// over kAtOnce groups twice: for their extremes, which are folded so that a lane decides for a
 // group, and for their codes. Quotients come from a group's reciprocal, correctly rounded.
 #include "cpu/quantize_kernels.h"
 #include "cpu/simd/decoder.h"
@@ -16,6 +16,9 @@ namespace {
 using Floats = Simd::Floats;
 using Words = Simd::Words;
 constexpr int kLanes = Simd::kLanes;
+// Groups that are quantized in two passes: so many that decisions on some, which are long chains of
+// operations, meet the next ones' extremes, and their values stay in the first cache.
+constexpr int64_t kAtOnce = 64;
 
 // Whether codes under these scales are numbers, or infinite.
 bool all_numbers(const float* values, int64_t count) {
@@ -27,56 +30,78 @@ bool all_numbers(const float* values, int64_t count) {
   return most < 0x7f800000u;
 }
 
+// Calls f(size) with the size of g's groups as a constant.
+template <Codes kCodes, class F>
+void with_size(const Groups& g, F&& f) {
+  if (g.size == 16) return f(Index<16>{});
+  if (g.size == 32) return f(Index<32>{});
+  if constexpr (is_affine(kCodes)) {
+    if (g.size == 64) return f(Index<64>{});
+    return f(Index<128>{});
+  }
+}
+
 // S is Simd, see Panels.
-template <class S, Codes kCodes, Element kTo>
+template <class S, Codes kCodes, Element kTo, int kSize>
 void dequantize(const Groups& g) {
-  constexpr int kBits = bits_of(kCodes);
+  constexpr int kBits = bits_of(kCodes), kElement = kTo == Element::f32 ? 4 : 2;
+  constexpr int kLine = 64 / kElement;  // values
+  constexpr bool kFloat16 = kTo == Element::f16;
   using Number = Decoder<kCodes, Panel::f32>;
   const Number number;
+  // What stores could change, were it not for these copies.
+  const float* const scales = g.scales;
+  const float* const biases = g.biases;
   const uint8_t* codes = g.codes;
+  auto* to = static_cast<uint8_t*>(g.values);
+  [[maybe_unused]] const bool past_cache = g.past_cache;
   [[maybe_unused]] bool numbers = false;
-  if constexpr (S::kHalfTables && kBits == 4)
-    numbers =
-        all_numbers(g.scales, g.count) && (!is_affine(kCodes) || all_numbers(g.biases, g.count));
-  for (int64_t group = 0, i = 0; group < g.count; ++group) {
-    const Floats scale = Simd::all(g.scales[group]);
-    const Floats bias = is_affine(kCodes) ? Simd::all(g.biases[group]) : Simd::zero();
-    const int64_t end = i + g.size;
-    if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32) {
-      if (g.size >= 32) {
-        const auto table = S::half_table(kTo == Element::f16, numbers,
-                                         number.value(Simd::load_words(S::kCount), scale, bias));
-        for (; i < end; i += 32, codes += 16) {
-          const Words values = S::look_up_halves(table, codes);
-          auto* const to = static_cast<uint16_t*>(g.values) + i;
-          if (g.past_cache) {
-            S::store_past_cache(to, values);
-          } else {
-            Simd::store_words(to, values);
-          }
-        }
-        continue;
+  if constexpr (S::kHalfTables && kTo == Element::bf16 && kCodes != Codes::e4m3)
+    numbers = all_numbers(scales, g.count) && (!is_affine(kCodes) || all_numbers(biases, g.count));
+  [[maybe_unused]] const auto store_line = [&](Words line) __attribute__((always_inline)) {
+    if constexpr (S::kHalfTables) {
+      if (past_cache) {
+        S::store_past_cache(to, line);
+      } else {
+        Simd::store_words(to, line);
       }
     }
-    if constexpr (S::kHalfTables) {
-      constexpr int kAtOnce = kTo == Element::f32 ? kLanes : 2 * kLanes;  // 64 bytes
-      for (; g.past_cache && g.size >= kAtOnce && i < end;
-           i += kAtOnce, codes += kAtOnce * kBits / 8) {
+    to += 64;
+    codes += kLine * kBits / 8;
+  };
+  for (int64_t group = 0, count = g.count; group < count; ++group) {
+    const Floats scale = Simd::all(scales[group]);
+    const Floats bias = is_affine(kCodes) ? Simd::all(biases[group]) : Simd::zero();
+    if constexpr (S::kHalfTables && kBits == 4 && kTo != Element::f32 && kSize >= kLine) {
+      const Words table =
+          S::half_table(kFloat16, numbers, number.value(Simd::load_words(S::kCount), scale, bias));
+      unroll<kSize / kLine>([&](auto) __attribute__((always_inline)) {
+        store_line(S::look_up_halves(table, codes));
+      });
+    } else if constexpr (S::kHalfTables && kSize >= kLine) {
+      unroll<kSize / kLine>([&](auto) __attribute__((always_inline)) {
         const Floats low = number.value(Simd::template codes_in_a_row<kBits>(codes), scale, bias);
         if constexpr (kTo == Element::f32) {
-          S::store_past_cache(static_cast<float*>(g.values) + i, Simd::as_words(low));
+          store_line(Simd::as_words(low));
         } else {
           const Words next = Simd::template codes_in_a_row<kBits>(codes + kLanes * kBits / 8);
-          S::store_past_cache(static_cast<uint16_t*>(g.values) + i,
-                              S::halves(kTo == Element::f16, low, number.value(next, scale, bias)));
+          store_line(S::halves(kFloat16, numbers, low, number.value(next, scale, bias)));
         }
+      });
+    } else {
+      for (int i = 0; i < kSize; i += kLanes) {
+        const Words code = Simd::codes_in_a_row<kBits>(codes);
+        store_elements<kTo>(to, 0, number.value(code, scale, bias), kLanes);
+        to += kLanes * kElement;
+        codes += kLanes * kBits / 8;
       }
     }
-    for (; i < end; i += kLanes, codes += kLanes * kBits / 8) {
-      const Words code = Simd::codes_in_a_row<kBits>(codes);
-      store_elements<kTo>(g.values, i, number.value(code, scale, bias), kLanes);
-    }
   }
+}
+
+template <Codes kCodes, Element kTo>
+void dequantize(const Groups& g) {
+  with_size<kCodes>(g, [&](auto size) { dequantize<Simd, kCodes, kTo, decltype(size)::value>(g); });
 }
 
 Floats magnitude(Floats v) {
@@ -84,22 +109,43 @@ Floats magnitude(Floats v) {
 }
 Floats negative(Floats v) { return Simd::mul(v, Simd::all(-1.0f)); }
 
+// Calls f for all kCount values at `from`, a vector at a time, in any order.
+template <Element kFrom, int kCount, class F>
+[[gnu::always_inline]] inline void for_all(const void* from, int64_t at, F&& f) {
+  if constexpr (kFrom == Element::bf16 && kCount >= 2 * kLanes) {
+    // Every word is two values.
+    const auto* halves = static_cast<const uint16_t*>(from) + at;
+    unroll<kCount / (2 * kLanes)>([&](auto i) __attribute__((always_inline)) {
+      const Words pairs = Simd::load_words(halves + i.value * 2 * kLanes);
+      f(Simd::as_floats(Simd::shift_left<16>(pairs)));
+      f(Simd::as_floats(Simd::both(pairs, Simd::all_words(0xffff0000))));
+    });
+  } else {
+    unroll<kCount / kLanes>([&](auto i) __attribute__((always_inline)) {
+      f(load_elements<kFrom>(from, at + i.value * kLanes, kLanes));
+    });
+  }
+}
+
 // Lane g: the least and the largest number of group `first` + g, NaN left out; infinity and its
-// negative where there is none.
-template <Element kFrom>
+// negative where there is none, zeros for groups from `count` on.
+template <Element kFrom, int kSize>
 void extremes(const Groups& g, int64_t first, int64_t count, Floats& least, Floats& largest) {
   Floats low[kLanes], high[kLanes];
   for (int64_t group = 0; group < kLanes; ++group) {
-    low[group] = Simd::all(__builtin_inff());
-    high[group] = Simd::all(-__builtin_inff());
-    if (group >= count) continue;
-    const int64_t begin = (first + group) * g.size;
-    for (int64_t i = begin; i < begin + g.size; i += kLanes) {
-      // Of two numbers of which one is NaN the second is taken.
-      const Floats v = load_elements<kFrom>(g.values, i, kLanes);
-      low[group] = Simd::least(v, low[group]);
-      high[group] = Simd::largest(v, high[group]);
+    Floats l = Simd::zero(), h = l;
+    if (group < count) {
+      l = Simd::all(__builtin_inff());
+      h = Simd::all(-__builtin_inff());
+      for_all<kFrom, kSize>(g.values, (first + group) * kSize,
+                            [&](Floats v) __attribute__((always_inline)) {
+                              // Of two numbers of which one is NaN the second is taken.
+                              l = Simd::least(v, l);
+                              h = Simd::largest(v, h);
+                            });
     }
+    low[group] = l;
+    high[group] = h;
   }
   least = Simd::fold(low, [](Floats a, Floats b) { return Simd::least(a, b); });
   largest = Simd::fold(high, [](Floats a, Floats b) { return Simd::largest(a, b); });
@@ -107,15 +153,16 @@ void extremes(const Groups& g, int64_t first, int64_t count, Floats& least, Floa
 
 // Lane g: the largest magnitude of group `first` + g, NaN where there is one, which as an integer
 // is larger than all numbers.
-template <Element kFrom>
+template <Element kFrom, int kSize>
 Floats magnitudes(const Groups& g, int64_t first, int64_t count) {
   Floats largest[kLanes];
   for (int64_t group = 0; group < kLanes; ++group) {
     Words bits = Simd::all_words(0);
-    const int64_t begin = (first + group) * g.size;
-    for (int64_t i = begin; group < count && i < begin + g.size; i += kLanes) {
-      const Floats v = magnitude(load_elements<kFrom>(g.values, i, kLanes));
-      bits = Simd::largest_words(bits, Simd::as_words(v));
+    if (group < count) {
+      for_all<kFrom, kSize>(g.values, (first + group) * kSize,
+                            [&](Floats v) __attribute__((always_inline)) {
+                              bits = Simd::largest_words(bits, Simd::as_words(magnitude(v)));
+                            });
     }
     largest[group] = Simd::as_floats(bits);
   }
@@ -177,34 +224,42 @@ Words e4m3_code(Floats v) {
                       Simd::both(Simd::shift_right<24>(bits), Simd::all_words(0x80)));
 }
 
-// Calls code(values, group) for kVectors vectors of values at a time, of groups `first` and the
-// `count` - 1 that follow, and stores what it gives.
+// Codes of the `count` groups from `first` on, kVectors vectors of values at a time. Of the group
+// at `at`, counted from `first`, encoder.group(at) is what encoder.code(values, group) needs.
 constexpr int kVectors = 4;
-template <Codes kCodes, Element kFrom, class CodeOf>
-[[gnu::always_inline]] inline void encode(const Groups& g, int64_t first, int64_t count,
-                                          CodeOf&& code_of) {
+template <Codes kCodes, Element kFrom, int kSize, class Encoder>
+void encode(const Groups& g, int64_t first, int64_t count, const Encoder& encoder) {
   constexpr int kBits = bits_of(kCodes), kStep = kVectors * kLanes;
-  const int shift = __builtin_ctz(static_cast<unsigned>(g.size));
-  const int64_t begin = first * g.size, all = count * g.size;
-  for (int64_t i = 0; i < all; i += kStep) {
-    const int64_t left = all - i < kStep ? all - i : kStep;
-    Floats v[kVectors];
-    int64_t group[kVectors];
-    unroll<kVectors>([&](auto j) __attribute__((always_inline)) {
-      const int64_t at = j.value * kLanes < left ? i + j.value * kLanes : i;
-      v[j.value] = load_elements<kFrom>(g.values, begin + at, kLanes);
-      group[j.value] = at >> shift;
-    });
+  constexpr int kGroups = kStep > kSize ? kStep / kSize : 1;
+  const auto step = [&](const void* from, int64_t at, int64_t group,
+                        uint8_t* to) __attribute__((always_inline)) {
     Words codes[kVectors];
-    code_of(v, group, codes);
-    uint8_t* const to = g.codes + (begin + i) * kBits / 8;
-    if (left == kStep) {
-      Simd::store_codes<kBits>(codes, to);
-    } else {
-      uint8_t last[kStep];
-      Simd::store_codes<kBits>(codes, last);
-      __builtin_memcpy(to, last, static_cast<uint64_t>(left * kBits / 8));
-    }
+    unroll<kGroups>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kFirst = i.value * kVectors / kGroups;
+      const auto of_group = encoder.group(group + i.value);
+      unroll<kVectors / kGroups>([&](auto j) __attribute__((always_inline)) {
+        constexpr int kAt = kFirst + j.value;
+        codes[kAt] = encoder.code(load_elements<kFrom>(from, at + kAt * kLanes, kLanes), of_group);
+      });
+    });
+    Simd::store_codes<kBits>(codes, to);
+  };
+  const int64_t begin = first * kSize, all = count * kSize, whole = all / kStep * kStep;
+  constexpr int kBytes = kFrom == Element::f32 ? 4 : 2;
+  const uint8_t* const from = static_cast<const uint8_t*>(g.values) + begin * kBytes;
+  uint8_t* const codes = g.codes + begin * kBits / 8;
+  for (int64_t i = 0; i < whole; i += kStep) {
+    // What the next extremes are of.
+    for (int byte = 0; byte < kStep * kBytes; byte += 64)
+      __builtin_prefetch(from + (all + i) * kBytes + byte, 0, 3);
+    step(from, i, i / kSize, codes + i * kBits / 8);
+  }
+  if (whole < all) {
+    alignas(64) uint8_t values[kStep * kBytes] = {}, last[kStep];
+    __builtin_memcpy(values, from + whole * kBytes, static_cast<uint64_t>((all - whole) * kBytes));
+    step(values, 0, whole / kSize, last);
+    __builtin_memcpy(codes + whole * kBits / 8, last,
+                     static_cast<uint64_t>((all - whole) * kBits / 8));
   }
 }
 
@@ -220,43 +275,67 @@ Floats quotient(Floats a, Floats minus_b, Floats reciprocal) {
   return Simd::fma(Simd::fma(q, minus_b, a), reciprocal, q);
 }
 
-template <Codes kCodes, Element kFrom>
+// By the fits of kAtOnce groups.
+struct Fits {
+  alignas(64) float minus_scales[kAtOnce], minus_biases[kAtOnce], reciprocals[kAtOnce];
+  Floats unusual = Simd::zero();  // scales
+
+  void set(int64_t first, const Fit& fit) {
+    Simd::store(minus_scales + first, negative(fit.scale));
+    Simd::store(minus_biases + first, negative(fit.bias));
+    Simd::store(reciprocals + first, Simd::div(Simd::all(1.0f), fit.scale));
+    const Floats size = magnitude(fit.scale), one = Simd::all(1.0f);
+    const Floats too_small = Simd::where_less(Simd::all(kLeastScale), size, Simd::zero(), one);
+    unusual = Simd::add(unusual, Simd::where_less(size, Simd::all(kLargestScale), too_small, one));
+  }
+};
+template <int kBits, bool kUsual>
+struct AffineEncoder {
+  const Fits& fits;
+
+  struct Group {
+    Floats minus_scale, minus_bias, reciprocal;
+  };
+  [[gnu::always_inline]] Group group(int64_t at) const {
+    return {Simd::all(fits.minus_scales[at]), Simd::all(fits.minus_biases[at]),
+            Simd::all(fits.reciprocals[at])};
+  }
+  [[gnu::always_inline]] static Words code(Floats value, const Group& of) {
+    const Floats size = Simd::add(value, of.minus_bias);
+    if constexpr (kUsual) return Simd::to_words(quotient(size, of.minus_scale, of.reciprocal));
+    const Floats rounded = negative(Simd::round(Simd::div(size, of.minus_scale)));
+    const Floats top = Simd::all(static_cast<float>((1 << kBits) - 1));
+    return Simd::to_words(Simd::least(Simd::largest(rounded, Simd::zero()), top));
+  }
+};
+
+template <Codes kCodes, Element kFrom, int kSize>
 void quantize_affine(const Groups& g) {
   constexpr int kBits = bits_of(kCodes);
-  for (int64_t first = 0; first < g.count; first += kLanes) {
-    const int64_t count = g.count - first < kLanes ? g.count - first : kLanes;
-    Floats least, largest;
-    extremes<kFrom>(g, first, count, least, largest);
-    const Fit fit = affine_fit(least, largest, kBits);
-    alignas(64) float minus_scales[kLanes], minus_biases[kLanes], reciprocals[kLanes];
-    Simd::store(minus_scales, negative(fit.scale));
-    Simd::store(minus_biases, negative(fit.bias));
-    Simd::store(reciprocals, Simd::div(Simd::all(1.0f), fit.scale));
-    Simd::store_f32(g.scales + first, fit.scale, static_cast<int>(count));
-    Simd::store_f32(g.biases + first, fit.bias, static_cast<int>(count));
-    bool usual = true;
-    for (int64_t i = 0; i < count; ++i) {
-      const float scale = __builtin_fabsf(minus_scales[i]);
-      usual = usual && scale >= kLeastScale && scale <= kLargestScale;
+  for (int64_t first = 0; first < g.count; first += kAtOnce) {
+    const int64_t count = g.count - first < kAtOnce ? g.count - first : kAtOnce;
+    Fits fits;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const int n = in_vector(count - i);
+      Floats least, largest;
+      extremes<kFrom, kSize>(g, first + i, n, least, largest);
+      const Fit fit = affine_fit(least, largest, kBits);
+      Simd::store_f32(g.scales + first + i, fit.scale, n);
+      Simd::store_f32(g.biases + first + i, fit.bias, n);
+      fits.set(i, fit);
     }
-    encode<kCodes, kFrom>(
-        g, first, count,
-        [&](const Floats* v, const int64_t* group, Words* codes) __attribute__((always_inline)) {
-          unroll<kVectors>([&](auto j) __attribute__((always_inline)) {
-            const int64_t at = group[j.value];
-            const Floats size = Simd::add(v[j.value], Simd::all(minus_biases[at]));
-            const Floats minus_scale = Simd::all(minus_scales[at]);
-            if (usual) {
-              const Floats by = Simd::all(reciprocals[at]);
-              codes[j.value] = Simd::to_words(quotient(size, minus_scale, by));
-              return;
-            }
-            const Floats code = negative(Simd::round(Simd::div(size, minus_scale)));
-            const Floats top = Simd::all(static_cast<float>((1 << kBits) - 1));
-            codes[j.value] = Simd::to_words(Simd::least(Simd::largest(code, Simd::zero()), top));
-          });
-        });
+    if (Simd::sum(fits.unusual) == 0.0f) {
+      encode<kCodes, kFrom, kSize>(g, first, count, AffineEncoder<kBits, true>{fits});
+    } else {
+      encode<kCodes, kFrom, kSize>(g, first, count, AffineEncoder<kBits, false>{fits});
+    }
   }
+}
+
+template <Codes kCodes, Element kFrom>
+void quantize_affine(const Groups& g) {
+  with_size<kCodes>(g,
+                    [&](auto size) { quantize_affine<kCodes, kFrom, decltype(size)::value>(g); });
 }
 
 // Scale bytes of kLanes groups, and what values are multiplied by; NaN: all codes are 0.
@@ -291,31 +370,48 @@ BlockScales e4m3_scales(Floats amax, float enc) {
   return {bytes, Simd::where_below(bytes, 1, none, multiplier)};
 }
 
+// By the multipliers of kAtOnce groups; where one is NaN all codes are 0.
+template <Codes kCodes>
+struct BlockEncoder {
+  alignas(64) float multipliers[kAtOnce];
+  alignas(64) uint32_t kept[kAtOnce];
+
+  void set(int64_t first, Floats of_groups) {
+    Simd::store(multipliers + first, of_groups);
+    for (int64_t i = first; i < first + kLanes; ++i)
+      kept[i] = multipliers[i] == multipliers[i] ? 0xffffffffu : 0u;
+  }
+
+  struct Group {
+    Floats multiplier;
+    Words kept;
+  };
+  [[gnu::always_inline]] Group group(int64_t at) const {
+    return {Simd::all(multipliers[at]), Simd::all_words(kept[at])};
+  }
+  [[gnu::always_inline]] static Words code(Floats value, const Group& of) {
+    const Floats scaled = Simd::mul(value, of.multiplier);
+    return Simd::both(kCodes == Codes::e2m1 ? e2m1_code(scaled) : e4m3_code(scaled), of.kept);
+  }
+};
+
 template <Codes kCodes, Element kFrom, bool kPowers>
 void quantize_block(const Groups& g) {
-  for (int64_t first = 0; first < g.count; first += kLanes) {
-    const int64_t count = g.count - first < kLanes ? g.count - first : kLanes;
-    const Floats amax = magnitudes<kFrom>(g, first, count);
-    const BlockScales s = kPowers ? power_scales(amax, kCodes == Codes::e2m1 ? 6.0f : 448.0f)
-                                  : e4m3_scales(amax, g.enc);
-    alignas(64) float multipliers[kLanes];
-    alignas(64) uint32_t bytes[kLanes], kept[kLanes];
-    Simd::store(multipliers, s.multipliers);
-    Simd::store_words(bytes, s.bytes);
-    for (int64_t i = 0; i < count; ++i) {
-      g.scale_bytes[first + i] = static_cast<uint8_t>(bytes[i]);
-      kept[i] = multipliers[i] == multipliers[i] ? 0xffffffffu : 0u;
+  constexpr int kSize = kPowers ? 32 : 16;
+  for (int64_t first = 0; first < g.count; first += kAtOnce) {
+    const int64_t count = g.count - first < kAtOnce ? g.count - first : kAtOnce;
+    BlockEncoder<kCodes> encoder;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const int n = in_vector(count - i);
+      const Floats amax = magnitudes<kFrom, kSize>(g, first + i, n);
+      const BlockScales s = kPowers ? power_scales(amax, kCodes == Codes::e2m1 ? 6.0f : 448.0f)
+                                    : e4m3_scales(amax, g.enc);
+      encoder.set(i, s.multipliers);
+      alignas(64) uint32_t bytes[kLanes];
+      Simd::store_words(bytes, s.bytes);
+      for (int j = 0; j < n; ++j) g.scale_bytes[first + i + j] = static_cast<uint8_t>(bytes[j]);
     }
-    encode<kCodes, kFrom>(
-        g, first, count,
-        [&](const Floats* v, const int64_t* group, Words* codes) __attribute__((always_inline)) {
-          unroll<kVectors>([&](auto j) __attribute__((always_inline)) {
-            const int64_t at = group[j.value];
-            const Floats scaled = Simd::mul(v[j.value], Simd::all(multipliers[at]));
-            const Words code = kCodes == Codes::e2m1 ? e2m1_code(scaled) : e4m3_code(scaled);
-            codes[j.value] = Simd::both(code, Simd::all_words(kept[at]));
-          });
-        });
+    encode<kCodes, kFrom, kSize>(g, first, count, encoder);
   }
 }
 
@@ -334,7 +430,7 @@ template <Element kElement, int kCode = 0>
 constexpr void set(QuantizeKernels& k) {
   constexpr int at = static_cast<int>(kElement);
   constexpr auto kCodes = static_cast<Codes>(kCode);
-  k.dequantize[kCode][at] = dequantize<Simd, kCodes, kElement>;
+  k.dequantize[kCode][at] = dequantize<kCodes, kElement>;
   if constexpr (is_affine(kCodes)) {
     k.quantize[kCode][at] = quantize_affine<kCodes, kElement>;
   } else {

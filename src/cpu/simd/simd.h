@@ -52,12 +52,10 @@
 //   evens(low, high)        every second of 2 kLanes numbers
 // For quantization:
 //   fold(v, f)              lane i: f over all lanes of v[i], in any order
-//   half_table(f16, numbers, v), look_up_halves(table, p): sixteen values rounded to halves;
-//   `numbers`:
-//                           none is NaN
-//   halves(f16, low, high)  2 kLanes values rounded to float16 or bfloat16; store_past_cache(p, v):
-//   p
-//                           a multiple of 64 bytes, to be fenced
+//   halves(f16, numbers, low, high) 2 kLanes values rounded to float16 or bfloat16; `numbers`: none
+//                           is NaN
+//   half_table(f16, numbers, v), look_up_halves(table, p): sixteen values rounded likewise
+//   store_past_cache(p, v)  p a multiple of 64 bytes, to be fenced
 //   store_codes<Bits>(v, p) 4 kLanes codes, less than 0 as 0 and what is too large as the largest
 #pragma once
 

@@ -1,5 +1,5 @@
-// How a thread block of ffn_one_sm90 gets its weights: which rows are its own, and the one ring of
-// stages through which both products' codes come without a break, their scales in slots beside it.
+// How a thread block of ffn_one_sm90 gets its codes: which rows are its own, and the one ring of
+// chunks through which both products' codes come without a break.
 #pragma once
 
 #include "cuda/device/ptx.cuh"
@@ -13,10 +13,11 @@ struct FfnOneMaps {
 };
 
 struct FfnOneShared {
-  uint64_t full[kOneMostStages];
-  uint64_t empty[kOneMostStages];
-  uint64_t used[kOneMostSlots];  // slots of scales
-  uint64_t words_are_empty;      // everywhere
+  uint64_t full[kOneMostChunks];
+  uint64_t empty[kOneMostChunks];
+  uint64_t summed[kOneTileSums];
+  uint64_t taken[kOneTileSums];
+  uint64_t words_are_empty;  // everywhere
   // Of the token's experts those that there are, in its order.
   uint32_t active;
   int32_t matrix[kOneMostExperts];
@@ -26,24 +27,23 @@ struct FfnOneShared {
 // Addresses in the dynamic part.
 struct FfnOneMemory {
   uint32_t ring;
-  uint32_t scales;       // slots
   uint32_t x, factors;   // of the token
   uint32_t activations;  // of each warp: kOneWarpUnits units, then their factors
-  float* sums;           // [two in turn, and down's][warp][32 rows]
+  float* sums;           // [kOneTileSums in turn, and down's][warp][32 rows]
 };
 constexpr uint32_t kOneFactorBytes = FfnOneProduct::columns * 8;  // of a unit
 constexpr uint32_t kOneWarpBytes = kOneWarpUnits * (64 + kOneFactorBytes);
 
-// A place in a ring of as many as the plan says.
+// A place in a ring.
 struct Turn {
-  uint32_t at = 0, parity;
-  explicit __device__ Turn(uint32_t first_parity) : parity(first_parity) {}
-  __device__ __forceinline__ void advance(uint32_t count) {
-    if (++at == count) at = 0, parity ^= 1;
+  uint32_t at, parity;
+  __device__ __forceinline__ void advance(uint32_t count, uint32_t by = 1) {
+    at += by;
+    if (at >= count) at -= count, parity ^= 1;
   }
 };
 
-// Block i of this thread block's: every grid-th of all, so that experts are done one after the
+// Tile i of this thread block's: every grid-th of all, so that experts are done one after the
 // other.
 struct FfnOneBlock {
   uint32_t expert;  // of those that there are
@@ -55,7 +55,7 @@ struct FfnOneBlock {
     rows = min(uint32_t{kOneBlockRows}, p.first.n - row);
   }
 };
-__device__ __forceinline__ uint32_t blocks_of_this(const FfnOneParams& p, uint32_t active) {
+__device__ __forceinline__ uint32_t tiles_of_this(const FfnOneParams& p, uint32_t active) {
   const uint32_t all = active * p.blocks;
   return all <= blockIdx.x ? 0 : (all - blockIdx.x - 1) / gridDim.x + 1;
 }
@@ -68,148 +68,102 @@ __device__ __forceinline__ uint32_t rows_of_this(const FfnOneParams& p) {
 // The token's experts, by one warp.
 __device__ __forceinline__ void find_experts(const FfnOneParams& p, FfnOneShared& shared,
                                              uint32_t lane) {
-  int32_t matrix = -1;
+  int64_t w = -1;
+  float weight = 0.0f;
   if (lane < p.top_k) {
-    const int64_t id = simt::load_integer(p.ids, p.id_type, lane * p.id_step);
-    const int64_t w = p.experts.map == nullptr ? id : mapped(p.experts, id);
-    if (w >= 0 && w < p.experts.matrices) matrix = static_cast<int32_t>(w);
+    weight = p.weights[lane * p.weight_step];
+    const int64_t id = p.id_type == simt::kI32
+                           ? reinterpret_cast<const int32_t*>(p.ids)[lane * p.id_step]
+                           : simt::load_integer(p.ids, p.id_type, lane * p.id_step);
+    w = p.experts.map == nullptr ? id : mapped(p.experts, id);
   }
-  const uint32_t votes = __ballot_sync(~0u, matrix >= 0);
-  if (matrix >= 0) {
+  const bool here = w >= 0 && w < p.experts.matrices;
+  const uint32_t votes = __ballot_sync(~0u, here);
+  if (here) {
     const uint32_t at = __popc(votes & ((1u << lane) - 1));
-    shared.matrix[at] = matrix;
-    shared.weight[at] = p.weights[lane * p.weight_step];
+    shared.matrix[at] = static_cast<int32_t>(w);
+    shared.weight[at] = weight;
   }
   if (lane == 0) shared.active = __popc(votes);
   __syncwarp();
 }
 
-// One warp.
-template <class T>
+// One thread of several, which take the chunks in turn.
 struct FfnOneProducer {
-  static constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const FfnOneParams& p;
   FfnOneShared& shared;
   const FfnOneMemory& memory;
   const FfnOneMaps& maps;
-  uint32_t lane;
   uint64_t policy;
-  Turn stage{1}, slot{1}, landed{0};
-  uint32_t under_way = 0;
+  uint32_t ahead;  // chunks of this thread's that may be under way
+  Turn chunk, landed;
 
-  // The next stage's address once it can be written to.
-  __device__ __forceinline__ uint32_t next_stage() {
+  // Where to once it can be written to; so many bytes will come.
+  __device__ __forceinline__ uint32_t next_chunk(uint32_t bytes) {
     // A long queue would also stand before what thread blocks hand to each other.
-    if (under_way == p.stages_under_way) {
+    if (ahead == 0) {
       barrier_wait(shared_address(&shared.full[landed.at]), landed.parity);
-      landed.advance(p.stages);
-      --under_way;
+      landed.advance(p.chunks, kOneProducers);
+    } else {
+      --ahead;
     }
-    ++under_way;
-    barrier_wait(shared_address(&shared.empty[stage.at]), stage.parity);
-    return memory.ring + stage.at * kOneStageBytes;
+    barrier_wait(shared_address(&shared.empty[chunk.at]), chunk.parity);
+    barrier_expect(shared_address(&shared.full[chunk.at]), bytes);
+    return memory.ring + chunk.at * kOneChunkBytes;
   }
-  // The same of a slot.
-  __device__ __forceinline__ uint32_t next_slot() {
-    barrier_wait(shared_address(&shared.used[slot.at]), slot.parity);
-    const uint32_t at = memory.scales + slot.at * p.slot_bytes;
-    slot.advance(p.slots);
-    return at;
-  }
-
-  // Scales or biases, by their kind, of `rows` rows in memory, from row `row` of an operand's
-  // matrix on.
-  __device__ __forceinline__ void bring_scales(const FfnOneProduct& q, const QmvWeights& w,
-                                               uint32_t matrix, uint32_t row, uint32_t rows,
-                                               uint32_t kind, uint32_t to, uint32_t full) {
-    const QmvTensor& from = kind == 0 ? w.scales : w.biases;
-    copy_run(to + kind * q.scale_kind,
-             from.data + matrix * from.matrix_stride + row * from.row_stride, rows * q.scale_pitch,
-             full, policy);
+  // `slabs` slabs from slab `slab` on of a box of rows from `row` on, `lines` of them in each.
+  __device__ __forceinline__ void bring(const FfnOneProduct& q, const CUtensorMap* map, uint32_t to,
+                                        uint32_t row, uint32_t slab, uint32_t slabs, uint32_t lines,
+                                        int32_t matrix) const {
+    const uint32_t full = shared_address(&shared.full[chunk.at]);
+    if (q.whole_slabs) {
+      copy_box(to, map, 0, static_cast<int32_t>(row), static_cast<int32_t>(slab), matrix, full,
+               policy);
+      return;
+    }
+#pragma unroll 1
+    for (uint32_t s = 0; s < slabs; ++s, to += lines * kQmvSlab) {
+      copy_box(to, map, static_cast<int32_t>((slab + s) * kQmvSlab), static_cast<int32_t>(row), 0,
+               matrix, full, policy);
+    }
   }
 
-  __device__ __forceinline__ void bring_gates_and_ups() {
-    const uint32_t count = blocks_of_this(p, shared.active), groups = p.first.row_groups;
-    const uint32_t boxes = 2 - p.turns, of_box = kOneBlockRows << p.turns;
-    for (uint32_t first = 0; first < count; first += groups) {
-      const uint32_t blocks = min(groups, count - first);
-      for (uint32_t step = 0; step < p.steps; ++step, stage.advance(p.stages)) {
-        const uint32_t to = next_stage();
-        const uint32_t full = shared_address(&shared.full[stage.at]);
-        const uint32_t scales = step == 0 ? next_slot() : 0;
-        if (lane == 0) {
-          uint32_t bytes = blocks * boxes * p.first.slabs * of_box * kQmvSlab;
-          if (step == 0) {
-            for (uint32_t i = 0; i < blocks; ++i) {
-              bytes += 2 * FfnOneBlock(p, first + i).rows * p.first.scale_pitch * kKinds;
-            }
-          }
-          barrier_expect(full, bytes);
+  // Both from chunk `c` on; return the first one of this thread's behind them.
+  __device__ __forceinline__ uint32_t bring_gates_and_ups(uint32_t c) {
+    const FfnOneProduct& q = p.first;
+    const uint32_t tiles = tiles_of_this(p, shared.active);
+    const uint32_t of_box = kOneBlockRows << p.turns;
 #pragma unroll 1
-          for (uint32_t i = 0; i < blocks; ++i) {
-            const FfnOneBlock block(p, first + i);
-            const int32_t matrix = shared.matrix[block.expert];
-            const auto row = static_cast<int32_t>(block.row << p.turns);
+    for (uint32_t tile = 0; tile < tiles; ++tile, c -= q.chunks) {
+      const FfnOneBlock block(p, tile);
+      const int32_t matrix = shared.matrix[block.expert];
 #pragma unroll 1
-            for (uint32_t box = 0; box < boxes; ++box) {
-              const uint32_t at = to + (i * boxes + box) * p.box_bytes;
-              if (p.whole_slabs) {
-                copy_box(at, &maps.map[box], 0, row, static_cast<int32_t>(step * p.first.slabs),
-                         matrix, full, policy);
-                continue;
-              }
-#pragma unroll 1
-              for (uint32_t s = 0; s < p.first.slabs; ++s) {
-                copy_box(at + s * of_box * kQmvSlab, &maps.map[box],
-                         static_cast<int32_t>((step * p.first.slabs + s) * kQmvSlab), row, 0,
-                         matrix, full, policy);
-              }
-            }
-          }
-        }
-        if (step > 0) continue;
-        __syncwarp();
-        if (lane < blocks * boxes * kKinds) {
-          const uint32_t run = lane / kKinds, box = run % boxes;
-          const FfnOneBlock block(p, first + run / boxes);
-          bring_scales(p.first, p.w[box], static_cast<uint32_t>(shared.matrix[block.expert]),
-                       block.row, block.rows << p.turns, lane % kKinds,
-                       scales + run * of_box * p.first.scale_pitch, full);
-        }
+      for (; c < q.chunks; c += kOneProducers, chunk.advance(p.chunks, kOneProducers)) {
+        const uint32_t slab = c * kOneTileSlabs;
+        uint32_t slabs = slab < q.slabs ? min(uint32_t{kOneTileSlabs}, q.slabs - slab) : 0;
+        if (q.whole_slabs && slabs > 0) slabs = kOneTileSlabs;
+        const uint32_t to = next_chunk(slabs * 2 * kOneBlockRows * kQmvSlab);
+        if (slabs == 0) continue;
+        bring(q, &maps.map[0], to, block.row << p.turns, slab, slabs, of_box, matrix);
+        if (p.turns) continue;
+        bring(q, &maps.map[1], to + kOneChunkBytes / 2, block.row, slab, slabs, of_box, matrix);
       }
     }
+    return c;
   }
-
-  __device__ __forceinline__ void bring_down() {
+  __device__ __forceinline__ void bring_down(uint32_t c) {
     const FfnOneProduct& q = p.second;
-    const uint32_t rows = rows_of_this(p), row = blockIdx.x * p.rows;
-    const uint32_t count = rows == 0 ? 0 : shared.active * q.row_slabs;
-    const uint32_t slab_bytes = q.row_groups * kQmvItemRows * kQmvSlab;
-    uint32_t expert = 0, of_row = 0;
-    for (uint32_t first = 0; first < count; first += q.slabs, stage.advance(p.stages)) {
-      const uint32_t to = next_stage(), slabs = min(q.slabs, count - first);
-      const uint32_t full = shared_address(&shared.full[stage.at]);
-      // Experts that begin in this stage.
-      const uint32_t begin = of_row == 0 ? expert : expert + 1;
-      const uint32_t end = (first + slabs - 1) / q.row_slabs + 1;
-      if (lane == 0) {
-        barrier_expect(full,
-                       slabs * p.rows * kQmvSlab + (end - begin) * rows * q.scale_pitch * kKinds);
-      }
-      for (uint32_t s = 0; s < slabs; ++s) {
-        if (lane == 0) {
-          copy_box(to + s * slab_bytes, &maps.map[2], static_cast<int32_t>(of_row * kQmvSlab),
-                   static_cast<int32_t>(row), 0, shared.matrix[expert], full, policy);
-        }
-        if (++of_row == q.row_slabs) of_row = 0, ++expert;
-      }
-      __syncwarp();
-      for (uint32_t e = begin; e < end; ++e) {
-        const uint32_t scales = next_slot();
-        if (lane < kKinds) {
-          bring_scales(q, p.w[2], static_cast<uint32_t>(shared.matrix[e]), row, rows, lane, scales,
-                       full);
-        }
+    const uint32_t experts = rows_of_this(p) == 0 ? 0 : shared.active;
+    const uint32_t row = blockIdx.x * p.rows;
+#pragma unroll 1
+    for (uint32_t e = 0; e < experts; ++e, c -= q.chunks) {
+      const int32_t matrix = shared.matrix[e];
+#pragma unroll 1
+      for (; c < q.chunks; c += kOneProducers, chunk.advance(p.chunks, kOneProducers)) {
+        const uint32_t slab = c * p.down_slabs;
+        const uint32_t slabs = q.whole_slabs ? p.down_slabs : min(p.down_slabs, q.slabs - slab);
+        const uint32_t to = next_chunk(slabs * p.rows * kQmvSlab);
+        bring(q, &maps.map[2], to, row, slab, slabs, q.lines, matrix);
       }
     }
   }

@@ -22,6 +22,8 @@ struct QmvTraits {
   static constexpr int kTokens = tiles == 0 ? 8 / kSlots : 8 * tiles;  // columns of x that are used
   static constexpr int kFactorUnit = tiles > 0 && group == 64 ? 64 : 32;
   static constexpr int kSums = tiles == 0 ? 1 : tiles;
+  // Whether up to four columns can share a product's eight, a column for each of an item's groups.
+  static constexpr bool kFour = tiles > 0 && group == 64 && kUnits == 4;
 };
 
 // A stage and x, as one warp sees its item.
@@ -96,30 +98,76 @@ __device__ __forceinline__ float load_scale(uint32_t at, uint32_t group) {
   }
 }
 
+// A row's scales (or biases) of all groups of an item, where they are a word.
+template <class T>
+struct ScaleWord {
+  static constexpr int kGroups = T::kUnits * kQmvUnit / T::kGroup;
+  static constexpr int kBits = T::kScale == simt::kF32 ? 32 : T::kScale == simt::kU8 ? 8 : 16;
+  static constexpr bool kHolds = kGroups * kBits == 32 && kGroups > 1;
+  uint32_t word;
+
+  // `group`: the item's first. Where rows of scales come by tiles, words are at odd places, and
+  // where groups are longer than the instance's, neighbours share them.
+  __device__ __forceinline__ void load(const QmvParams& p, uint32_t at, uint32_t unit) {
+    constexpr uint32_t kBytes = kBits / 8;
+    if (p.scale_words) {
+      word = load_shared_u32(at + unit / (T::kGroup / kQmvUnit) * kBytes);
+      return;
+    }
+    word = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups; ++i) {
+      const uint32_t group = min((unit + i * T::kGroup / kQmvUnit) >> p.group_shift, p.last_group);
+      const uint32_t from = at + group * kBytes;
+      word |= (kBytes == 1 ? load_shared_u8(from) : load_shared_u16(from)) << i * kBits;
+    }
+  }
+  __device__ __forceinline__ float of(uint32_t group) const {
+    const uint32_t one = word >> group * kBits;
+    if constexpr (T::kScale == simt::kBf16) {
+      return __uint_as_float(one << 16);
+    } else if constexpr (T::kScale == simt::kF16) {
+      return __half2float(__ushort_as_half(static_cast<uint16_t>(one)));
+    } else {
+      return e8m0_or_infinity(one & 0xffu);
+    }
+  }
+};
+
 // nvfp4: the scales of a unit's two groups.
 __device__ __forceinline__ float2 load_two_scales(uint32_t at, uint32_t unit) {
   const uint32_t two = e4m3_pair(load_shared_u16(at + unit * 2));
   return __half22float2(reinterpret_cast<const __half2&>(two));
 }
 
-// One item for few tokens. sums[h]: rows g and g + 8 of 16 rows h, two columns each. Of p: how
-// scales and factors lie. An item's halves lie where load_codes finds them.
-template <class T, class Params, class AnItem>
+// One item for few columns of x: of a product's eight, each is one of them in so many of the item's
+// units, and has zeros in the others. sums[h]: rows g and g + 8 of 16 rows h, two columns each. Of
+// p: how scales and factors lie. An item's halves lie where load_codes finds them.
+template <class T, int kColumns = T::kTokens, class Params, class AnItem>
 __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uint4 (&x)[T::kUnits],
                                         uint32_t unit, float (&y)[2][4], uint32_t lane) {
+  constexpr int kHalves = T::kHalves ? 2 : 1;
+  constexpr int kEach = T::kUnits * kHalves * kColumns / 8;  // units that a column stands for
+  static_assert(kEach * 32 == T::kFactorUnit, "of one group and one factor");
+  constexpr bool kApart = kEach == 2;  // two sets of sums, of which a lane wants one: no zeros
   const uint32_t g = lane / 4, t = lane % 4;
-  const uint32_t slot = g / T::kTokens;  // of this lane's column
+  const uint32_t slot = g / kColumns;  // of this lane's column
   const bool half = !T::kHalves || t / 2 == slot % 2;
 #pragma unroll
   for (int u = 0; u < T::kUnits; ++u) {
-    load_shared_4_if(slot / (T::kHalves ? 2 : 1) == static_cast<uint32_t>(u) && half, x[u],
-                     item.x + u * 64);
+    if constexpr (kApart) {
+      x[u] = load_shared_4(item.x + u * 64);
+    } else {
+      load_shared_4_if(slot / kHalves == static_cast<uint32_t>(u / kEach) && half, x[u],
+                       item.x + u * 64);
+    }
   }
   // What the lane's two sums are of.
-  const uint32_t sum_unit = 2 * t / T::kTokens / (T::kHalves ? 2 : 1);
-  const uint32_t factors = item.factors + sum_unit * p.columns * sizeof(Factor);
+  const uint32_t sum_slot = 2 * t / kColumns / kHalves;
+  const uint32_t factors = item.factors + sum_slot * p.columns * sizeof(Factor);
+  const uint32_t sum_unit = unit + sum_slot * kEach;
   Factor f[2];
-  if constexpr (T::kTokens == 1) {
+  if constexpr (kColumns == 1) {
     const uint2 v = load_shared_2(factors);
     f[0] = f[1] = {__uint_as_float(v.x), 0.0f};
   } else {
@@ -129,21 +177,24 @@ __device__ __forceinline__ void add_few(const Params& p, const AnItem& item, uin
   }
   // Products of one sum wait for each other: four sums take turns, two of each half.
   float d[2][4] = {}, odd[2][4] = {};
-  for_each_step<T>(item,
-                   [&](int u, int h, const Step& w) { w.multiply(u % 2 ? odd[h] : d[h], x[u]); });
+  for_each_step<T>(item, [&](int u, int h, const Step& w) {
+    w.multiply((kApart ? u / 2 : u % 2) ? odd[h] : d[h], x[u]);
+  });
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) d[h][i] += odd[h][i];
+    for (int i = 0; i < 4; ++i) {
+      d[h][i] = !kApart ? d[h][i] + odd[h][i] : sum_slot == 0 ? d[h][i] : odd[h][i];
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
       if constexpr (T::kHalves) {
-        const float2 s = load_two_scales(item.scales + row, min(unit + sum_unit, p.last_group));
+        const float2 s = load_two_scales(item.scales + row, min(sum_unit, p.last_group));
         y[h][2 * r] += s.x * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s.y * f[1].scale * d[h][2 * r + 1];
       } else {
-        const uint32_t group = min((unit + sum_unit) >> p.group_shift, p.last_group);
+        const uint32_t group = min(sum_unit >> p.group_shift, p.last_group);
         const float s = load_scale<T>(item.scales + row, group);
         y[h][2 * r] += s * f[0].scale * d[h][2 * r];
         y[h][2 * r + 1] += s * f[1].scale * d[h][2 * r + 1];
@@ -175,6 +226,15 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
   constexpr int kSteps = T::kGroup == 64 ? 2 : 1;  // of a group
   constexpr bool kTwo = T::kUnits == 4;            // codes of two units come at once
   uint4 w[2];
+  ScaleWord<T> scales[2][2], biases[2][2];  // of rows g and g + 8 of each half
+  if constexpr (ScaleWord<T>::kHolds) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t row = 8 * i * p.scale_pitch;
+      scales[i / 2][i % 2].load(p, item.scales + row, unit);
+      if constexpr (T::kAffine) biases[i / 2][i % 2].load(p, item.biases + row, unit);
+    }
+  }
   // Whole, some of these loops would take more registers than there are.
   [[maybe_unused]] constexpr int kUnroll = tiles == 1                            ? 4
                                            : kSteps == 2 || (T::kAffine && kTwo) ? 1
@@ -224,8 +284,13 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
         const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
         const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
         float s = 1.0f / (1 << -kFoldExponent), bias = 0.0f;
-        if constexpr (!T::kHalves) s = load_scale<T>(item.scales + row, group);
-        if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
+        if constexpr (ScaleWord<T>::kHolds) {
+          s = scales[h][r].of(i);
+          if constexpr (T::kAffine) bias = biases[h][r].of(i);
+        } else {
+          if constexpr (!T::kHalves) s = load_scale<T>(item.scales + row, group);
+          if constexpr (T::kAffine) bias = load_scale<T>(item.biases + row, group);
+        }
 #pragma unroll
         for (int j = 0; j < tiles; ++j) {
 #pragma unroll

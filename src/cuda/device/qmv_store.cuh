@@ -69,26 +69,35 @@ struct TileSums {
   uint32_t columns;
 };
 
-// Row n of an operand's matrix times a row of x: the parts of K added in the order of K. `column`:
-// the row's first.
+// Row n of an operand's matrix times row `row` of x: the parts of K added in the order of K.
+// `column`: the row's first.
 template <class T>
-__device__ __forceinline__ float finished(const QmvParams& p, uint32_t operand, uint32_t matrix,
-                                          uint32_t n, int64_t x, const TileSums& sums,
-                                          uint32_t row_group, uint32_t column, uint32_t lane) {
+__device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s, uint32_t operand,
+                                          uint32_t active, uint32_t n, uint32_t row,
+                                          const TileSums& sums, uint32_t row_group, uint32_t column,
+                                          uint32_t lane) {
+  constexpr uint32_t kAtOnce = 4;  // parts: there are 4, 8 or 16
   const QmvWeights& w = p.w[operand];
   const float* from =
       sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch + lane;
+  const uint32_t step = sums.columns * kQmvSumsPitch;
   float total = 0.0f;
 #pragma unroll 1
   for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
     float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = 0; i < p.parts; ++i) sum += from[i * sums.columns * kQmvSumsPitch];
+    const float* part = from;
+#pragma unroll 1
+    for (uint32_t i = 0; i < p.parts; i += kAtOnce, part += kAtOnce * step) {
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) sum += part[j * step];
+    }
     total += sum;
   }
-  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix);
-  if (!formats::is_finite(total)) total = decoded_sum<T>(p, w, matrix, n, x);
-  if ((p.added >> operand & 1) != 0) total += added_to(w, matrix, n);
+  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix_of(p, s, active));
+  if (!formats::is_finite(total)) {
+    total = decoded_sum<T>(p, w, matrix_of(p, s, active), n, p.one_x ? 0 : s.x[row]);
+  }
+  if ((p.added >> operand & 1) != 0) total += added_to(w, matrix_of(p, s, active), n);
   return total;
 }
 
@@ -105,16 +114,16 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s
 #pragma unroll 1
   for (uint32_t token = warp; token < tokens; token += p.parts << p.paired) {
     const uint32_t row = s.order[tile.first + first_token + token];
-    const int64_t x = p.one_x ? 0 : s.x[row];
+    const int64_t to = static_cast<int64_t>(s.out[row]) + n;
     const uint32_t column = token * p.column_step;
     float gate = 0.0f, value = 0.0f;
 #pragma unroll 1
     for (uint32_t operand = 0; operand <= p.paired; ++operand) {
       gate = value;
-      value = finished<T>(p, operand, tile.matrix, n, x, sums, first + operand, column, lane);
+      value = finished<T>(p, s, operand, tile.active, n, row, sums, first + operand, column, lane);
     }
     if (p.paired) value = activation(gate, value, p.glu);
-    store(p, static_cast<int64_t>(s.out[row]) + n, value);
+    store(p, to, value);
   }
 }
 
@@ -161,12 +170,15 @@ __device__ __forceinline__ void combine(const QmvParams& p, const Schedule& s, u
   const uint32_t warp = thread / 32, lane = thread % 32;
   // Where no row has a matrix, boxes have no share: all blocks take them in turn.
   const bool none = s.active == 0;
-  const uint32_t begin = none ? blockIdx.x : s.begin, end = none ? p.blocks : s.end;
+  const uint32_t of_matrix = p.tiles * p.tile_blocks;  // the last tile may have fewer
+  const uint32_t begin = none ? blockIdx.x : s.begin * p.tile_blocks;
+  const uint32_t end = none ? of_matrix : s.end * p.tile_blocks;
   const uint32_t step = none ? gridDim.x : 1;
   __threadfence();
   named_barrier(1, kThreads);
   for (uint32_t at = begin + warp * step; at < end; at += kQmvConsumers * step) {
-    const uint32_t block = at % p.blocks;
+    const uint32_t block = at % of_matrix;
+    if (block >= p.blocks) continue;
     uint32_t before = lane == 0 && !none ? atomicAdd(&c.counters[block], 1u) : 0;
     __threadfence();
     before = __shfl_sync(~0u, before, 0);

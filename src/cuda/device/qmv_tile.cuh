@@ -2,6 +2,8 @@
 // tiles of each, and the warp that brings them from global memory.
 #pragma once
 
+#include <cstddef>
+
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/schedule.cuh"
 #include "cuda/device/x_columns.cuh"
@@ -15,6 +17,8 @@ struct QmvShared {
   uint64_t used[kQmvMostSlots];  // slots of scales
   Schedule schedule;
 };
+// From a stage's first barrier to its second.
+constexpr uint32_t kQmvEmpty = offsetof(QmvShared, empty) - offsetof(QmvShared, full);
 
 // Addresses in the dynamic part.
 struct QmvMemory {
@@ -34,32 +38,35 @@ __device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) 
   return {at, at + columns_of(p, p.tokens) * p.column_bytes};
 }
 
-// Rows from `row` on of matrix `matrix` (of each operand's), times the pass's columns.
+// Rows from `row` on of an active matrix (of each operand's), times the pass's columns.
 struct QmvTile {
-  uint32_t matrix, row, blocks;
+  uint32_t active, row, blocks;
   uint32_t rows;           // that exist
   uint32_t first, tokens;  // in the schedule's order
 };
 
-// The same in every warp: passes over the rows of a matrix, and the tiles of each.
+// Where an active matrix lies in w.
+__device__ __forceinline__ uint32_t matrix_of(const QmvParams& p, const Schedule& s,
+                                              uint32_t active) {
+  return static_cast<uint32_t>(s.matrix[active]) * p.matrix_step;
+}
+
+// The same in every warp: passes over the rows of a matrix, and the tiles of each. What the
+// schedule knows is read again where it is needed: registers are dear.
 template <class OnPass, class OnTile>
 __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule& s,
                                               OnPass&& on_pass, OnTile&& on_tile) {
-  uint32_t d = s.begin_matrix;
-  for (uint32_t at = s.begin, before = d * p.blocks; at < s.end; ++d) {
-    const uint32_t end = min(s.end, before + p.blocks);
-    const uint32_t rows = s.first[d + 1] - s.first[d];
-    const uint32_t matrix = static_cast<uint32_t>(s.matrix[d]) * p.matrix_step;
-    for (uint32_t first = 0; first < rows; first += p.tokens) {
-      const uint32_t tokens = min(p.tokens, rows - first);
-      on_pass(s.first[d] + first, tokens);
-      for (uint32_t b = at; b < end; b += p.tile_blocks) {
-        const uint32_t blocks = min(p.tile_blocks, end - b), row = (b - before) * p.box_rows;
-        on_tile(QmvTile{matrix, row, blocks, min(blocks * p.box_rows, p.n - row),
-                        s.first[d] + first, tokens});
+  if (s.begin >= s.end) return;
+  for (uint32_t d = s.begin_matrix; d * p.tiles < s.end; ++d) {
+    for (uint32_t first = s.first[d]; first < s.first[d + 1]; first += p.tokens) {
+      const uint32_t tokens = min(p.tokens, s.first[d + 1] - first);
+      on_pass(first, tokens);
+      for (uint32_t i = max(s.begin, d * p.tiles); i < min(s.end, (d + 1) * p.tiles); ++i) {
+        const uint32_t block = (i - d * p.tiles) * p.tile_blocks, row = block * p.box_rows;
+        const uint32_t blocks = min(p.tile_blocks, p.blocks - block);
+        on_tile(QmvTile{d, row, blocks, min(blocks * p.box_rows, p.n - row), first, tokens});
       }
     }
-    at = before = end;
   }
 }
 
@@ -71,23 +78,21 @@ struct QmvMaps {
 // A tile's scales as runs into their slot, by a lane each.
 template <class T>
 __device__ __forceinline__ void bring_scales(const QmvParams& p, const QmvMemory& memory,
-                                             const QmvTile& tile, uint32_t slot, uint32_t full,
-                                             uint64_t policy, uint32_t lane) {
+                                             const QmvTile& tile, uint32_t matrix, uint32_t slot,
+                                             uint32_t full, uint64_t policy, uint32_t lane) {
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
   const uint32_t run = tile.rows * p.scale_pitch;
   const uint32_t operand = lane / kKinds, kind = lane % kKinds;
   const QmvTensor& from = kind == 0 ? p.w[operand].scales : p.w[operand].biases;
   copy_run(memory.scales + (slot * kKinds + kind) * p.scale_bytes + operand * p.scale_operand,
-           from.data + tile.matrix * from.matrix_stride + tile.row * from.row_stride, run, full,
-           policy);
+           from.data + matrix * from.matrix_stride + tile.row * from.row_stride, run, full, policy);
 }
 
 // Step `step` of a tile to `stage`, by one thread. Boxes of paired operands take turns.
 template <class T>
 __device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& maps,
-                                            const QmvTile& tile, uint32_t step, uint32_t stage,
-                                            uint32_t full, uint64_t policy) {
-  const auto matrix = static_cast<int32_t>(tile.matrix);
+                                            const QmvTile& tile, int32_t matrix, uint32_t step,
+                                            uint32_t stage, uint32_t full, uint64_t policy) {
   const uint32_t boxes = tile.blocks << p.paired;
   uint32_t scales = stage + p.scales_at;
 #pragma unroll 1
@@ -147,18 +152,6 @@ __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& share
   }
 }
 
-// The same, of the share's first tile.
-template <class T>
-__device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
-                                            const QmvMemory& memory, const QmvMaps& maps) {
-  const Schedule& s = shared.schedule;
-  if (p.ahead == 0 || s.begin >= s.end) return;
-  const uint32_t d = s.begin_matrix, before = d * p.blocks;
-  bring_first<T>(p, shared, memory, maps, static_cast<uint32_t>(s.matrix[d]) * p.matrix_step,
-                 (s.begin - before) * p.box_rows,
-                 min(p.tile_blocks, min(s.end, before + p.blocks) - s.begin));
-}
-
 // A stage's part of x, the section of that number, by one thread.
 __device__ __forceinline__ void bring_x(const QmvParams& p, const QmvMaps& maps, uint32_t section,
                                         uint32_t stage, uint32_t full, uint64_t policy) {
@@ -193,6 +186,7 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
         if (p.x_bytes > 0) section = first / p.tokens * p.k_steps;
       },
       [&](const QmvTile& tile) {
+        const uint32_t matrix = matrix_of(p, shared.schedule, tile.active);
 #pragma unroll 1
         for (uint32_t step = 0; step < p.k_steps; ++step) {
           if (ahead > 0) {
@@ -211,13 +205,13 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
           if (lane == 0) {
             barrier_expect(full, bytes);
             const uint32_t stage = memory.ring + slot * p.stage_bytes;
-            bring_stage<T>(p, maps, tile, step, stage, full, policy);
+            bring_stage<T>(p, maps, tile, static_cast<int32_t>(matrix), step, stage, full, policy);
             if (p.x_bytes > 0) bring_x(p, maps, section + step, stage, full, policy);
           }
           if (brings_scales) {
             __syncwarp();
             if (lane < kKinds * p.scale_runs) {
-              bring_scales<T>(p, memory, tile, scale_slot, full, policy, lane);
+              bring_scales<T>(p, memory, tile, matrix, scale_slot, full, policy, lane);
             }
           }
           if (++slot == p.stages) slot = 0, parity ^= 1;

@@ -20,7 +20,7 @@ struct Schedule {
   int32_t out[kQmvMostRows];
   uint32_t active;
   uint32_t placed;  // rows that have a matrix
-  // This thread block's share: blocks from `begin` to `end`, counted through the active matrices,
+  // This thread block's share: tiles from `begin` to `end`, counted through the active matrices,
   // and which of those `begin` is in.
   uint32_t begin, end, begin_matrix;
 };
@@ -79,28 +79,28 @@ __device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, ui
   __syncwarp();
 }
 
-// What a block of a matrix with so many rows costs, in eighths of reading it once.
-__device__ __forceinline__ uint32_t block_cost(const QmvParams& p, uint32_t rows) {
+// What a tile of a matrix with so many rows costs, in eighths of reading it once.
+__device__ __forceinline__ uint32_t tile_cost(const QmvParams& p, uint32_t rows) {
   const uint32_t passes = p.tokens == 1 ? rows : (rows + p.tokens - 1) / p.tokens;
-  return 8 * passes + (rows * p.column_step + 7) / 8 - 1;
+  return 8 * passes + (rows * p.column_step + 7 - p.cheap_columns) / 8;
 }
 
 // Where this thread block's share of `total` begins and ends, each if that is within matrix `d`,
-// whose blocks cost `cost` each and all before it `before`. (All of it fits into 32 bits.)
+// whose tiles cost `cost` each and all before it `before`. (All of it fits into 32 bits.)
 __device__ __forceinline__ void place_share(const QmvParams& p, Schedule& s, uint32_t d,
                                             uint32_t before, uint32_t cost, uint32_t total) {
-  const uint32_t work = total * p.blocks, low = before * p.blocks, high = low + cost * p.blocks;
+  const uint32_t work = total * p.tiles, low = before * p.tiles, high = low + cost * p.tiles;
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
     const uint32_t share = blockIdx.x + i;
     const uint32_t at = share == gridDim.x ? work : __umulhi(work, share * p.grid_inverse);
     if (at < low || at >= high) continue;
-    const uint32_t block = d * p.blocks + (at - low + cost - 1) / cost;
+    const uint32_t tile = d * p.tiles + (at - low + cost - 1) / cost;
     if (i == 0) {
-      s.begin = block;
-      s.begin_matrix = block < (d + 1) * p.blocks ? d : d + 1;
+      s.begin = tile;
+      s.begin_matrix = tile < (d + 1) * p.tiles ? d : d + 1;
     } else {
-      s.end = block;
+      s.end = tile;
     }
   }
 }
@@ -121,7 +121,7 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
   const bool leads = key >= 0 && (peers & below) == 0;
   const uint32_t active = __popc(__ballot_sync(~0u, leads));
   const uint32_t count = leads ? __popc(peers) : 0;
-  const uint32_t cost = leads ? block_cost(p, count) : 0;
+  const uint32_t cost = leads ? tile_cost(p, count) : 0;
   const uint32_t sums = inclusive_sum(cost << 10 | count, lane);
   const uint32_t total = __shfl_sync(~0u, sums, 31);
   const uint32_t first = (sums & 1023u) - count;
@@ -132,7 +132,7 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
     s.active = active;
     s.placed = total & 1023u;
     s.first[active] = static_cast<uint16_t>(total & 1023u);
-    s.begin = s.end = active * p.blocks;
+    s.begin = s.end = active * p.tiles;
     s.begin_matrix = active;
   }
   __syncwarp();
@@ -173,13 +173,13 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   }
   if (thread == 0) {
     s.active = active;
-    s.begin = s.end = active * p.blocks;
+    s.begin = s.end = active * p.tiles;
     s.begin_matrix = active;
   }
   meet();
   const uint32_t d = thread;
   const uint32_t count = d < active ? counts[s.matrix[d]] : 0;
-  const uint32_t cost = d < active ? block_cost(p, count) : 0;
+  const uint32_t cost = d < active ? tile_cost(p, count) : 0;
   const uint32_t within = inclusive_sum(cost << 10 | count, lane);
   if (lane == 31) sums[warp] = within;
   meet();
@@ -205,7 +205,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
 __device__ __forceinline__ void order_rows(const QmvParams& p, Schedule& s, uint32_t warp,
                                            uint32_t lane) {
   if (s.begin >= s.end) return;
-  for (uint32_t i = s.begin / p.blocks + warp; i <= (s.end - 1) / p.blocks; i += kQmvConsumers) {
+  for (uint32_t i = s.begin / p.tiles + warp; i <= (s.end - 1) / p.tiles; i += kQmvConsumers) {
     const int32_t matrix = s.matrix[i];
     uint32_t to = s.first[i];
     for (uint32_t start = 0; start < p.rows; start += 32) {

@@ -155,8 +155,9 @@ struct OctetPlace {
 
 // `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by so many
 // warps. kUnit: values that share a factor, 16 (of decoders whose lanes hold neighbours), 32 or 64;
-// kSums: whether sums are wanted.
-template <class Decoder, int kUnit, bool kSums, class Params, class RowAt>
+// kSums: whether sums are wanted. kShort: in fewer instructions and registers, for kernels that run
+// this text once or twice: four times the conversion takes longer to come than to run.
+template <class Decoder, int kUnit, bool kSums, bool kShort = false, class Params, class RowAt>
 __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to,
                                              uint32_t first_unit, uint32_t units, uint32_t tokens,
                                              uint32_t warp, uint32_t lane, RowAt&& row_at,
@@ -188,10 +189,22 @@ __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to
       }
       token = first_token;
       chunk = first_chunk;
+      const auto convert = [&](const RawOctet& octet) {
+        Place{p, to, chunk * 8 + lane / 4, token * p.column_step, lane}.store_halves(octet, bf16);
+      };
+      if constexpr (kShort) {
+#pragma unroll 1
+        for (uint32_t i = 0; i < kAtOnce && token < tokens; ++i, advance()) {
+          convert(raw[0]);
 #pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i, advance()) {
-        if (token >= tokens) break;
-        Place{p, to, chunk * 8 + lane / 4, token * p.column_step, lane}.store_halves(raw[i], bf16);
+          for (uint32_t j = 1; j < kAtOnce; ++j) raw[j - 1] = raw[j];
+        }
+      } else {
+#pragma unroll
+        for (uint32_t i = 0; i < kAtOnce; ++i, advance()) {
+          if (token >= tokens) break;
+          convert(raw[i]);
+        }
       }
     }
     return;

@@ -6,6 +6,7 @@
 #include <vector_types.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -67,6 +68,12 @@ inline uint32_t __match_any_sync(uint32_t, int32_t value) {
   for (uint32_t i = 0; i < 32; ++i) same |= uint32_t{from_lane<int32_t>(all, i) == value} << i;
   return same;
 }
+inline uint32_t __reduce_or_sync(uint32_t, uint32_t value) {
+  const unsigned char* all = test::meet("reduce_or", &value, sizeof value);
+  uint32_t any = 0;
+  for (uint32_t i = 0; i < 32; ++i) any |= from_lane<uint32_t>(all, i);
+  return any;
+}
 inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
@@ -82,6 +89,8 @@ inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
 inline void __threadfence() {}
 inline float load_written(const float* from) { return *from; }
+inline float4 __ldcg(const float4* from) { return *from; }
+inline void __stcg(float4* to, float4 v) { *to = v; }
 inline void store_word(uint32_t* to, uint32_t word) { *to = word; }
 inline uint4 load_words(const uint32_t* from) {
   if (reinterpret_cast<uintptr_t>(from) % 16 != 0) test::block_fails("words are not aligned");
@@ -116,6 +125,16 @@ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   test::barrier_wait_at(barrier, parity);
 }
 inline void named_barrier(uint32_t id, uint32_t threads) { test::numbered_wait(id, threads); }
+inline bool named_barrier_any(uint32_t id, uint32_t threads, bool says) {
+  static thread_local std::array<bool, 16> any;
+  if (says) any[id] = true;
+  named_barrier(id, threads);
+  const bool result = any[id];
+  named_barrier(id, threads);
+  any[id] = false;
+  named_barrier(id, threads);
+  return result;
+}
 inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
   test::numbered_arrive(id, threads);
 }

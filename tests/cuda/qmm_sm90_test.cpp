@@ -1,0 +1,182 @@
+// Which tiles and shares of K the clusters of qmm_sm90 make, and how shares become sums: the
+// kernels' own text on thread blocks of the host, which run one after the other. A cluster that
+// waited for another one's share would never end.
+#include "cuda/device/ptx.cuh"
+
+namespace moeblas::cuda {
+using namespace device;
+}
+#include "cuda/qmm_sm90_shares.cuh"
+#include "cuda/qmm_sm90_shares.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace moeblas::test {
+namespace {
+
+using cuda::QmmShareRoom;
+using cuda::QmmShares;
+using cuda::TileRecord;
+
+constexpr uint32_t kWhole = 1;  // K is not shared out
+
+// One matrix, whose rows of x all follow each other.
+struct Matrix {
+  uint32_t rows, n, blocks, chunk;
+
+  template <class Tiles>
+  int64_t tiles() const {
+    constexpr uint32_t kStripe = 2 * cuda::BlockShape<Tiles>::kRows;
+    return int64_t{(n + kStripe - 1) / kStripe} *
+           ((rows + Tiles::kMostTokens - 1) / Tiles::kMostTokens);
+  }
+  cuda::QmmSm90Params params(const QmmShares& shares) const {
+    cuda::QmmSm90Params p{};
+    p.runs.rows_per_pair = rows;
+    p.runs.pair_count = 1;
+    p.n = n;
+    p.blocks = blocks;
+    p.shares = shares.count;
+    p.share_blocks = shares.blocks;
+    return p;
+  }
+};
+constexpr Matrix kMatrices[] = {{1, 1, 1, 1},         {30, 136, 10, 4},    {64, 512, 9, 2},
+                                {100, 136, 10, 4},    {64, 16384, 128, 4}, {128, 16384, 128, 4},
+                                {256, 16384, 128, 4}, {200, 8192, 64, 4},  {64, 8192, 64, 2},
+                                {96, 4096, 32, 4},    {33, 2880, 23, 4},   {300, 520, 255, 1}};
+
+// All that the clusters make, by where it is.
+template <class Tiles>
+std::vector<TileRecord> records_of(const cuda::QmmSm90Params& p, uint32_t clusters) {
+  std::vector<TileRecord> all;
+  run_grid({clusters, 32, 0, 1, 0xff}, [&] {
+    cuda::Schedule<Tiles> schedule(p, block_index(), block_count());
+    for (TileRecord tile = schedule.next(); tile.tokens != 0; tile = schedule.next()) {
+      if (thread_index() == 0) all.push_back(tile);
+    }
+  });
+  return all;
+}
+
+template <class Tiles>
+void expect_all_of(const Matrix& m, const QmmShares& shares, uint32_t clusters) {
+  constexpr uint32_t kStripe = 2 * cuda::BlockShape<Tiles>::kRows;
+  SCOPED_TRACE(testing::Message() << m.rows << " rows of x, " << m.n << " of w, " << m.blocks
+                                  << " blocks of K in " << shares.count << " shares of "
+                                  << shares.blocks << ", " << clusters << " clusters");
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, int> made;  // row of w, of x, block of K
+  for (const TileRecord& tile : records_of<Tiles>(m.params(shares), clusters)) {
+    EXPECT_EQ(tile.w_row % kStripe, 0u);
+    EXPECT_EQ(tile.row % Tiles::kMostTokens, 0u);
+    EXPECT_EQ(tile.end, m.rows);
+    EXPECT_GE(tile.tokens, std::min(m.rows - tile.row, Tiles::kMostTokens));
+    const uint32_t first = tile.share * shares.blocks;
+    EXPECT_EQ(tile.share * shares.blocks % m.chunk, 0u);
+    ASSERT_LT(first, m.blocks);
+    for (uint32_t b = first; b < std::min(first + shares.blocks, m.blocks); ++b) {
+      ++made[{tile.w_row, tile.row, b}];
+    }
+  }
+  EXPECT_EQ(static_cast<int64_t>(made.size()), m.tiles<Tiles>() * m.blocks);
+  for (const auto& [where, times] : made) ASSERT_EQ(times, 1);
+}
+
+template <class Tiles>
+class QmmShared : public testing::Test {};
+using AllTiles = testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::Tiles64, cuda::Tiles32>;
+TYPED_TEST_SUITE(QmmShared, AllTiles);
+
+TYPED_TEST(QmmShared, ClustersMakeEveryBlockOfKOnce) {
+  for (const Matrix& m : kMatrices) {
+    const QmmShares planned = cuda::shares_of(m.tiles<TypeParam>(), m.blocks, m.chunk);
+    for (uint32_t clusters : {1u, 3u, 66u}) {
+      expect_all_of<TypeParam>(m, planned, clusters);
+      expect_all_of<TypeParam>(m, {kWhole, m.blocks}, clusters);
+    }
+  }
+}
+
+// What one thread has of a share's sums.
+float sum_of(const TileRecord& tile, uint32_t rank, uint32_t thread, uint32_t i) {
+  const uint32_t mixed =
+      (tile.w_row * 31 + tile.row * 7 + tile.share * 1009 + rank * 613 + thread * 101 + i * 17) *
+      2654435761u;
+  return static_cast<float>(mixed >> 8) * (tile.share % 2 == 0 ? 1.0f : -1.001f);
+}
+
+template <class Tiles>
+void expect_sums_of(const Matrix& m, uint32_t clusters, uint64_t seed) {
+  constexpr uint32_t kRows = cuda::BlockShape<Tiles>::kRows;
+  constexpr uint32_t kThreads = 128 * Tiles::kRowGroups, kTokens = Tiles::kMostTokens;
+  const QmmShares shares = cuda::shares_of(m.tiles<Tiles>(), m.blocks, m.chunk);
+  ASSERT_GT(shares.count, 1u);
+  const QmmShareRoom room(shares, m.tiles<Tiles>(), kRows, kTokens);
+  constexpr size_t kGuard = 64;  // float4
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float4> sums(room.sums / sizeof(float4) + kGuard, float4{nan, nan, nan, nan});
+  std::vector<uint32_t> done(room.parts + kGuard, 0);
+  cuda::QmmSm90Params p = m.params(shares);
+  p.shared_sums = sums.data();
+  p.shares_done = done.data();
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> ended;
+  const uint32_t all = shares.count;
+  // A warp goes through the tiles by itself, as the one that sends rows does.
+  run_grid({2 * clusters, kThreads, 0, seed, 0xff}, [&] {
+    const uint32_t rank = block_index() % 2, thread = thread_index();
+    cuda::Schedule<Tiles> schedule(p, block_index() / 2, block_count() / 2);
+    for (TileRecord tile = schedule.next(); tile.tokens != 0; tile = schedule.next()) {
+      float own[kTokens / 2];
+      for (uint32_t i = 0; i < kTokens / 2; ++i) own[i] = sum_of(tile, rank, thread, i);
+      const cuda::SharedSums<Tiles> shared(p, tile, rank, thread / 128);
+      if (!shared.template add_up<kTokens>(own)) continue;
+      ++ended[{tile.w_row, tile.row, rank, thread}];
+      for (uint32_t i = 0; i < kTokens / 2; ++i) {
+        float expected = 0;
+        for (tile.share = 0; tile.share < all; ++tile.share) {
+          expected += sum_of(tile, rank, thread, i);
+        }
+        ASSERT_EQ(own[i], expected) << "sum " << i << " of thread " << thread;
+      }
+    }
+  });
+  EXPECT_EQ(static_cast<int64_t>(ended.size()), m.tiles<Tiles>() * 2 * kThreads);
+  for (const auto& [where, times] : ended) ASSERT_EQ(times, 1);
+  for (uint32_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], i < room.parts ? all : 0);
+  for (size_t i = 0; i < kGuard; ++i) ASSERT_TRUE(std::isnan(sums[sums.size() - 1 - i].x));
+}
+
+TYPED_TEST(QmmShared, SumsAreAddedOnceInOrderAndNobodyWaits) {
+  expect_sums_of<TypeParam>({30, 136, 10, 4}, 1, 1);
+  expect_sums_of<TypeParam>({30, 136, 10, 4}, 3, 2);
+  expect_sums_of<TypeParam>({300, 520, 64, 4}, 5, 3);
+}
+
+// Fewer shares than there are clusters, and never one without K.
+TEST(QmmSharesOf, AreWorthWhatTheyCost) {
+  for (int64_t tiles = 0; tiles <= 80; ++tiles) {
+    for (int64_t blocks = 1; blocks <= 256; ++blocks) {
+      for (int64_t chunk : {1, 2, 4}) {
+        const QmmShares s = cuda::shares_of(tiles, blocks, chunk);
+        ASSERT_GE(s.count, 1u);
+        ASSERT_LT(int64_t{s.count - 1} * s.blocks, blocks);
+        ASSERT_GE(int64_t{s.count} * s.blocks, blocks);
+        if (s.count > 1) {
+          ASSERT_EQ(s.blocks % chunk, 0);
+          ASSERT_LE(tiles, 66);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(cuda::shares_of(32, 128, 4).count, 2u);  // 16384^2 with 64 rows
+  EXPECT_EQ(cuda::shares_of(64, 128, 4).count, 1u);
+  EXPECT_EQ(cuda::shares_of(16, 8, 4).count, 1u);
+}
+
+}  // namespace
+}  // namespace moeblas::test
