@@ -8,7 +8,7 @@
 //
 // A block makes one record; the time is that of reading the operand once and of writing as much.
 #include "cuda/device/limb_scale.cuh"
-#include "cuda/device/ptx.cuh"
+#include "cuda/device/limbs.cuh"
 #include "cuda/segmented_limbs_params.h"
 #include "simt/portable_kernel.h"
 
@@ -41,7 +41,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
   float4 x[kPasses][2];
 #pragma unroll
   for (uint32_t i = 0; i < kPasses; ++i) {
-    const uint32_t line = first_line + i * kPerPass + in_pass;
+    const uint32_t line = first_line + device::limb_line(i * kPerPass + in_pass);
     const float* from = s.data + line * s.line_stride;
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
@@ -89,11 +89,12 @@ __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32
   __shared__ device::LimbExtent extents[2][kLimbLines];
   const uint32_t line = threadIdx.x % kLimbLines, half = threadIdx.x / kLimbLines;
   first_k += half * kLimbHalfK;
-  const float* from = s.data + (first_line + line) * s.line_stride + first_k * s.k_stride;
+  const uint32_t of_operand = first_line + device::limb_line(line);
+  const float* from = s.data + of_operand * s.line_stride + first_k * s.k_stride;
   float x[kLimbHalfK];
 #pragma unroll
   for (uint32_t k = 0; k < kLimbHalfK; ++k) {
-    x[k] = first_line + line < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
+    x[k] = of_operand < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
   }
   device::LimbExtent extent = device::limb_extent();
 #pragma unroll

@@ -33,20 +33,66 @@ class LimbConsumer {
     const uint32_t base = begin_block<Tile>(p);
     const SegmentedRing<Tile> ring(base);
     const ScaleRing scales(base + Shape::kMore);
-    if (threadIdx.x == 0) scales.init_barriers();
+    const TileRing tiles(base + kTilesAt);
+    if (threadIdx.x == 0) {
+      scales.init_barriers();
+      tiles.init_barriers();
+    }
     __syncthreads();
     if (threadIdx.x < Tile::kConsumers) {
-      device::take_registers<240>();
+      device::take_registers<232>();
       LimbConsumer(p, ring).consume();
     } else {
-      device::leave_registers<24>();
-      if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales);
+      device::leave_registers<40>();
+      if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales, tiles);
+      if (threadIdx.x == Tile::kConsumers + 32) find_all(p, ring, tiles);
     }
   }
 
  private:
   static constexpr uint32_t kStepK = kLimbHalfK;
   using Tiles = SegmentTiles<Tile, kStepK>;
+  static constexpr uint32_t kTilesAt =
+      Shape::kMore + kLimbScaleSlots * (kLimbScaleBytes + 16);
+
+  // Tiles that are made next. One thread finds them, which takes as long as a third of their products.
+  class TileRing {
+   public:
+    __device__ explicit TileRing(uint32_t base) : base_(base) {}
+    __device__ void init_barriers() const {
+      for (uint32_t i = 0; i < kLimbTileSlots; ++i) {
+        device::barrier_init(full(i), 1);
+        device::barrier_init(empty(i), Tile::kConsumers + 1);
+      }
+      device::barrier_init_visible();
+    }
+    __device__ void write(uint32_t index, const SegmentTile& t) const {
+      device::barrier_wait(empty(index), (index / kLimbTileSlots % 2) ^ 1);
+      const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
+      device::store_shared_4(at, {t.segment, t.row, t.col, t.begin});
+      device::store_shared_2(at + 16, {t.head, t.end});
+      device::barrier_arrive(full(index));
+    }
+    // By every thread that reads, once for each. False: there are no more.
+    __device__ bool read(uint32_t index, SegmentTile& t) const {
+      device::barrier_wait(full(index), index / kLimbTileSlots % 2);
+      const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
+      const uint4 u = device::load_shared_4(at);
+      const uint2 v = device::load_shared_2(at + 16);
+      t = {u.x, u.y, u.z, u.w, v.x, v.y};
+      device::barrier_arrive(empty(index) + device::nothing_of(u.x | u.y | u.z | u.w | v.x | v.y));
+      return t.row != kNoRow;
+    }
+    static constexpr uint32_t kNoRow = ~0u;
+
+   private:
+    __device__ uint32_t full(uint32_t index) const {
+      return base_ + kLimbTileSlots * kLimbTileBytes + index % kLimbTileSlots * 16;
+    }
+    __device__ uint32_t empty(uint32_t index) const { return full(index) + 8; }
+
+    uint32_t base_;
+  };
 
   // The scales of records, those of rows first. This block's alone, and its consumers' longer than
   // the records themselves.
@@ -63,7 +109,7 @@ class LimbConsumer {
     __device__ void init_barriers() const {
       for (uint32_t i = 0; i < kLimbScaleSlots; ++i) {
         device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kConsumers / 32);
+        device::barrier_init(empty(i), Tile::kConsumers);
       }
       device::barrier_init_visible();
     }
@@ -88,14 +134,22 @@ class LimbConsumer {
     return tile.end - tile.begin < tile.head + device::kFewestByLimbs ? tile.begin : tile.end;
   }
 
-  // ---- Sending, by one thread
+  // ---- Finding and sending, by a thread each
+
+  __device__ static void find_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
+                                  const TileRing& tiles) {
+    Tiles found(p, ring.base());
+    uint32_t index = 0;
+    for (SegmentTile tile; found.next(tile); ++index) tiles.write(index, tile);
+    tiles.write(index, {0, TileRing::kNoRow, 0, 0, 0, 0});
+  }
 
   __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
-                                  const ScaleRing& scales) {
-    Tiles tiles(p, ring.base());
+                                  const ScaleRing& scales, const TileRing& tiles) {
     uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
-    for (SegmentTile tile; tiles.next(tile);) {
+    SegmentTile tile;
+    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
       const uint32_t rows = tile.row / kLimbLines * p.k_records;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
       const uint32_t end = steps_end(tile);
@@ -132,20 +186,22 @@ class LimbConsumer {
         ring_(ring),
         thread_(threadIdx.x % 128),
         group_(device::uniform(threadIdx.x / 128)),
-        row_(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4),
-        col_(threadIdx.x % 4 * 2) {}
+        place_(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) {}
 
   __device__ void consume() {
-    Tiles tiles(p_, ring_.base());
-    for (SegmentTile tile; tiles.next(tile);) {
+    const TileRing tiles(ring_.base() + kTilesAt);
+    SegmentTile tile;
+    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
       const uint32_t end = steps_end(tile);
       multiply(total, device::uniform(tile.begin), tile.head, device::uniform(end));
-      device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), tile.row + row_,
-                         tile.col + col_, tile.begin + tile.head, tile.end, end < tile.end);
-      store(total, tile);
+      const device::LimbSums at{tile.row + device::limb_line(place_),
+                                tile.col + device::limb_line(threadIdx.x % 4 * 2)};
+      device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), at,
+                         tile.begin + tile.head, tile.end, end < tile.end);
+      store(total, at, tile.segment);
     }
   }
 
@@ -209,13 +265,14 @@ class LimbConsumer {
   __device__ void add_scaled(Sums total, ConstSums first, ConstSums second) {
     const ScaleRing scales(ring_.base() + Shape::kMore);
     const uint32_t at = scales.at(record_);
+    const uint32_t columns = at + (kLimbLines + threadIdx.x % 4 * 2) * 4;
     scales.wait_full(record_);
-    const float of_row[2] = {device::load_shared_float(at + row_ * 4),
-                             device::load_shared_float(at + (row_ + 8) * 4)};
+    const float of_row[2] = {device::load_shared_float(at + place_ * 4),
+                             device::load_shared_float(at + (place_ + 8) * 4)};
     uint32_t read = __float_as_uint(of_row[0]) | __float_as_uint(of_row[1]);
 #pragma unroll
     for (uint32_t j = 0; j < kSums / 4; ++j) {
-      const uint2 two = device::load_shared_2(at + (kLimbLines + col_ + j * 8) * 4);
+      const uint2 two = device::load_shared_2(columns + j * 32);
       read |= two.x | two.y;
       const float of_col[2] = {__uint_as_float(two.x), __uint_as_float(two.y)};
 #pragma unroll
@@ -224,43 +281,41 @@ class LimbConsumer {
         total[4 * j + i] = __fmaf_rn(sum, of_row[i / 2] * of_col[i % 2], total[4 * j + i]);
       }
     }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
-    }
+    device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
     ++record_;
   }
 
   // ---- Storing
 
   // Written once, read by none of these kernels: the L2 cache gives it up first. Four lanes write
-  // 32 bytes of a row.
-  __device__ void store(ConstSums total, const SegmentTile& tile) const {
-    float* out = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step;
-    if (p_.wide_out != 0 && tile.row + Tile::kRows <= p_.m && tile.col + Tile::kCols <= p_.n) {
-      float* to = out + (tile.row + row_) * p_.out_row_stride + tile.col + col_;
-      float* below = to + 8 * p_.out_row_stride;
+  // 64 bytes of a row.
+  __device__ void store(ConstSums total, const device::LimbSums& at, uint32_t segment) const {
+    float* out = reinterpret_cast<float*>(p_.out_data) + segment * p_.out_step;
 #pragma unroll
-      for (uint32_t i = 0; i < kSums; i += 4) {
-        __stcs(reinterpret_cast<float2*>(to + 2 * i), float2{total[i], total[i + 1]});
-        __stcs(reinterpret_cast<float2*>(below + 2 * i), float2{total[i + 2], total[i + 3]});
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint32_t row = at.row + r * 2;
+      if (row >= p_.m) break;
+      float* to = out + row * p_.out_row_stride + at.col;
+#pragma unroll
+      for (uint32_t j = 0; j < kSums / 8; ++j) {
+        const float* s = &total[8 * j + 2 * r];
+        const uint32_t col = at.col + j * 16;
+        if (p_.wide_out != 0 && col + 4 <= p_.n) {
+          __stcs(reinterpret_cast<float4*>(to + j * 16), float4{s[0], s[1], s[4], s[5]});
+        } else {
+#pragma unroll
+          for (uint32_t i = 0; i < 4; ++i) {
+            if (col + i < p_.n) __stcs(to + j * 16 + i, s[i / 2 * 4 + i % 2]);
+          }
+        }
       }
-      return;
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kSums; i += 2) {
-      const uint32_t r = tile.row + row_ + i % 4 / 2 * 8, c = tile.col + col_ + i / 4 * 8;
-      if (r >= p_.m) continue;
-      float* to = out + r * p_.out_row_stride + c;
-      if (c < p_.n) __stcs(to, total[i]);
-      if (c + 1 < p_.n) __stcs(to + 1, total[i + 1]);
     }
   }
 
   const SegmentedSm90Params& p_;
   const SegmentedRing<Tile> ring_;
   uint32_t thread_, group_;
-  uint32_t row_, col_;  // of this thread's first sums in the tile
+  uint32_t place_;  // in records, of this thread's first row
   uint32_t step_ = 0, record_ = 0;
 };
 

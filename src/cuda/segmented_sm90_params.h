@@ -45,10 +45,13 @@ struct FmaTile64x64 {
 // Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
 // their own.
 inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
+inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
 struct LimbTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
   static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 6, kPerProcessor = 1;
-  static constexpr uint32_t kOutBuffers = 0, kMore = kLimbScaleSlots * (kLimbScaleBytes + 16);
+  static constexpr uint32_t kOutBuffers = 0;
+  static constexpr uint32_t kMore =
+      kLimbScaleSlots * (kLimbScaleBytes + 16) + kLimbTileSlots * (kLimbTileBytes + 16);
 };
 
 // So many segments are taken longest first, where blocks make many tiles.
