@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t part_at(uint32_t half, uint32_t line, uint32
 
 // Eight lanes to a line, four k of each half a lane.
 __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
-                              uint32_t all, uint32_t record, float* scales) {
+                              uint32_t all, uint32_t record, float* scales, uint32_t p_diag) {
   constexpr uint32_t kPerPass = kLimbThreads / 8, kPasses = kLimbLines / kPerPass;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane % 8;
   // Lines four apart side by side, so that a warp's stores meet no bank twice.
@@ -49,7 +49,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
       x[i][h] = {0, 0, 0, 0};
       if (line >= s.lines || k >= all) continue;
       if (k + 4 <= all) {
-        x[i][h] = __ldg(reinterpret_cast<const float4*>(from + k));
+        x[i][h] = (p_diag & 16) ? __ldcs(reinterpret_cast<const float4*>(from + k)) : __ldg(reinterpret_cast<const float4*>(from + k));
       } else {
         x[i][h].x = from[k];
         if (k + 1 < all) x[i][h].y = from[k + 1];
@@ -84,7 +84,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
 
 // A thread to the half of a line: neighbours where lines are.
 __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
-                               uint32_t all, uint32_t record, float* scales) {
+                               uint32_t all, uint32_t record, float* scales, uint32_t p_diag) {
   static_assert(kLimbThreads == 2 * kLimbLines, "two threads to a line");
   __shared__ device::LimbExtent extents[2][kLimbLines];
   const uint32_t line = threadIdx.x % kLimbLines, half = threadIdx.x / kLimbLines;
@@ -94,7 +94,7 @@ __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32
   float x[kLimbHalfK];
 #pragma unroll
   for (uint32_t k = 0; k < kLimbHalfK; ++k) {
-    x[k] = of_operand < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
+    x[k] = of_operand < s.lines && first_k + k < all ? (p_diag & 16 ? __ldcs(from + k * s.k_stride) : __ldg(from + k * s.k_stride)) : 0.0f;
   }
   device::LimbExtent extent = device::limb_extent();
 #pragma unroll
@@ -124,15 +124,20 @@ __global__ void __launch_bounds__(kLimbThreads, 3)
 #endif
   const uint32_t record = device::shared_address(memory);
   const uint32_t of_a = p.a.stripes * p.k_records;
-  const LimbsSource& s = blockIdx.x < of_a ? p.a : p.b;
-  const uint32_t number = blockIdx.x < of_a ? blockIdx.x : blockIdx.x - of_a;
+  uint32_t block = blockIdx.x;
+  if (p.diag & 8) {
+    const uint32_t stripes = p.a.stripes + p.b.stripes;
+    block = block % stripes * p.k_records + (p.k_records - 1 - block / stripes);
+  }
+  const LimbsSource& s = block < of_a ? p.a : p.b;
+  const uint32_t number = block < of_a ? block : block - of_a;
   const uint32_t first_line = number / p.k_records * kLimbLines;
   const uint32_t first_k = number % p.k_records * kLimbK;
   float* scales = s.scales + uint64_t{number} * kLimbLines;
   if (s.wide != 0) {
-    split_along_k(s, first_line, first_k, p.k, record, scales);
+    split_along_k(s, first_line, first_k, p.k, record, scales, p.diag);
   } else {
-    split_by_lines(s, first_line, first_k, p.k, record, scales);
+    split_by_lines(s, first_line, first_k, p.k, record, scales, p.diag);
   }
   __syncthreads();
   auto* to = reinterpret_cast<uint4*>(s.records + uint64_t{number} * kLimbRecordBytes);

@@ -17,20 +17,23 @@
 // The time is that of writing out and of the tensor cores, three products for one.
 #pragma once
 
+#include "cuda/device/cluster_run.cuh"
 #include "cuda/device/limbs.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/segmented_sm90.cuh"
 
 namespace moeblas::cuda {
 
+template <class TileOf>
 class LimbConsumer {
  public:
-  using Tile = LimbTile128x128;
+  using Tile = TileOf;
   using Shape = SegmentedShape<Tile>;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
 
   __device__ static void run(const SegmentedSm90Params& p) {
-    const uint32_t base = begin_block<Tile>(p);
+    // Nobody makes it again from where the block's memory is.
+    const uint32_t base = device::forgotten(begin_block<Tile>(p));
     const SegmentedRing<Tile> ring(base);
     const ScaleRing scales(base + Shape::kMore);
     const TileRing tiles(base + kTilesAt);
@@ -39,6 +42,7 @@ class LimbConsumer {
       tiles.init_barriers();
     }
     __syncthreads();
+    if (Tile::kBlocks > 1) device::cluster_barrier();
     if (threadIdx.x < Tile::kConsumers) {
       device::take_registers<232>();
       LimbConsumer(p, ring).consume();
@@ -47,6 +51,9 @@ class LimbConsumer {
       if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales, tiles);
       if (threadIdx.x == Tile::kConsumers + 32) find_all(p, ring, tiles);
     }
+    // The other block may still send columns here, or arrive at a barrier of this one.
+    __syncwarp();
+    if (Tile::kBlocks > 1) device::cluster_barrier();
   }
 
  private:
@@ -62,7 +69,7 @@ class LimbConsumer {
     __device__ void init_barriers() const {
       for (uint32_t i = 0; i < kLimbTileSlots; ++i) {
         device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kConsumers + 1);
+        device::barrier_init(empty(i), Tile::kAll ? Tile::kConsumers + 1 : Tile::kConsumers / 32 + 1);
       }
       device::barrier_init_visible();
     }
@@ -74,13 +81,16 @@ class LimbConsumer {
       device::barrier_arrive(full(index));
     }
     // By every thread that reads, once for each. False: there are no more.
+    template <bool kOne>
     __device__ bool read(uint32_t index, SegmentTile& t) const {
       device::barrier_wait(full(index), index / kLimbTileSlots % 2);
       const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
       const uint4 u = device::load_shared_4(at);
       const uint2 v = device::load_shared_2(at + 16);
       t = {u.x, u.y, u.z, u.w, v.x, v.y};
-      device::barrier_arrive(empty(index) + device::nothing_of(u.x | u.y | u.z | u.w | v.x | v.y));
+      const uint32_t nothing = device::nothing_of(u.x | u.y | u.z | u.w | v.x | v.y);
+      if (!Tile::kAll && !kOne) __syncwarp();
+      if (Tile::kAll || kOne || threadIdx.x % 32 == 0) device::barrier_arrive(empty(index) + nothing);
       return t.row != kNoRow;
     }
     static constexpr uint32_t kNoRow = ~0u;
@@ -109,7 +119,7 @@ class LimbConsumer {
     __device__ void init_barriers() const {
       for (uint32_t i = 0; i < kLimbScaleSlots; ++i) {
         device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kConsumers);
+        device::barrier_init(empty(i), Tile::kAll ? Tile::kConsumers : Tile::kConsumers / 32);
       }
       device::barrier_init_visible();
     }
@@ -149,28 +159,36 @@ class LimbConsumer {
     uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
-      const uint32_t rows = tile.row / kLimbLines * p.k_records;
+    for (uint32_t index = 0; tiles.template read<true>(index, tile); ++index) {
+      // Rows beyond the last are nobody's: any will do.
+      const uint32_t rows = tile.row < p.m ? tile.row / kLimbLines * p.k_records : 0;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
       const uint32_t end = steps_end(tile);
       for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
         const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
         ring.wait_empty(step);
         device::barrier_expect(ring.full(step), Shape::kSlotBytes);
-        send(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
-        send(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
+        send<false>(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
+        send<(Tile::kBlocks > 1)>(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
         if (half == 0 && end - k > kStepK) continue;
         scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
                     p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
       }
     }
   }
-  // Half a record.
+  // Half a record, of which each block of a cluster brings its part to both.
+  template <bool kToAll>
   __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
                               uint32_t record, uint32_t half, uint32_t to) {
     const uint8_t* from =
         limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
-    device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
+    if constexpr (kToAll) {
+      constexpr uint32_t kPart = kLimbHalfBytes / 2;
+      const uint32_t first = device::cluster_rank() * kPart;
+      device::copy_run_to_both(to + first, from + first, kPart, ring.full(step));
+    } else {
+      device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
+    }
   }
 
   // ---- Multiplying
@@ -191,7 +209,7 @@ class LimbConsumer {
   __device__ void consume() {
     const TileRing tiles(ring_.base() + kTilesAt);
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
+    for (uint32_t index = 0; tiles.template read<false>(index, tile); ++index) {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
@@ -201,7 +219,7 @@ class LimbConsumer {
                                 tile.col + device::limb_line(threadIdx.x % 4 * 2)};
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), at,
                          tile.begin + tile.head, tile.end, end < tile.end);
-      store(total, at, tile.segment);
+      store(total, tile, at);
     }
   }
 
@@ -232,15 +250,21 @@ class LimbConsumer {
   template <bool kAdd>
   __device__ void multiply_step(Sums first, Sums second, uint32_t begin, uint32_t end) {
     using Wgmma = device::WgmmaShared<device::Float16, Tile::kCols, false>;
-    const uint32_t a = ring_.a(step_) + group_ * (64 * kStepBytes);
+    const uint32_t a = device::uniform(ring_.a(step_)) + group_ * (64 * kStepBytes);
     ring_.wait_full(step_);
     if (begin > 0 || end < kStepK) {
       device::clear_limbs(a, 64, begin, end, thread_, 128);
       device::shared_stores_visible();
+      if constexpr (Tile::kNamed) {
+        if (group_ == 0) device::named_barrier(kFirstGroup, 128);
+        else device::named_barrier(kFirstGroup + 1, 128);
+      } else {
       device::named_barrier(kFirstGroup + group_, 128);
+      }
     }
-    const uint32_t rows = device::uniform(device::wgmma_columns_at(a));
-    const uint32_t columns = device::uniform(device::wgmma_columns_at(ring_.b(step_)));
+    const uint32_t rows = device::wgmma_columns_at(a);
+    const uint32_t columns =
+        device::wgmma_columns_at(a - group_ * (64 * kStepBytes) + Tile::kRows * kStepBytes);
     constexpr uint32_t kNext = device::wgmma_columns_step(16 * 2);
     constexpr uint32_t kSecond = device::wgmma_columns_step(kStepK * 2);
     device::wgmma_begin();
@@ -281,7 +305,8 @@ class LimbConsumer {
         total[4 * j + i] = __fmaf_rn(sum, of_row[i / 2] * of_col[i % 2], total[4 * j + i]);
       }
     }
-    device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
+    if (!Tile::kAll) __syncwarp();
+    if (Tile::kAll || threadIdx.x % 32 == 0) device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
     ++record_;
   }
 
@@ -289,25 +314,24 @@ class LimbConsumer {
 
   // Written once, read by none of these kernels: the L2 cache gives it up first. Four lanes write
   // 64 bytes of a row.
-  __device__ void store(ConstSums total, const device::LimbSums& at, uint32_t segment) const {
-    float* out = reinterpret_cast<float*>(p_.out_data) + segment * p_.out_step;
+  __device__ void store(ConstSums total, const SegmentTile& tile, const device::LimbSums& at) const {
+    float* to = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step +
+                at.row * p_.out_row_stride + at.col;
+    float* below = to + 2 * p_.out_row_stride;
+    if (p_.wide_out != 0 && tile.row + Tile::kRows <= p_.m && tile.col + Tile::kCols <= p_.n) {
 #pragma unroll
-    for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t row = at.row + r * 2;
-      if (row >= p_.m) break;
-      float* to = out + row * p_.out_row_stride + at.col;
+      for (uint32_t i = 0; i < kSums; i += 8) {
+        const float* s = &total[i];
+        __stcs(reinterpret_cast<float4*>(to + i * 2), float4{s[0], s[1], s[4], s[5]});
+        __stcs(reinterpret_cast<float4*>(below + i * 2), float4{s[2], s[3], s[6], s[7]});
+      }
+      return;
+    }
 #pragma unroll
-      for (uint32_t j = 0; j < kSums / 8; ++j) {
-        const float* s = &total[8 * j + 2 * r];
-        const uint32_t col = at.col + j * 16;
-        if (p_.wide_out != 0 && col + 4 <= p_.n) {
-          __stcs(reinterpret_cast<float4*>(to + j * 16), float4{s[0], s[1], s[4], s[5]});
-        } else {
-#pragma unroll
-          for (uint32_t i = 0; i < 4; ++i) {
-            if (col + i < p_.n) __stcs(to + j * 16 + i, s[i / 2 * 4 + i % 2]);
-          }
-        }
+    for (uint32_t i = 0; i < kSums; ++i) {
+      const uint32_t right = i / 8 * 16 + i / 4 % 2 * 2 + i % 2;
+      if (at.row + i % 4 / 2 * 2 < p_.m && at.col + right < p_.n) {
+        __stcs((i % 4 / 2 == 0 ? to : below) + right, total[i]);
       }
     }
   }

@@ -47,11 +47,21 @@ struct FmaTile64x64 {
 inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
 inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
 struct LimbTile128x128 {
+  static constexpr bool kAll = true, kNamed = true;
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
   static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 6, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 0;
   static constexpr uint32_t kMore =
       kLimbScaleSlots * (kLimbScaleBytes + 16) + kLimbTileSlots * (kLimbTileBytes + 16);
+};
+struct LimbTile256x128 : LimbTile128x128 {
+  static constexpr uint32_t kBlocks = 2;
+};
+struct LimbTileB : LimbTile128x128 {
+  static constexpr bool kAll = false;
+};
+struct LimbTileC : LimbTileB {
+  static constexpr bool kNamed = false;
 };
 
 // So many segments are taken longest first, where blocks make many tiles.
@@ -95,6 +105,7 @@ struct SegmentedSm90Params {
   SegmentedLines a_lines, b_lines;
   Limbs a_limbs, b_limbs;
   uint32_t k_records;  // of limbs, in a stripe of lines
+  uint32_t diag;
 };
 
 }  // namespace moeblas::cuda
