@@ -161,12 +161,6 @@ RULES = [
         has=(BULK, HGMMA_SHARED),
         why="limbs of both factors from shared memory",
     ),
-    Rule(r"^segmented_limbs", has=(WIDE,), why="records written 16 bytes at a time"),
-    Rule(
-        r"^segmented_sm80_limbs",
-        has=(WIDE, r"HMMA", r"LDSM"),
-        why="limbs by 16-byte copies, fragments by matrices",
-    ),
     Rule(
         r"^segmented_sm90<FmaConsumer<",
         has=(BULK, r"FFMA"),

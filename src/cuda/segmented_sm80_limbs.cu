@@ -102,12 +102,12 @@ class LimbProducts80 {
     float* out = reinterpret_cast<float*>(p.operands.out) + tile.out;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      const device::LimbSums at{tile.row + device::limb_line(row_ + i * 16 + lane / 4),
-                                tile.col + device::limb_line(col_ + lane % 4 * 2)};
+      const device::LimbSums at{tile.row + device::limb_row(row_ + i * 16 + lane / 4),
+                                tile.col + device::limb_column(col_ + lane % 4 * 2)};
       device::make_again(total_[i], a, b, at, tile.begin, tile.end, all);
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
-        const uint32_t row = at.row + j % 2 * 2, col = at.col + j / 2 * 16;
+        const uint32_t row = at.row + j % 2 * 8, col = at.col + j / 2 * 16;
         if (row >= a.count) continue;
         const float* s = &total_[i][j / 2 * 8 + j % 2 * 2];
         float* to = out + row * p.operands.out_row_stride + col;

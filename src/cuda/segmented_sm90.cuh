@@ -138,7 +138,7 @@ class SegmentedRing {
   __device__ void init_barriers() const {
     for (uint32_t i = 0; i < Tile::kSlots; ++i) {
       device::barrier_init(full(i), 1);
-      device::barrier_init(empty(i), Tile::kBlocks * (Tile::kConsumers / 32));
+      device::barrier_init(empty(i), Tile::kBlocks * Tile::kArrivals * (Tile::kConsumers / 32));
     }
     device::barrier_init_visible();
   }

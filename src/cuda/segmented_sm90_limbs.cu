@@ -9,9 +9,5 @@ static const simt::CudaKernel segmented_limbs_128{
     "segmented_sm90_limbs_128", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTile128x128>>)};
 static const simt::CudaKernel segmented_limbs_256{
     "segmented_sm90_limbs_256", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTile256x128>>)};
-static const simt::CudaKernel segmented_limbs_B{
-    "segmented_sm90_limbs_B", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTileB>>)};
-static const simt::CudaKernel segmented_limbs_C{
-    "segmented_sm90_limbs_C", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTileC>>)};
 
 }  // namespace moeblas::cuda

@@ -17,6 +17,7 @@
 // The time is that of writing out and of the tensor cores, three products for one.
 #pragma once
 
+#include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster_run.cuh"
 #include "cuda/device/limbs.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -35,9 +36,10 @@ class LimbConsumer {
     // Nobody makes it again from where the block's memory is.
     const uint32_t base = device::forgotten(begin_block<Tile>(p));
     const SegmentedRing<Tile> ring(base);
-    const ScaleRing scales(base + Shape::kMore);
+    const ScaleRing scales(base + kScalesAt);
     const TileRing tiles(base + kTilesAt);
     if (threadIdx.x == 0) {
+      if (p.bulk_out != 0) device::prefetch_tensor_map(&p.out);
       scales.init_barriers();
       tiles.init_barriers();
     }
@@ -59,8 +61,9 @@ class LimbConsumer {
  private:
   static constexpr uint32_t kStepK = kLimbHalfK;
   using Tiles = SegmentTiles<Tile, kStepK>;
-  static constexpr uint32_t kTilesAt =
-      Shape::kMore + kLimbScaleSlots * (kLimbScaleBytes + 16);
+  static constexpr uint32_t kOutAt = Shape::kMore;
+  static constexpr uint32_t kScalesAt = kOutAt + 2 * Tile::kOutBuffers * kOutBytes;
+  static constexpr uint32_t kTilesAt = kScalesAt + kLimbScaleSlots * (kLimbScaleBytes + 16);
 
   // Tiles that are made next. One thread finds them, which takes as long as a third of their products.
   class TileRing {
@@ -69,7 +72,7 @@ class LimbConsumer {
     __device__ void init_barriers() const {
       for (uint32_t i = 0; i < kLimbTileSlots; ++i) {
         device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kAll ? Tile::kConsumers + 1 : Tile::kConsumers / 32 + 1);
+        device::barrier_init(empty(i), Tile::kConsumers + 1);
       }
       device::barrier_init_visible();
     }
@@ -81,7 +84,6 @@ class LimbConsumer {
       device::barrier_arrive(full(index));
     }
     // By every thread that reads, once for each. False: there are no more.
-    template <bool kOne>
     __device__ bool read(uint32_t index, SegmentTile& t) const {
       device::barrier_wait(full(index), index / kLimbTileSlots % 2);
       const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
@@ -89,8 +91,7 @@ class LimbConsumer {
       const uint2 v = device::load_shared_2(at + 16);
       t = {u.x, u.y, u.z, u.w, v.x, v.y};
       const uint32_t nothing = device::nothing_of(u.x | u.y | u.z | u.w | v.x | v.y);
-      if (!Tile::kAll && !kOne) __syncwarp();
-      if (Tile::kAll || kOne || threadIdx.x % 32 == 0) device::barrier_arrive(empty(index) + nothing);
+      device::barrier_arrive(empty(index) + nothing);
       return t.row != kNoRow;
     }
     static constexpr uint32_t kNoRow = ~0u;
@@ -119,7 +120,7 @@ class LimbConsumer {
     __device__ void init_barriers() const {
       for (uint32_t i = 0; i < kLimbScaleSlots; ++i) {
         device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kAll ? Tile::kConsumers : Tile::kConsumers / 32);
+        device::barrier_init(empty(i), Tile::kConsumers);
       }
       device::barrier_init_visible();
     }
@@ -159,7 +160,7 @@ class LimbConsumer {
     uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.template read<true>(index, tile); ++index) {
+    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
       // Rows beyond the last are nobody's: any will do.
       const uint32_t rows = tile.row < p.m ? tile.row / kLimbLines * p.k_records : 0;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
@@ -209,18 +210,23 @@ class LimbConsumer {
   __device__ void consume() {
     const TileRing tiles(ring_.base() + kTilesAt);
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.template read<false>(index, tile); ++index) {
+    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
       const uint32_t end = steps_end(tile);
       multiply(total, device::uniform(tile.begin), tile.head, device::uniform(end));
-      const device::LimbSums at{tile.row + device::limb_line(place_),
-                                tile.col + device::limb_line(threadIdx.x % 4 * 2)};
+      const device::LimbSums at{tile.row + device::limb_row(place_),
+                                tile.col + device::limb_column(threadIdx.x % 4 * 2)};
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), at,
                          tile.begin + tile.head, tile.end, end < tile.end);
-      store(total, tile, at);
+      if (p_.bulk_out != 0 && !(p_.diag & 2)) {
+        store_in_bulk(total, tile);
+      } else {
+        store(total, tile, at);
+      }
     }
+    if (thread_ == 0) device::bulk_store_wait_read<0>();
   }
 
   __device__ static device::FloatLines lines(const SegmentedLines& l, uint32_t count) {
@@ -236,13 +242,29 @@ class LimbConsumer {
         k += kStepK, ++step_;
         multiply_step<true>(first, second, 0, end - k);
         device::wgmma_wait<1>();
-        __syncwarp();
-        ring_.release(step_ - 1);
+        release(step_ - 1);
       }
       device::wgmma_wait<0>();
-      __syncwarp();
-      ring_.release(step_);
+      release(step_);
       add_scaled(total, first, second);
+    }
+  }
+
+  // By every lane that may have cleared something there.
+  __device__ void release(uint32_t step) const {
+    if (Tile::kBlocks > 1) {
+      __syncwarp();
+      ring_.release(step);
+    } else {
+      device::barrier_arrive(ring_.empty(step));
+    }
+  }
+  // All threads of a warpgroup.
+  __device__ void meet() const {
+    if (group_ == 0) {
+      device::named_barrier(kFirstGroup, 128);
+    } else {
+      device::named_barrier(kFirstGroup + 1, 128);
     }
   }
 
@@ -255,12 +277,7 @@ class LimbConsumer {
     if (begin > 0 || end < kStepK) {
       device::clear_limbs(a, 64, begin, end, thread_, 128);
       device::shared_stores_visible();
-      if constexpr (Tile::kNamed) {
-        if (group_ == 0) device::named_barrier(kFirstGroup, 128);
-        else device::named_barrier(kFirstGroup + 1, 128);
-      } else {
-      device::named_barrier(kFirstGroup + group_, 128);
-      }
+      meet();
     }
     const uint32_t rows = device::wgmma_columns_at(a);
     const uint32_t columns =
@@ -287,7 +304,7 @@ class LimbConsumer {
   }
 
   __device__ void add_scaled(Sums total, ConstSums first, ConstSums second) {
-    const ScaleRing scales(ring_.base() + Shape::kMore);
+    const ScaleRing scales(ring_.base() + kScalesAt);
     const uint32_t at = scales.at(record_);
     const uint32_t columns = at + (kLimbLines + threadIdx.x % 4 * 2) * 4;
     scales.wait_full(record_);
@@ -305,19 +322,50 @@ class LimbConsumer {
         total[4 * j + i] = __fmaf_rn(sum, of_row[i / 2] * of_col[i % 2], total[4 * j + i]);
       }
     }
-    if (!Tile::kAll) __syncwarp();
-    if (Tile::kAll || threadIdx.x % 32 == 0) device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
+    device::barrier_arrive(scales.empty(record_) + device::nothing_of(read));
     ++record_;
   }
 
   // ---- Storing
+
+  // Bulk copies write a warpgroup's sums while it makes the next: 16 bytes of a row of 32 columns
+  // at a time, in the 128-byte swizzle. Eight lanes that store side by side have two rows whose
+  // parts lie in different banks (limb_row).
+  __device__ void store_in_bulk(ConstSums total, const SegmentTile& tile) const {
+    const uint32_t row = tile.row + group_ * 64;
+    if (row >= p_.m) return;
+    // Of the last tile, all copies have read.
+    if (thread_ == 0) device::bulk_store_wait_read<0>();
+    meet();
+    const uint32_t out = ring_.base() + kOutAt + group_ * (Tile::kOutBuffers * kOutBytes);
+    const uint32_t r = device::limb_row(place_ % 64), to = out + r * kStepBytes;
+#pragma unroll
+    for (uint32_t i = 0; i < kSums; i += 8) {
+      const uint32_t at = to + i / 16 * kOutBytes + ((i / 8 % 2 * 4 + thread_ % 4) ^ r % 8) * 16;
+      const auto bits = [&](uint32_t j) { return __float_as_uint(total[i + j]); };
+      device::store_shared_4(at, {bits(0), bits(1), bits(4), bits(5)});
+      device::store_shared_4(at + 8 * kStepBytes, {bits(2), bits(3), bits(6), bits(7)});
+    }
+    device::shared_stores_visible();
+    meet();
+    if (thread_ != 0) return;
+    const uint64_t policy = device::evict_first_policy();
+#pragma unroll
+    for (uint32_t i = 0; i < Tile::kOutBuffers; ++i) {
+      const uint32_t col = tile.col + i * (kStepBytes / 4);
+      if (col >= p_.n) break;
+      device::store_box(&p_.out, static_cast<int32_t>(col), static_cast<int32_t>(row),
+                        static_cast<int32_t>(tile.segment), out + i * kOutBytes, policy);
+    }
+    device::bulk_store_commit();
+  }
 
   // Written once, read by none of these kernels: the L2 cache gives it up first. Four lanes write
   // 64 bytes of a row.
   __device__ void store(ConstSums total, const SegmentTile& tile, const device::LimbSums& at) const {
     float* to = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step +
                 at.row * p_.out_row_stride + at.col;
-    float* below = to + 2 * p_.out_row_stride;
+    float* below = to + 8 * p_.out_row_stride;
     if (p_.wide_out != 0 && tile.row + Tile::kRows <= p_.m && tile.col + Tile::kCols <= p_.n) {
 #pragma unroll
       for (uint32_t i = 0; i < kSums; i += 8) {
@@ -330,7 +378,7 @@ class LimbConsumer {
 #pragma unroll
     for (uint32_t i = 0; i < kSums; ++i) {
       const uint32_t right = i / 8 * 16 + i / 4 % 2 * 2 + i % 2;
-      if (at.row + i % 4 / 2 * 2 < p_.m && at.col + right < p_.n) {
+      if (at.row + i % 4 / 2 * 8 < p_.m && at.col + right < p_.n) {
         __stcs((i % 4 / 2 == 0 ? to : below) + right, total[i]);
       }
     }

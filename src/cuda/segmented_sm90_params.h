@@ -18,27 +18,27 @@ inline constexpr uint32_t kStepBytes = 128;
 // kMore: bytes of shared memory behind the ring.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
-  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256;  // rows of a block
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256, kArrivals = 1;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
   static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
 };
 struct FmaTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 3, kPerProcessor = 2;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 struct FmaTile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
@@ -47,21 +47,14 @@ struct FmaTile64x64 {
 inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
 inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
 struct LimbTile128x128 {
-  static constexpr bool kAll = true, kNamed = true;
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
-  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 6, kPerProcessor = 1;
-  static constexpr uint32_t kOutBuffers = 0;
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 4, kArrivals = 32;
   static constexpr uint32_t kMore =
-      kLimbScaleSlots * (kLimbScaleBytes + 16) + kLimbTileSlots * (kLimbTileBytes + 16);
+      2 * kOutBuffers * kOutBytes + kLimbScaleSlots * (kLimbScaleBytes + 16) + kLimbTileSlots * (kLimbTileBytes + 16);
 };
 struct LimbTile256x128 : LimbTile128x128 {
-  static constexpr uint32_t kBlocks = 2;
-};
-struct LimbTileB : LimbTile128x128 {
-  static constexpr bool kAll = false;
-};
-struct LimbTileC : LimbTileB {
-  static constexpr bool kNamed = false;
+  static constexpr uint32_t kBlocks = 2, kArrivals = 1;
 };
 
 // So many segments are taken longest first, where blocks make many tiles.

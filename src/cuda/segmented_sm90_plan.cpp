@@ -54,8 +54,6 @@ constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128
                              tile<Tile64x64>("f16_64", 1.6)};
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
 constexpr Tile kLimbs = tile<LimbTile128x128>("limbs_128", 1.0);
-constexpr Tile kLimbsB = tile<LimbTileB>("limbs_B", 1.0);
-constexpr Tile kLimbsC = tile<LimbTileC>("limbs_C", 1.0);
 constexpr Tile kLimbs2 = tile<LimbTile256x128>("limbs_256", 1.0);
 uint32_t diag() { const char* e = std::getenv("SEG5"); return e ? std::strtoul(e, nullptr, 0) : 0; }
 
@@ -284,7 +282,7 @@ size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
 
 void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const Tile& tile = diag() & 1 ? kLimbs2 : diag() & 32 ? kLimbsB : diag() & 64 ? kLimbsC : kLimbs;
+  const Tile& tile = diag() & 1 ? kLimbs2 :  kLimbs;
   Queue queue(p.op, p.device.id, p.options.stream);
   SegmentedSm90Params q = params_of(p, tile);
   SegmentedLimbs limbs(p);

@@ -42,14 +42,18 @@ struct FloatLines {
   }
 };
 
-// Which line of a record's stands at this place. The tensor cores leave a lane two neighbours of
-// eight columns and the same of the next eight: as lines stand, four neighbours of out.
-__device__ __forceinline__ constexpr uint32_t limb_line(uint32_t place) {
+// Which line of an operand stands at this place of its records. The tensor cores leave a lane two
+// neighbours of eight columns and the same of the next eight: as columns stand, four neighbours of
+// out. As rows stand, two lanes that store side by side have rows four apart, in other banks.
+__device__ __forceinline__ constexpr uint32_t limb_column(uint32_t place) {
   return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
+}
+__device__ __forceinline__ constexpr uint32_t limb_row(uint32_t place) {
+  return place / 8 * 8 + place % 2 * 4 + place % 8 / 2;
 }
 
 // Where the first of a thread's sums belongs. As the tensor cores leave them, sums[8j + i] is that
-// 16j + i / 4 * 2 + i % 2 columns and i % 4 / 2 * 2 rows further.
+// 16j + i / 4 * 2 + i % 2 columns and i % 4 / 2 * 8 rows further.
 struct LimbSums {
   uint32_t row, col;
 };
@@ -77,7 +81,7 @@ __device__ __forceinline__ void make_again(float (&sums)[kSums], const FloatLine
     for (uint32_t k = begin; k < end; ++k) {
       float x[2], y[kSome / 2];
 #pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) x[i] = a.at(at.row + i * 2, k);
+      for (uint32_t i = 0; i < 2; ++i) x[i] = a.at(at.row + i * 8, k);
 #pragma unroll
       for (uint32_t j = 0; j < kSome / 2; ++j) y[j] = b.at(at.col + c * 2 + j / 4 * 16 + j % 4, k);
 #pragma unroll
