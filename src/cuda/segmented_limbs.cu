@@ -1,6 +1,6 @@
 // segmented_limbs: float32 operands as two float16 limbs each, scaled by powers of two, in the
-// order in which the tensor cores read them. Used by segmented_sm90_limbs and segmented_sm80_limbs before their
-// products.
+// order in which the tensor cores read them. Used by segmented_sm90_limbs and segmented_sm80_limbs
+// before their products.
 //
 // Limbs of a line in 64 k share a scale (device/limb_scale.cuh). A line that they do not hold -
 // numbers more than 28 powers of two apart, or beyond scales, or not finite - has NaN for a scale,
@@ -41,7 +41,6 @@ __device__ __forceinline__ uint32_t line_at(uint32_t place, bool rows) {
 __device__ __forceinline__ uint32_t in_order(const SegmentedLimbsParams& p) {
   constexpr uint32_t kNeighbours = 4;
   const uint32_t stripes = p.a.stripes + p.b.stripes;
-  if (p.diag & 8) return blockIdx.x;
   const uint32_t set = blockIdx.x / (kNeighbours * stripes);
   const uint32_t within = blockIdx.x - set * kNeighbours * stripes;
   const uint32_t left = p.k_records - set * kNeighbours, count = min(kNeighbours, left);

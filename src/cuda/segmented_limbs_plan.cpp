@@ -1,6 +1,5 @@
 #include "cuda/segmented_limbs_plan.h"
 
-#include <cstdlib>
 #include <limits>
 
 namespace moeblas::cuda {
@@ -67,7 +66,7 @@ void SegmentedLimbs::Part::place(uint8_t* workspace) {
 
 void SegmentedLimbs::run(void* workspace, Queue& queue) {
   for (Part* part : {&a_, &b_}) part->place(static_cast<uint8_t*>(workspace));
-  const SegmentedLimbsParams q{a_.source, b_.source, static_cast<uint32_t>(p_.k), k_records(), std::getenv("SEG5") ? (uint32_t)std::strtoul(std::getenv("SEG5"), nullptr, 0) : 0u};
+  const SegmentedLimbsParams q{a_.source, b_.source, static_cast<uint32_t>(p_.k), k_records()};
   queue.run("segmented_limbs", static_cast<uint32_t>(blocks()), kLimbThreads, 0, q);
 }
 

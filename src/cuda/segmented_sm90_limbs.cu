@@ -6,8 +6,6 @@
 namespace moeblas::cuda {
 
 static const simt::CudaKernel segmented_limbs_128{
-    "segmented_sm90_limbs_128", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTile128x128>>)};
-static const simt::CudaKernel segmented_limbs_256{
-    "segmented_sm90_limbs_256", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer<LimbTile256x128>>)};
+    "segmented_sm90_limbs_128", reinterpret_cast<const void*>(&segmented_sm90<LimbConsumer>)};
 
 }  // namespace moeblas::cuda

@@ -4,6 +4,7 @@
 //
 //   warps 0 - 7   multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
 //   warp 8        sends steps of 32 k: records of limbs lie there as wgmma wants them
+//   warp 9        finds the places of tiles, ahead of all others
 //
 // Of the four products of limbs the smallest is left out. The first limbs' products have sums of
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
@@ -14,21 +15,21 @@
 // scale says that limbs do not hold a line, or infinities met, or the sum is none. Which elements
 // those are depends on their own row and column alone.
 //
-// The time is that of writing out and of the tensor cores, three products for one.
+// Rings are given back by every lane that read there, or wrote.
+//
+// Where segments are short the L2 cache is the limit: each tile reads its records from there.
 #pragma once
 
 #include "cuda/device/bulk_store.cuh"
-#include "cuda/device/cluster_run.cuh"
 #include "cuda/device/limbs.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/segmented_sm90.cuh"
 
 namespace moeblas::cuda {
 
-template <class TileOf>
 class LimbConsumer {
  public:
-  using Tile = TileOf;
+  using Tile = LimbTile128x128;
   using Shape = SegmentedShape<Tile>;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
 
@@ -44,7 +45,6 @@ class LimbConsumer {
       tiles.init_barriers();
     }
     __syncthreads();
-    if (Tile::kBlocks > 1) device::cluster_barrier();
     if (threadIdx.x < Tile::kConsumers) {
       device::take_registers<232>();
       LimbConsumer(p, ring).consume();
@@ -53,9 +53,6 @@ class LimbConsumer {
       if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales, tiles);
       if (threadIdx.x == Tile::kConsumers + 32) find_all(p, ring, tiles);
     }
-    // The other block may still send columns here, or arrive at a barrier of this one.
-    __syncwarp();
-    if (Tile::kBlocks > 1) device::cluster_barrier();
   }
 
  private:
@@ -65,7 +62,7 @@ class LimbConsumer {
   static constexpr uint32_t kScalesAt = kOutAt + 2 * Tile::kOutBuffers * kOutBytes;
   static constexpr uint32_t kTilesAt = kScalesAt + kLimbScaleSlots * (kLimbScaleBytes + 16);
 
-  // Tiles that are made next. One thread finds them, which takes as long as a third of their products.
+  // Tiles that are made next: to find one takes half as long as its products.
   class TileRing {
    public:
     __device__ explicit TileRing(uint32_t base) : base_(base) {}
@@ -161,35 +158,27 @@ class LimbConsumer {
     device::wait_for_previous_launch();
     SegmentTile tile;
     for (uint32_t index = 0; tiles.read(index, tile); ++index) {
-      // Rows beyond the last are nobody's: any will do.
-      const uint32_t rows = tile.row < p.m ? tile.row / kLimbLines * p.k_records : 0;
+      const uint32_t rows = tile.row / kLimbLines * p.k_records;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
       const uint32_t end = steps_end(tile);
       for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
         const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
         ring.wait_empty(step);
         device::barrier_expect(ring.full(step), Shape::kSlotBytes);
-        send<false>(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
-        send<(Tile::kBlocks > 1)>(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
+        send(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
+        send(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
         if (half == 0 && end - k > kStepK) continue;
         scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
                     p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
       }
     }
   }
-  // Half a record, of which each block of a cluster brings its part to both.
-  template <bool kToAll>
+  // Half a record.
   __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
                               uint32_t record, uint32_t half, uint32_t to) {
     const uint8_t* from =
         limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
-    if constexpr (kToAll) {
-      constexpr uint32_t kPart = kLimbHalfBytes / 2;
-      const uint32_t first = device::cluster_rank() * kPart;
-      device::copy_run_to_both(to + first, from + first, kPart, ring.full(step));
-    } else {
-      device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
-    }
+    device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
   }
 
   // ---- Multiplying
@@ -220,7 +209,7 @@ class LimbConsumer {
                                 tile.col + device::limb_column(threadIdx.x % 4 * 2)};
       device::make_again(total, lines(p_.a_lines, p_.m), lines(p_.b_lines, p_.n), at,
                          tile.begin + tile.head, tile.end, end < tile.end);
-      if (p_.bulk_out != 0 && !(p_.diag & 2)) {
+      if (p_.bulk_out != 0) {
         store_in_bulk(total, tile);
       } else {
         store(total, tile, at);
@@ -251,22 +240,9 @@ class LimbConsumer {
   }
 
   // By every lane that may have cleared something there.
-  __device__ void release(uint32_t step) const {
-    if (Tile::kBlocks > 1) {
-      __syncwarp();
-      ring_.release(step);
-    } else {
-      device::barrier_arrive(ring_.empty(step));
-    }
-  }
+  __device__ void release(uint32_t step) const { device::barrier_arrive(ring_.empty(step)); }
   // All threads of a warpgroup.
-  __device__ void meet() const {
-    if (group_ == 0) {
-      device::named_barrier(kFirstGroup, 128);
-    } else {
-      device::named_barrier(kFirstGroup + 1, 128);
-    }
-  }
+  __device__ void meet() const { device::named_barrier(kFirstGroup + group_, 128); }
 
   // Of the next step's 32 k those from `begin` and before `end`. Without kAdd, sums begin anew.
   template <bool kAdd>
@@ -362,7 +338,8 @@ class LimbConsumer {
 
   // Written once, read by none of these kernels: the L2 cache gives it up first. Four lanes write
   // 64 bytes of a row.
-  __device__ void store(ConstSums total, const SegmentTile& tile, const device::LimbSums& at) const {
+  __device__ void store(ConstSums total, const SegmentTile& tile,
+                        const device::LimbSums& at) const {
     float* to = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step +
                 at.row * p_.out_row_stride + at.col;
     float* below = to + 8 * p_.out_row_stride;

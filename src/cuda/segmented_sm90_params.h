@@ -15,10 +15,12 @@ inline constexpr uint32_t kStepBytes = 128;
 // The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
 // the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
 // rows of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
-// kMore: bytes of shared memory behind the ring.
+// kMore: bytes of shared memory behind the ring. kArrivals: of a consumer's warp at a slot that it
+// has done with.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
-  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256, kArrivals = 1;  // rows of a block
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256,
+                            kArrivals = 1;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
@@ -43,18 +45,16 @@ struct FmaTile64x64 {
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 // Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
-// their own.
+// their own, and so has where the next tiles are.
 inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
 inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
 struct LimbTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
   static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 4, kArrivals = 32;
-  static constexpr uint32_t kMore =
-      2 * kOutBuffers * kOutBytes + kLimbScaleSlots * (kLimbScaleBytes + 16) + kLimbTileSlots * (kLimbTileBytes + 16);
-};
-struct LimbTile256x128 : LimbTile128x128 {
-  static constexpr uint32_t kBlocks = 2, kArrivals = 1;
+  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes +
+                                    kLimbScaleSlots * (kLimbScaleBytes + 16) +
+                                    kLimbTileSlots * (kLimbTileBytes + 16);
 };
 
 // So many segments are taken longest first, where blocks make many tiles.
@@ -98,7 +98,6 @@ struct SegmentedSm90Params {
   SegmentedLines a_lines, b_lines;
   Limbs a_limbs, b_limbs;
   uint32_t k_records;  // of limbs, in a stripe of lines
-  uint32_t diag;
 };
 
 }  // namespace moeblas::cuda

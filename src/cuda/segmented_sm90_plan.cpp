@@ -1,7 +1,6 @@
 #include "cuda/segmented_sm90_plan.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <span>
 #include <string>
@@ -54,8 +53,6 @@ constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128
                              tile<Tile64x64>("f16_64", 1.6)};
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
 constexpr Tile kLimbs = tile<LimbTile128x128>("limbs_128", 1.0);
-constexpr Tile kLimbs2 = tile<LimbTile256x128>("limbs_256", 1.0);
-uint32_t diag() { const char* e = std::getenv("SEG5"); return e ? std::strtoul(e, nullptr, 0) : 0; }
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -282,7 +279,7 @@ size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
 
 void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const Tile& tile = diag() & 1 ? kLimbs2 :  kLimbs;
+  const Tile& tile = kLimbs;
   Queue queue(p.op, p.device.id, p.options.stream);
   SegmentedSm90Params q = params_of(p, tile);
   SegmentedLimbs limbs(p);
@@ -290,7 +287,6 @@ void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace)
   q.a_limbs = limbs.a();
   q.b_limbs = limbs.b();
   q.k_records = limbs.k_records();
-  q.diag = diag();
   const std::string name = std::string("segmented_sm90_") + tile.name;
   queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
