@@ -185,11 +185,6 @@ uint32_t at_once(const MatmulProblem& p, const Tile& tile) {
   return static_cast<uint32_t>(multiprocessors(p.device.id)) * tile.per_processor / tile.blocks;
 }
 
-bool many_turns(const MatmulProblem& p, const Tile& tile) {
-  constexpr int64_t kTurns = 8;
-  return units(p, tile) / kTurns >= at_once(p, tile);
-}
-
 // All that is the same for every kernel.
 SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   const simt::PairPlan plan(p, 1);
@@ -208,7 +203,8 @@ SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
   // Putting segments in order takes a microsecond: few turns do not win it back.
-  q.ordered = many_turns(p, tile) && q.segment_count <= kMostOrdered;
+  constexpr uint32_t kTurns = 8;
+  q.ordered = q.units / kTurns >= at_once(p, tile) && q.segment_count <= kMostOrdered;
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
@@ -291,8 +287,6 @@ void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace)
   q.a_limbs = limbs.a();
   q.b_limbs = limbs.b();
   q.k_records = limbs.k_records();
-  // Bulk copies are the longer way out, beside which the next tile is made: few turns win nothing.
-  if (!many_turns(p, tile)) q.bulk_out = 0;
   const std::string name = std::string("segmented_sm90_") + tile.name;
   queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
