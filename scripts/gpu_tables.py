@@ -218,7 +218,9 @@ def tables():
 def peers():
     with open(MEASUREMENTS / "compare_h200_cuda_peers.json", encoding="utf-8") as file:
         run = json.load(file)
-    rate = [f"{c['flop_per_s'] / 1e12:.0f}" for c in run["cases"] if c["who"] == "torch.mm bfloat16"]
+    rate = [
+        f"{c['flop_per_s'] / 1e12:.0f}" for c in run["cases"] if c["who"] == "torch.mm bfloat16"
+    ]
     names = {
         "moeblas": "ours",
         "humming, indexed": "humming, ids sorted before",
