@@ -157,13 +157,9 @@ RULES = [
         why="both factors from shared memory; one number kept aside by the largest tile, outside of its loop",
     ),
     Rule(
-        r"^segmented_sm90<LimbConsumer<3",
-        has=(BULK, HGMMA_REGISTERS),
-        local=32,
-        why="limbs of a in registers; what the ends of a tile need is kept aside",
-    ),
-    Rule(
-        r"^segmented_sm90<LimbConsumer<", has=(BULK, HGMMA_REGISTERS), why="limbs of a in registers"
+        r"^segmented_sm90<LimbConsumer",
+        has=(BULK, HGMMA_SHARED),
+        why="limbs of both factors from shared memory",
     ),
     Rule(
         r"^segmented_sm90<FmaConsumer<",

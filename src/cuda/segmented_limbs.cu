@@ -1,5 +1,6 @@
 // segmented_limbs: float32 operands as two float16 limbs each, scaled by powers of two, in the
-// order in which the tensor cores read them. Used by segmented_sm80_limbs before its products.
+// order in which the tensor cores read them. Used by segmented_sm90_limbs and segmented_sm80_limbs
+// before their products.
 //
 // Limbs of a line in 64 k share a scale (device/limb_scale.cuh). A line that they do not hold -
 // numbers more than 28 powers of two apart, or beyond scales, or not finite - has NaN for a scale,
@@ -7,7 +8,7 @@
 //
 // A block makes one record; the time is that of reading the operand once and of writing as much.
 #include "cuda/device/limb_scale.cuh"
-#include "cuda/device/ptx.cuh"
+#include "cuda/device/limbs.cuh"
 #include "cuda/segmented_limbs_params.h"
 #include "simt/portable_kernel.h"
 
@@ -30,9 +31,26 @@ __device__ __forceinline__ uint32_t part_at(uint32_t half, uint32_t line, uint32
   return half * kLimbHalfBytes + line * 128 + ((part ^ line % 8) << 4);
 }
 
+__device__ __forceinline__ uint32_t line_at(uint32_t place, bool rows) {
+  return rows ? device::limb_row(place) : device::limb_column(place);
+}
+
+// The record of this block, those of a first, of a stripe behind each other. The last k are made
+// first, of all lines: what products begin with is then still in the L2 cache. A few neighbours
+// along K at a time, as memory likes to be read.
+__device__ __forceinline__ uint32_t in_order(const SegmentedLimbsParams& p) {
+  constexpr uint32_t kNeighbours = 4;
+  const uint32_t stripes = p.a.stripes + p.b.stripes;
+  const uint32_t set = blockIdx.x / (kNeighbours * stripes);
+  const uint32_t within = blockIdx.x - set * kNeighbours * stripes;
+  const uint32_t left = p.k_records - set * kNeighbours, count = min(kNeighbours, left);
+  const uint32_t stripe = within / count;
+  return stripe * p.k_records + left - 1 - (within - stripe * count);
+}
+
 // Eight lanes to a line, four k of each half a lane.
 __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
-                              uint32_t all, uint32_t record, float* scales) {
+                              uint32_t all, uint32_t record, float* scales, bool rows) {
   constexpr uint32_t kPerPass = kLimbThreads / 8, kPasses = kLimbLines / kPerPass;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane % 8;
   // Lines four apart side by side, so that a warp's stores meet no bank twice.
@@ -40,7 +58,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
   float4 x[kPasses][2];
 #pragma unroll
   for (uint32_t i = 0; i < kPasses; ++i) {
-    const uint32_t line = first_line + i * kPerPass + in_pass;
+    const uint32_t line = first_line + line_at(i * kPerPass + in_pass, rows);
     const float* from = s.data + line * s.line_stride;
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
@@ -48,7 +66,7 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
       x[i][h] = {0, 0, 0, 0};
       if (line >= s.lines || k >= all) continue;
       if (k + 4 <= all) {
-        x[i][h] = __ldg(reinterpret_cast<const float4*>(from + k));
+        x[i][h] = __ldcs(reinterpret_cast<const float4*>(from + k));
       } else {
         x[i][h].x = from[k];
         if (k + 1 < all) x[i][h].y = from[k + 1];
@@ -83,16 +101,17 @@ __device__ void split_along_k(const LimbsSource& s, uint32_t first_line, uint32_
 
 // A thread to the half of a line: neighbours where lines are.
 __device__ void split_by_lines(const LimbsSource& s, uint32_t first_line, uint32_t first_k,
-                               uint32_t all, uint32_t record, float* scales) {
+                               uint32_t all, uint32_t record, float* scales, bool rows) {
   static_assert(kLimbThreads == 2 * kLimbLines, "two threads to a line");
   __shared__ device::LimbExtent extents[2][kLimbLines];
   const uint32_t line = threadIdx.x % kLimbLines, half = threadIdx.x / kLimbLines;
   first_k += half * kLimbHalfK;
-  const float* from = s.data + (first_line + line) * s.line_stride + first_k * s.k_stride;
+  const uint32_t of_operand = first_line + line_at(line, rows);
+  const float* from = s.data + of_operand * s.line_stride + first_k * s.k_stride;
   float x[kLimbHalfK];
 #pragma unroll
   for (uint32_t k = 0; k < kLimbHalfK; ++k) {
-    x[k] = first_line + line < s.lines && first_k + k < all ? __ldg(from + k * s.k_stride) : 0.0f;
+    x[k] = of_operand < s.lines && first_k + k < all ? __ldcs(from + k * s.k_stride) : 0.0f;
   }
   device::LimbExtent extent = device::limb_extent();
 #pragma unroll
@@ -122,15 +141,17 @@ __global__ void __launch_bounds__(kLimbThreads, 3)
 #endif
   const uint32_t record = device::shared_address(memory);
   const uint32_t of_a = p.a.stripes * p.k_records;
-  const LimbsSource& s = blockIdx.x < of_a ? p.a : p.b;
-  const uint32_t number = blockIdx.x < of_a ? blockIdx.x : blockIdx.x - of_a;
+  const uint32_t block = in_order(p);
+  const bool rows = block < of_a;
+  const LimbsSource& s = rows ? p.a : p.b;
+  const uint32_t number = rows ? block : block - of_a;
   const uint32_t first_line = number / p.k_records * kLimbLines;
   const uint32_t first_k = number % p.k_records * kLimbK;
   float* scales = s.scales + uint64_t{number} * kLimbLines;
   if (s.wide != 0) {
-    split_along_k(s, first_line, first_k, p.k, record, scales);
+    split_along_k(s, first_line, first_k, p.k, record, scales, rows);
   } else {
-    split_by_lines(s, first_line, first_k, p.k, record, scales);
+    split_by_lines(s, first_line, first_k, p.k, record, scales, rows);
   }
   __syncthreads();
   auto* to = reinterpret_cast<uint4*>(s.records + uint64_t{number} * kLimbRecordBytes);

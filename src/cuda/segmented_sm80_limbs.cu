@@ -4,15 +4,9 @@
 //
 // A block of 256 threads makes one tile of 128 x 128 of one segment, a warp 64 x 32 of it. Steps of
 // 32 k, half a record of each operand, come by asynchronous copies into a ring of three and lie
-// there as they did: parts of 16 bytes that are read at once stand in different banks.
-//
-// Of the four products of limbs the smallest is left out. The first limbs' products have sums of
-// their own, beside those of the two that are 2^-12 of them; both run over one record of 64 k,
-// since tensor cores round sums toward zero, and are then scaled and added to the tile's in
-// float32. A product is off by at most 2^-21 of itself, so segments of fewer than kFewestByLimbs
-// are made by multiply-adds from memory. So is every sum that is not finite: there a scale says
-// that limbs do not hold a line, or infinities met, or the sum is none. Which elements those are
-// depends on their own row and column alone.
+// there as they did: parts of 16 bytes that are read at once stand in different banks. Which
+// products are made, how their sums are scaled and which are made again is as in
+// segmented_sm90_limbs.cuh.
 //
 // The time is that of the tensor cores: 24 loads of fragments for 96 products.
 #include "cuda/device/cluster.cuh"
@@ -105,22 +99,25 @@ class LimbProducts80 {
   __device__ void store(const SegmentedSm80LimbsParams& p, const Tile80& tile, bool all) {
     const device::FloatLines a = lines(p.operands.a), b = lines(p.operands.b);
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t first_row = tile.row + row_ + lane / 4,
-                   first_col = tile.col + col_ + lane % 4 * 2;
     float* out = reinterpret_cast<float*>(p.operands.out) + tile.out;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      device::make_again(total_[i], a, b, first_row + i * 16, first_col, tile.begin, tile.end, all);
+      const device::LimbSums at{tile.row + device::limb_row(row_ + i * 16 + lane / 4),
+                                tile.col + device::limb_column(col_ + lane % 4 * 2)};
+      device::make_again(total_[i], a, b, at, tile.begin, tile.end, all);
 #pragma unroll
-      for (uint32_t j = 0; j < 16; j += 2) {
-        const uint32_t row = first_row + i * 16 + j % 4 / 2 * 8, col = first_col + j / 4 * 8;
+      for (uint32_t j = 0; j < 4; ++j) {
+        const uint32_t row = at.row + j % 2 * 8, col = at.col + j / 2 * 16;
         if (row >= a.count) continue;
+        const float* s = &total_[i][j / 2 * 8 + j % 2 * 2];
         float* to = out + row * p.operands.out_row_stride + col;
-        if (p.operands.wide_out != 0 && col + 2 <= b.count) {
-          __stcs(reinterpret_cast<float2*>(to), float2{total_[i][j], total_[i][j + 1]});
+        if (p.operands.wide_out != 0 && col + 4 <= b.count) {
+          __stcs(reinterpret_cast<float4*>(to), float4{s[0], s[1], s[4], s[5]});
         } else {
-          if (col < b.count) to[0] = total_[i][j];
-          if (col + 1 < b.count) to[1] = total_[i][j + 1];
+#pragma unroll
+          for (uint32_t k = 0; k < 4; ++k) {
+            if (col + k < b.count) to[k] = s[k / 2 * 4 + k % 2];
+          }
         }
       }
     }

@@ -138,7 +138,7 @@ class SegmentedRing {
   __device__ void init_barriers() const {
     for (uint32_t i = 0; i < Tile::kSlots; ++i) {
       device::barrier_init(full(i), 1);
-      device::barrier_init(empty(i), Tile::kBlocks * (Tile::kConsumers / 32));
+      device::barrier_init(empty(i), Tile::kBlocks * Tile::kArrivals * (Tile::kConsumers / 32));
     }
     device::barrier_init_visible();
   }
@@ -242,11 +242,7 @@ template <class Tile>
 __device__ __forceinline__ uint32_t begin_block(const SegmentedSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t segmented_memory[];
   const uint32_t base = (device::shared_address(segmented_memory) + 1023) & ~1023u;
-  if (threadIdx.x == 0) {
-    device::prefetch_tensor_map(&p.a);
-    device::prefetch_tensor_map(&p.b);
-    SegmentedRing<Tile>(base).init_barriers();
-  }
+  if (threadIdx.x == 0) SegmentedRing<Tile>(base).init_barriers();
   if (p.ordered != 0) order_segments<Tile>(p, base);
   return base;
 }
@@ -255,6 +251,10 @@ __device__ __forceinline__ uint32_t begin_block(const SegmentedSm90Params& p) {
 template <class Consumer>
 __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
   using Tile = typename Consumer::Tile;
+  if (threadIdx.x == 0) {
+    device::prefetch_tensor_map(&p.a);
+    device::prefetch_tensor_map(&p.b);
+  }
   const uint32_t base = begin_block<Tile>(p);
   const SegmentedRing<Tile> ring(base);
   __syncthreads();

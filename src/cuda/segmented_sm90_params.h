@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/segmented_limbs_params.h"
+
 namespace moeblas::cuda {
 
 // A step of K is 128 bytes of each row of a or column of b, whatever their type.
@@ -13,42 +15,46 @@ inline constexpr uint32_t kStepBytes = 128;
 // The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
 // the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
 // rows of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
-// kMore: bytes of shared memory behind the ring.
+// kMore: bytes of shared memory behind the ring. kArrivals: of a consumer's warp at a slot that it
+// has done with.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
-  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256;  // rows of a block
+  static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256,
+                            kArrivals = 1;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
   static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
 };
 struct FmaTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 3, kPerProcessor = 2;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
 struct FmaTile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
   static constexpr uint32_t kOutBuffers = 0, kMore = 0;
 };
-// Float32 as bf16 limbs: 256 threads multiply a, whose limbs they keep in registers, by the planes
-// of one limb each that 128 threads make of b. A plane holds two steps of K (64 k) side by side.
+// Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
+// their own, and so has where the next tiles are.
+inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
+inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
 struct LimbTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128;
-  static constexpr uint32_t kMultipliers = 256, kSplitters = 128;
-  static constexpr uint32_t kConsumers = kMultipliers + kSplitters, kProducers = 128;
-  static constexpr uint32_t kSlots = 3, kPerProcessor = 1, kOutBuffers = 4;
-  static constexpr uint32_t kMostLimbs = 3, kPlaneBytes = 128 * 128;
-  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes + kMostLimbs * kPlaneBytes + 64;
+  static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kOutBuffers = 4, kArrivals = 32;
+  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes +
+                                    kLimbScaleSlots * (kLimbScaleBytes + 16) +
+                                    kLimbTileSlots * (kLimbTileBytes + 16);
 };
 
 // So many segments are taken longest first, where blocks make many tiles.
@@ -90,6 +96,8 @@ struct SegmentedSm90Params {
   uint8_t* out_data;
   int64_t out_step, out_row_stride;  // elements
   SegmentedLines a_lines, b_lines;
+  Limbs a_limbs, b_limbs;
+  uint32_t k_records;  // of limbs, in a stripe of lines
 };
 
 }  // namespace moeblas::cuda

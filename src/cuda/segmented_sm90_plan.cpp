@@ -7,6 +7,7 @@
 
 #include "cuda/device.h"
 #include "cuda/queue.h"
+#include "cuda/segmented_limbs_plan.h"
 #include "cuda/segmented_sm90_params.h"
 #include "cuda/tensor_map.h"
 #include "simt/pairs_plan.h"
@@ -50,10 +51,8 @@ constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
                               tile<Tile128x128>("bf16_128", 1.15), tile<Tile64x64>("bf16_64", 1.6)};
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
-// Float32's, against a multiply-add: 39, 66 and 89 TFLOP/s.
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
-constexpr Tile kThreeLimbs = tile<LimbTile128x128>("limbs3", 0.6);
-constexpr Tile kTwoLimbs = tile<LimbTile128x128>("limbs2", 0.44);
+constexpr Tile kLimbs = tile<LimbTile128x128>("limbs_128", 1.0);
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -79,8 +78,18 @@ const Tile& tile_of(const MatmulProblem& p) {
   });
 }
 
-const Tile& limbs_of(const MatmulProblem& p) {
-  return p.options.precision == Precision::fast ? kTwoLimbs : kThreeLimbs;
+// Clocks of multiply-adds and of limbs, segments taken to be as long as they are on average: a
+// multiprocessor makes 84 multiply-adds a clock, as measured, and 600 products of limbs; limbs take
+// a launch more, which reads both operands and writes as much.
+double clocks_by_multiply_adds(const MatmulProblem& p) {
+  constexpr double kPerClock = 84;
+  return time_of(p, tile_of(p)) * static_cast<double>(p.k / p.batch.numel()) / kPerClock;
+}
+double clocks_by_limbs(const MatmulProblem& p) {
+  constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 3500, kBytesPerClock = 2400;
+  return kLaunch + SegmentedLimbs(p).bytes_moved() / kBytesPerClock +
+         time_of(p, kLimbs) *
+             (static_cast<double>(p.k / p.batch.numel()) / kPerClock + 1 / kStoresPerClock);
 }
 
 // ---- Operands
@@ -171,7 +180,13 @@ bool takes_wide_stores(const MatmulProblem& p, int64_t step) {
 
 // ---- Launch
 
-void run(const MatmulProblem& p, const Tile& tile) {
+// Tiles that are made at the same time.
+uint32_t at_once(const MatmulProblem& p, const Tile& tile) {
+  return static_cast<uint32_t>(multiprocessors(p.device.id)) * tile.per_processor / tile.blocks;
+}
+
+// All that is the same for every kernel.
+SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   const simt::PairPlan plan(p, 1);
   const simt::PairParams pairs = plan.params();
   const Lines a = lines_of_a(p), b = lines_of_b(p);
@@ -187,11 +202,9 @@ void run(const MatmulProblem& p, const Tile& tile) {
   q.row_tiles = static_cast<uint32_t>(row_tiles(p, tile));
   q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
-  const auto processors = static_cast<uint32_t>(multiprocessors(p.device.id));
-  const uint32_t at_once = processors * tile.per_processor / tile.blocks;
   // Putting segments in order takes a microsecond: few turns do not win it back.
   constexpr uint32_t kTurns = 8;
-  q.ordered = q.units / kTurns >= at_once && q.segment_count <= kMostOrdered;
+  q.ordered = q.units / kTurns >= at_once(p, tile) && q.segment_count <= kMostOrdered;
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
@@ -202,26 +215,20 @@ void run(const MatmulProblem& p, const Tile& tile) {
   };
   q.a_lines = lines(a);
   q.b_lines = lines(b);
-
-  Queue queue(p.op, p.device.id, p.options.stream);
-  q.a = tensor_map(map_of(a, tile.rows), p.op);
-  q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
   if (q.bulk_out != 0) q.out = tensor_map(map_of_out(p, q.out_step), p.op);
-  const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
-                           (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
-  queue.run(name.c_str(), std::min(q.units, at_once) * tile.blocks, tile.threads, tile.shared_bytes,
-            q);
+  return q;
 }
 
-}  // namespace
+uint32_t blocks_of(const MatmulProblem& p, const SegmentedSm90Params& q, const Tile& tile) {
+  return std::min(q.units, at_once(p, tile)) * tile.blocks;
+}
 
-Reason segmented_sm90_reject(const MatmulProblem& p) {
+// What no kernel takes.
+Reason why_no_tiles(const MatmulProblem& p) {
   if (p.k == 0) return Reason::of("K is 0");
   if (std::max({p.m, p.n, p.k, p.batch.numel()}) > kMost) {
     return Reason::of("more than 2^31 - 1 rows, columns or segments, or K beyond it");
   }
-  if (const Reason no_map = why_no_map(lines_of_a(p), "a")) return no_map;
-  if (const Reason no_map = why_no_map(lines_of_b(p), "b")) return no_map;
   if (p.empty()) return {};
   if (simt::PairPlan(p, 1).params().ndim > 1) {
     return Reason::of("the segments, or their results, do not lie one stride apart");
@@ -232,32 +239,56 @@ Reason segmented_sm90_reject(const MatmulProblem& p) {
   return {};
 }
 
+}  // namespace
+
+Reason segmented_sm90_reject(const MatmulProblem& p) {
+  if (const Reason reason = why_no_tiles(p)) return reason;
+  if (const Reason no_map = why_no_map(lines_of_a(p), "a")) return no_map;
+  return why_no_map(lines_of_b(p), "b");
+}
+
 void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
-  if (!p.empty()) run(p, tile_of(p));
+  if (p.empty()) return;
+  const Tile& tile = tile_of(p);
+  const Lines a = lines_of_a(p), b = lines_of_b(p);
+  Queue queue(p.op, p.device.id, p.options.stream);
+  SegmentedSm90Params q = params_of(p, tile);
+  q.a = tensor_map(map_of(a, tile.rows), p.op);
+  q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
+  const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
+                           (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
+  queue.run(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
 
 Reason segmented_sm90_limbs_reject(const MatmulProblem& p) {
-  if (p.options.precision == Precision::exact) {
-    return Reason::of("precision is exact, and sums of limbs are no IEEE multiply-adds");
-  }
-  if (const Reason other = segmented_sm90_reject(p)) return other;
+  const SegmentedLimbs limbs(p);
+  if (const Reason reason = limbs.why_not()) return reason;
+  if (const Reason reason = why_no_tiles(p)) return reason;
   // The two differ in their last bits: which it is may then not depend on how many rows there are.
   if (p.options.deterministic || p.empty()) return {};
-  // Short segments are written more than multiplied, and the shortest made by multiply-adds anyway.
-  constexpr int64_t kShort = 32;
-  if (p.k < kShort * p.batch.numel()) {
-    return Reason::of("%lld of K for each segment, fewer than %lld",
-                      static_cast<long long>(p.k / p.batch.numel()),
-                      static_cast<long long>(kShort));
-  }
-  if (time_of(p, tile_of(p)) < time_of(p, limbs_of(p))) {
+  if (const Reason reason = limbs.why_short()) return reason;
+  if (clocks_by_multiply_adds(p) < clocks_by_limbs(p)) {
     return Reason::of("so few tiles take less time by multiply-adds");
   }
   return {};
 }
 
-void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace) {
-  if (!p.empty()) run(p, limbs_of(p));
+size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
+  return SegmentedLimbs(p).workspace();
+}
+
+void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
+  if (p.empty()) return;
+  const Tile& tile = kLimbs;
+  Queue queue(p.op, p.device.id, p.options.stream);
+  SegmentedSm90Params q = params_of(p, tile);
+  SegmentedLimbs limbs(p);
+  limbs.run(workspace.data, queue);
+  q.a_limbs = limbs.a();
+  q.b_limbs = limbs.b();
+  q.k_records = limbs.k_records();
+  const std::string name = std::string("segmented_sm90_") + tile.name;
+  queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }
 
 }  // namespace moeblas::cuda

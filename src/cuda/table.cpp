@@ -114,8 +114,8 @@ constexpr Row<MatmulProblem> kSegmentedSm90{
   Summary{"ranges of K; a and b by bulk copies as they lie, 16-bit floats on wgmma, float32 by multiply-adds"}};
 constexpr Row<MatmulProblem> kSegmentedSm90Limbs{
   Name{"segmented_sm90_limbs"}, kHopper, Formats::dense(), DTypes::of(DType::f32), Groupings::of(Grouping::segments), Extras{}, RowRange{},
-  segmented_sm90_limbs_reject, nullptr, launch<segmented_sm90_limbs>,
-  Summary{"the same for float32 as three bf16 limbs on wgmma, two where precision is fast"}};
+  segmented_sm90_limbs_reject, segmented_sm90_limbs_workspace, launch<segmented_sm90_limbs>,
+  Summary{"ranges of K of float32 as two float16 limbs on wgmma, made in one pass over a and b"}};
 constexpr Row<MatmulProblem> kSegmentedSm80{
   Name{"segmented_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense(), DTypes::floats(), Groupings::of(Grouping::segments), Extras{}, RowRange{},
   segmented_sm80_reject, nullptr, launch<segmented_sm80>,
@@ -314,9 +314,9 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // faster than qmv_simt from matrices of 2 million values on, and qmm_sm90 than qmm_simt everywhere.
 // gather_qmv_fast_simt runs where it is asked for by name: it was slower than qmv_simt throughout.
 // qmm_sm80 was three to seven times as fast as qmm_simt and qmm_sm80_limbs two to three,
-// segmented_sm90 two to twenty times, and segmented_sm90_limbs takes what it makes faster than
-// that. mm_sm90, whose products of layers ran at twice the rate of qmm_sm80's, takes dense weights
-// in front of both.
+// segmented_sm90 two to twenty times, and the rows of limbs take what they make faster than those
+// behind them. mm_sm90, whose products of layers ran at twice the rate of qmm_sm80's, takes dense
+// weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvSm90,
     kQmmSm90,

@@ -164,7 +164,7 @@ TEST_F(CudaTable, RangesOfK) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 32, dtype, turned, 1)), "segmented_sm80");
       // Limbs are made of operands however they lie.
       EXPECT_EQ(winner(segments_nowhere(1024, 1024, 8192, 64, dtype, turned, 1)),
-                dtype == DType::f32 ? "segmented_sm80_limbs" : "segmented_sm80");
+                dtype == DType::f32 ? "segmented_sm90_limbs" : "segmented_sm80");
     }
     for (int capability : {80, 89, 100, 120}) {
       EXPECT_EQ(winner(segments_nowhere(128, 128, 1024, 32, dtype), capability), "segmented_sm80");

@@ -38,7 +38,7 @@ Judgement judge_product(const Held& held, const std::string& kernel, std::span<c
   const Case& c = held.c;
   if (kernel.empty()) return {};
   const auto expected =
-      test::evaluate(test::product_of(c, held.o), test::path_of(kernel, c.precision), c.x.dtype);
+      test::evaluate(test::product_of(c, held.o), test::path_of(kernel), c.x.dtype);
   std::vector<double> values(expected.size());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = test::load_value(got.data(), c.out.dtype, static_cast<int64_t>(i));

@@ -130,33 +130,30 @@ TEST(Tolerance, HoldsInt8To127Parts) {
   EXPECT_NE(compare(expected, rounded_to(40).wrong, DType::f32, false), "");
 }
 
-// What two bfloat16 limbs of a number hold.
-double two_limbs(double x) {
-  const double first = round_to(kBfloat16, x);
-  return first + round_to(kBfloat16, x - first);
-}
+// What two limbs of a number hold, the second brought up by `up` beforehand.
+struct Limbs {
+  double first, second;
 
-TEST(Tolerance, HoldsTwoLimbsToTwoLimbs) {
-  Defective d = with_defect(DType::f32, 32, 256, [](const double* x, const double* w) {
-    double s = 0;
-    for (int k = 0; k < 256; ++k) {
-      const double x1 = round_to(kBfloat16, x[k]), w1 = round_to(kBfloat16, w[k]);
-      s += two_limbs(x[k]) * two_limbs(w[k]) - (two_limbs(x[k]) - x1) * (two_limbs(w[k]) - w1);
-    }
-    return s;
-  });
-  expect_caught(d, DType::f32);
-  Case c = matmul_case(kAffine4, DType::f32, {8, 32, 256});
-  c.seed = 5;
-  const Operands o = build(c, Side::left, kPoison);
-  d.expected = evaluate(product_of(c, o), Path::two_limbs, DType::f32);
-  EXPECT_EQ(compare(d.expected, d.wrong, DType::f32, false), "");
-  const Defective one = with_defect(DType::f32, 32, 256, [](const double* x, const double* w) {
-    double s = 0;
-    for (int k = 0; k < 256; ++k) s += round_to(kBfloat16, x[k]) * round_to(kBfloat16, w[k]);
-    return s;
-  });
-  EXPECT_NE(compare(d.expected, one.wrong, DType::f32, false), "");
+  Limbs(const FloatFormat& format, double x, double up) : first(round_to(format, x)) {
+    second = round_to(format, (x - first) * up) / up;
+  }
+};
+
+TEST(Tolerance, TakesTwoFloat16LimbsForFloat32) {
+  const auto three_products = [](const FloatFormat& format, double up) {
+    return with_defect(DType::f32, 32, 256, [&format, up](const double* x, const double* w) {
+      double s = 0;
+      for (int k = 0; k < 256; ++k) {
+        const Limbs a(format, x[k], up), b(format, w[k], up);
+        s += a.first * b.first + a.first * b.second + a.second * b.first;
+      }
+      return s;
+    });
+  };
+  const Defective half = three_products(kFloat16, 0x1p12);
+  EXPECT_EQ(compare(half.expected, half.wrong, DType::f32, false), "");
+  expect_caught(three_products(kBfloat16, 1), DType::f32);
+  expect_caught(three_products(kFloat16, 0x1p-12), DType::f32);  // second limbs that hold nothing
 }
 
 // Codes and x summed apart, as a factored path may: where all x are alike, both sums grow and all

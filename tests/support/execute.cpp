@@ -164,7 +164,7 @@ Outcome run_case(const Case& c, const char* kernel) {
     }
     const bool empty = c.out.shape.numel() == 0;
     if (empty != outcome.kernel.empty()) outcome.failure = "a kernel is named for nothing to do";
-    const Path path = empty ? Path::decoded : path_of(outcome.kernel, c.precision);
+    const Path path = empty ? Path::decoded : path_of(outcome.kernel);
     const std::vector<Expected> expected = evaluate(product, path, c.x.dtype);
 
     std::vector<uint8_t> first, second;

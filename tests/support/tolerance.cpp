@@ -39,17 +39,11 @@ std::string element_text(size_t i, double got, double low, double high, const Ex
 
 }  // namespace
 
-// By which two limbs may miss a float32.
-const double kTwoLimbs = kBfloat16.unit() * kBfloat16.unit();
-
-Path path_of(std::string_view kernel, Precision precision) {
+Path path_of(std::string_view kernel) {
   if (kernel == "matmul_portable" || kernel == "qmm_simt" || kernel.starts_with("segmented_sm80") ||
-      kernel == "segmented_sm90" || kernel.starts_with("mv_avx") ||
+      kernel.starts_with("segmented_sm90") || kernel.starts_with("mv_avx") ||
       kernel.starts_with("mm_f32_avx") || kernel == "mv_neon" || kernel == "mm_f32_neon") {
     return Path::decoded;
-  }
-  if (kernel == "segmented_sm90_limbs") {
-    return precision == Precision::fast ? Path::two_limbs : Path::decoded;
   }
   if (kernel.starts_with("qmv_avx") || kernel == "qmv_neon" || kernel == "qmv_dot_avx512_bf16" ||
       kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm80" ||
@@ -96,8 +90,7 @@ void Accumulator::end_block() {
 
 void Accumulator::add(double x, double weight, double scaled, double bias, double e) {
   const double unrounded = scaled + bias;
-  const bool as_decoded =
-      path_ == Path::decoded || path_ == Path::two_limbs || path_ == Path::fp8_blocks;
+  const bool as_decoded = path_ == Path::decoded || path_ == Path::fp8_blocks;
   const double target = as_decoded ? weight : unrounded;
   double used = weight;
   if (path_ == Path::rounded_weight || path_ == Path::bf16_dot) {
@@ -118,10 +111,6 @@ void Accumulator::add(double x, double weight, double scaled, double bias, doubl
   single_ += product;
   const double p = product, s = single_;
   scatter_ += p * p + (terms_ > 1 ? s * s : 0);
-  if (path_ == Path::two_limbs) {
-    const double units = kTwoLimbs / kFloat32.unit();
-    scatter_ += 3 * p * p * units * units;
-  }
   if (path_ == Path::int8) {
     x_rounding_ += e * std::fabs(unrounded);
     x_scatter_ += e * e / 3 * unrounded * unrounded;
@@ -143,9 +132,6 @@ Expected Accumulator::result() const {
   switch (path_) {
     case Path::decoded:
       e.slack = gamma(terms_, u) * magnitude_;
-      break;
-    case Path::two_limbs:
-      e.slack = gamma(terms_, u) * magnitude_ + 3 * kTwoLimbs * (1 + 2 * kTwoLimbs) * magnitude_;
       break;
     case Path::fp8_blocks: {
       Accumulator rest = *this;

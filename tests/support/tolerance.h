@@ -7,7 +7,8 @@
 //   decoded         the weight is the float32 number that dequantize gives, W = fl(fl(q s) + b),
 //   and
 //                   y* is the exact product with it. One rounding per product and K - 1 additions:
-//                   A = gamma(K) sum |x||W|.
+//                   A = gamma(K) sum |x||W|. (Of float32 operands as two float16 limbs, three
+//                   products are off by 2^-21 and less: from 16 products on that leaves room.)
 //   factored        q stays an integer; each group's sum is scaled in float32, the bias enters by
 //                   the group sum of x. y* is exact with s q + b unrounded. Within a group G
 //                   roundings, one for the scale (or bias), one per group and part after that:
@@ -17,10 +18,6 @@
 //                   that are rounded:
 //                   A = gamma(K + 2) (sum |x||s q + b| + R) + R (+ the float32 rounding of q s
 //                   before b is added: gamma(2) sum |x|(|s|q + |b|)).
-//   two_limbs       float32 operands as two bfloat16 limbs, each the nearest to what is left, off
-//   by
-//                   r = 2^-16 of themselves; the product of the second limbs, as small, is left
-//                   out: A = (gamma(K) + 3 r (1 + 2 r)) sum |x||W|.
 //   fp8_blocks      both operands are exact in e4m3. The tensor core adds 32 products to a sum by
 //                   bringing all 33 to the largest exponent among them and cutting each off after
 //                   14 bits; the sum begins anew every 128 products and is then added in float32. A
@@ -58,11 +55,11 @@
 
 namespace moeblas::test {
 
-enum class Path { decoded, factored, rounded_weight, bf16_dot, two_limbs, int8, fp8_blocks };
+enum class Path { decoded, factored, rounded_weight, bf16_dot, int8, fp8_blocks };
 
 // The path by which a kernel forms its sums. Throws for a kernel that is not listed: whoever adds
-// one decides here what it is held to. Where it has a choice, precision `fast` takes the other.
-Path path_of(std::string_view kernel, Precision precision = Precision::native);
+// one decides here what it is held to.
+Path path_of(std::string_view kernel);
 
 // One element of a result.
 struct Expected {

@@ -42,29 +42,48 @@ struct FloatLines {
   }
 };
 
-// Sums of a thread as the tensor cores leave them, rows `row` and `row` + 8 and columns 8j + `col`
-// and 8j + `col` + 1: those that are not finite, or all, become IEEE multiply-adds of the k from
-// `begin` to `end`. By whole warps.
+// Which line of an operand stands at this place of its records. The tensor cores leave a lane two
+// neighbours of eight columns and the same of the next eight: as columns stand, four neighbours of
+// out. As rows stand, two lanes that store side by side have rows four apart, in other banks.
+__device__ __forceinline__ constexpr uint32_t limb_column(uint32_t place) {
+  return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
+}
+__device__ __forceinline__ constexpr uint32_t limb_row(uint32_t place) {
+  return place / 8 * 8 + place % 2 * 4 + place % 8 / 2;
+}
+
+// Where the first of a thread's sums belongs. As the tensor cores leave them, sums[8j + i] is that
+// 16j + i / 4 * 2 + i % 2 columns and i % 4 / 2 * 8 rows further.
+struct LimbSums {
+  uint32_t row, col;
+};
+
+// Sums that are not finite, or all, become IEEE multiply-adds of the k from `begin` to `end`. By
+// whole warps.
 template <uint32_t kSums>
 __device__ __forceinline__ void make_again(float (&sums)[kSums], const FloatLines& a,
-                                           const FloatLines& b, uint32_t row, uint32_t col,
-                                           uint32_t begin, uint32_t end, bool all) {
+                                           const FloatLines& b, const LimbSums& at, uint32_t begin,
+                                           uint32_t end, bool all) {
+  constexpr uint32_t kChains = kSums < 8 ? kSums : 8;
+  float none[kChains] = {};  // unless a sum is not finite
+#pragma unroll
+  for (uint32_t i = 0; i < kSums; ++i) {
+    none[i % kChains] = __fmaf_rn(sums[i], 0.0f, none[i % kChains]);
+  }
+#pragma unroll
+  for (uint32_t i = 1; i < kChains; ++i) none[0] += none[i];
+  if (!__any_sync(0xffffffffu, all || none[0] != 0.0f)) return;
   constexpr uint32_t kSome = 16;  // at a time
 #pragma unroll
   for (uint32_t c = 0; c < kSums; c += kSome) {
-    float none[4] = {};  // unless a sum is not finite
-#pragma unroll
-    for (uint32_t i = 0; i < kSome; ++i) none[i % 4] = __fmaf_rn(sums[c + i], 0.0f, none[i % 4]);
-    const bool finite = (none[0] + none[1]) + (none[2] + none[3]) == 0.0f;
-    if (!__any_sync(0xffffffffu, all || !finite)) continue;
     float made[kSome] = {};
 #pragma unroll 4
     for (uint32_t k = begin; k < end; ++k) {
       float x[2], y[kSome / 2];
 #pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) x[i] = a.at(row + i * 8, k);
+      for (uint32_t i = 0; i < 2; ++i) x[i] = a.at(at.row + i * 8, k);
 #pragma unroll
-      for (uint32_t j = 0; j < kSome / 2; ++j) y[j] = b.at(col + c * 2 + j / 2 * 8 + j % 2, k);
+      for (uint32_t j = 0; j < kSome / 2; ++j) y[j] = b.at(at.col + c * 2 + j / 4 * 16 + j % 4, k);
 #pragma unroll
       for (uint32_t i = 0; i < kSome; ++i) {
         made[i] = __fmaf_rn(x[i % 4 / 2], y[i / 4 * 2 + i % 2], made[i]);
