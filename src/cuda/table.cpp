@@ -237,7 +237,7 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   const QuantSpec& spec = *p.gate_up.spec;
   const int64_t least = spec.mode == Mode::mxfp4                      ? kMxfp4RowsOfLayers
                         : spec.mode == Mode::affine && spec.bits == 4 ? kAffine4RowsOfLayers
-                                                                      : kQmvMostRows;
+                                                                      : int64_t{kQmvMostRows};
   const bool many = p.total_rows() >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {
