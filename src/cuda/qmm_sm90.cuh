@@ -62,6 +62,9 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
   __device__ void send_codes() const {
     const uint64_t policy = weights_policy();
     constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
+    constexpr uint32_t kSlots = Tiles::kCodeSlots;
+    constexpr uint32_t kFull = Block::kOneRing ? Block::kXFull : Block::kCodesFull;
+    constexpr uint32_t kEmpty = Block::kOneRing ? Block::kXEmpty : Block::kCodesEmpty;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.template read<Block::kShares>(n);
@@ -69,10 +72,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       if (tile.tokens == 0) return;
       const uint32_t pieces = p_.share_blocks * Block::kPieces, first = tile.share * pieces;
       for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
-        const uint32_t slot = filled % Tiles::kCodeSlots;
-        const uint32_t full = barrier(Block::kCodesFull) + slot * 8;
-        device::barrier_wait(barrier(Block::kCodesEmpty) + slot * 8,
-                             (filled / Tiles::kCodeSlots % 2) ^ 1);
+        const uint32_t slot = filled % kSlots, full = barrier(kFull) + slot * 8;
+        device::barrier_wait(barrier(kEmpty) + slot * 8, (filled / kSlots % 2) ^ 1);
         device::barrier_expect(full, Memory::kCodeSlotBytes);
         const uint32_t to = base_ + Memory::kCodes + slot * Memory::kCodeSlotBytes;
         const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
@@ -225,7 +226,9 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 template <class Weights, class Tiles>
 __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
-  const uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
+  uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
+  // Else it is made anew at every use.
+  if constexpr (QmmBlock<Weights, Tiles>::kOneRing) base = device::uniform(base);
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
   __syncthreads();
   device::cluster_barrier();

@@ -4,10 +4,9 @@
 #include <cuda_fp16.h>
 
 #include "cuda/device/wgmma.cuh"
+#include "cuda/qmm_sm90_lane.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
-#include "cuda/qmm_sm90_rings.cuh"
 #include "cuda/qmm_sm90_shares.cuh"
-#include "cuda/qmm_sm90_weights.cuh"
 
 namespace moeblas::cuda {
 
@@ -45,29 +44,21 @@ __device__ __noinline__ void make_again(const QmmSm90Params& p, const TileRecord
 }
 
 template <class Weights, class Tiles>
-class QmmConsumer : public QmmBlock<Weights, Tiles> {
+class QmmConsumer : public QmmLane<Weights, Tiles> {
  public:
   using Block = QmmBlock<Weights, Tiles>;
+  using Lane = QmmLane<Weights, Tiles>;
   using Memory = typename Block::Memory;
   using Block::barrier, Block::base_, Block::p_, Block::rank_, Block::records_;
 
-  __device__ QmmConsumer(const QmmSm90Params& p, uint32_t base)
-      : Block(p, base),
-        thread_(threadIdx.x % 128),
-        lane_(threadIdx.x % 32),
-        group_(device::uniform(threadIdx.x / 128 - 1)) {
-    const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * (kPieceWords * 4);
+  __device__ QmmConsumer(const QmmSm90Params& p, uint32_t base) : Lane(p, base) {
     columns_ = device::uniform(device::wgmma_columns_at(base));
-    row_ = row;
-    scales_ = base + Memory::kScales + row * p.scale_pitch +
-              t * (kBlockK / kPieces / 4) / p.group * p.scale_bytes;
-    next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
-    // Of the block's second piece, or of the second half of what a lane has of a piece.
-    second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
+    if constexpr (Block::kOneRing) {
+      x_empty_ = __shfl_sync(0xffffffffu, x_empty_, lane_);
+    }
   }
 
   __device__ void consume() {
@@ -88,35 +79,12 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
   static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Tiles::kCodeSlots;
 
   static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
-  static constexpr uint32_t kScales = Weights::kScales;
-  static constexpr uint32_t kPieceWords = Weights::Bytes::kPiece / 16;  // a lane's
+  static constexpr uint32_t kScales = Weights::kScales, kPieceWords = Lane::kPieceWords;
   using Math = typename Weights::Math;
-
-  // A piece of rows g and g + 8, as it came.
-  struct Raw {
-    uint32_t codes[2][kPieceWords];
-    uint32_t scales[kScales][2], biases[kScales][2];
-  };
-
-  // Where this lane's scales begin. Rows that begin anywhere are copied from the word on in which
-  // they do.
-  __device__ void find_scales(const TileRecord& tile) {
-    const auto shift = [&](const ScaleRows& s, int64_t second, uint32_t r) {
-      if (p_.scale_unit != 4) return 0u;
-      const int64_t at =
-          tile.w * s.matrix_stride + Block::row_of_w(s, second, tile, row_ + 8 * r).at;
-      return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
-    };
-#pragma unroll
-    for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t at = scales_ + 8 * r * p_.scale_pitch;
-      first_scale_[r] = at + shift(p_.scales, p_.glu_rows.second_scales, r);
-      if (Weights::kBiases) {
-        first_bias_[r] = at + BlockShape<Tiles>::kRows * p_.scale_pitch +
-                         shift(p_.biases, p_.glu_rows.second_biases, r);
-      }
-    }
-  }
+  using Raw = typename Lane::Raw;
+  using Lane::codes_, Lane::find_scales, Lane::load_piece, Lane::next_scales_, Lane::second_scales_;
+  using Lane::decode, Lane::largest_;
+  using Lane::group_, Lane::lane_, Lane::thread_;
 
   template <uint32_t kTokens>
   __device__ void multiply_as(uint32_t tokens, uint32_t n) {
@@ -135,23 +103,10 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
                            chunk / kScaleSlots % 2);
     }
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
-    const uint32_t codes = codes_ + slot * Memory::kCodeSlotBytes;
-    device::load_shared_words(codes, raw.codes[0]);
-    device::load_shared_words(codes + 8 * Weights::Bytes::kPiece, raw.codes[1]);
-    const uint32_t scales = chunk % kScaleSlots * Memory::kScaleSlotBytes +
-                            b % kChunkBlocks * next_scales_ + i % kPieces * second_scales_;
-#pragma unroll
-    for (uint32_t s = 0; s < kScales; ++s) {
-#pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        const uint32_t at = scales + s * second_scales_;
-        raw.scales[s][r] = Weights::Stored::fetch(first_scale_[r] + at, p_.scale_type);
-        raw.biases[s][r] =
-            Weights::kBiases ? Weights::Stored::fetch(first_bias_[r] + at, p_.scale_type) : 0;
-      }
-    }
+    load_piece(raw, codes_ + slot * Memory::kCodeSlotBytes,
+               chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_ +
+                   i % kPieces * second_scales_);
   }
-
   // The piece's slots may be filled again. The addresses depend on what was read, so that no
   // arrival overtakes a read.
   __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
@@ -185,33 +140,6 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     if (lane_ < 2) device::cluster_barrier_arrive(x_empty_ + slot % kXSlots * 8);
   }
 
-  // Half `h` of the fetched piece's block as A of four products.
-  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
-    typename Weights::Scale scales[2];
-    const uint32_t s = kScales == 2 ? h : 0;
-    Weights::scales(raw.scales[s], raw.biases[s], scales);
-    if constexpr (Weights::kMayOverflow) {
-      largest_ = Weights::largest(raw.scales[s], raw.biases[s], largest_);
-    }
-#pragma unroll
-    for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t(&c)[kPieceWords] = raw.codes[r];
-      uint32_t pairs[8];
-      if constexpr (Weights::kAcrossBytes) {
-        Weights::decode(c, h, scales[r], pairs);
-      } else if constexpr (kPieces == 2) {
-        Weights::decode(c, scales[r], pairs);
-      } else {
-        Weights::decode({c[2 * h], c[2 * h + 1]}, scales[r], pairs);
-      }
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        a[j][r] = pairs[2 * j];
-        a[j][2 + r] = pairs[2 * j + 1];
-      }
-    }
-  }
-
   // kSteps of 16 k from part `part` of a slot of staged rows on.
   template <uint32_t kTokens, uint32_t kSteps>
   __device__ void multiply(float (&sums)[kTokens / 2], uint32_t (*a)[4], uint32_t slot,
@@ -220,9 +148,15 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
     }
     device::wgmma_begin();
-    const uint32_t columns = columns_ +
-                             slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
-                             part * device::wgmma_columns_step(kTokens * 128);
+    multiply_steps<kTokens, kSteps>(
+        sums, a,
+        columns_ + slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+            part * device::wgmma_columns_step(kTokens * 128));
+    device::wgmma_commit();
+  }
+  template <uint32_t kTokens, uint32_t kSteps>
+  __device__ static void multiply_steps(float (&sums)[kTokens / 2], uint32_t (*a)[4],
+                                        uint32_t columns) {
 #pragma unroll
     for (uint32_t j = 0; j < kSteps; ++j) {
       device::Wgmma<typename Math::Element, kTokens>::multiply(
@@ -230,7 +164,6 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
           device::wgmma_columns(columns + j / 4 * device::wgmma_columns_step(kTokens * 128) +
                                 j % 4 * device::wgmma_columns_step(32)));
     }
-    device::wgmma_commit();
   }
 
   template <uint32_t kTokens>
@@ -241,6 +174,8 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
     if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
+    } else if constexpr (Block::kOneRing) {
+      multiply_blocks<kTokens>(sums);
     } else if constexpr (Tiles::kRowGroups > 2) {
       multiply_pieces<kTokens>(sums, zero);
     } else {
@@ -299,7 +234,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     Raw raw;
     // The first half of block `b`, where it is fetched.
     const auto decode_first = [&](uint32_t b) {
-      decode(raw, 0, a[0]);
+      decode<1>(raw, 0, a[0]);
       if constexpr (kPieces == 2) {
         release_codes(raw, 2 * b, zero);
         fetch(raw, 2 * b + 1);
@@ -313,7 +248,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
       multiply<kTokens, 4>(sums, a[0], slot, 0);
       device::wgmma_wait<1>();
       if (b > 0) release_rows(slot - 1);
-      decode(raw, 1, a[1]);
+      decode<1>(raw, 1, a[1]);
       release_codes(raw, b * kPieces + kPieces - 1, zero);
       if (more) fetch(raw, (b + 1) * kPieces);
       multiply<kTokens, 4>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
@@ -326,6 +261,53 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     release_rows(slot - 1);
   }
 
+  // One block after the other, codes and rows of x from one slot. To fetch codes before the
+  // products, not after them, makes products wait for what has not come yet.
+  template <uint32_t kTokens>
+  __device__ void multiply_blocks(float (&sums)[kTokens / 2]) {
+    static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
+    uint32_t a[8][4];
+    Raw raw;
+    uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
+    uint32_t scales_of_block = 0;
+    const auto release_chunk = [&] {
+      device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8);
+    };
+    // Block `b`, from `slot`. All that was read before has been decoded.
+    const auto fetch_block = [&](uint32_t b) {
+      if (b % kChunkBlocks == 0) {
+        if (b != 0) {
+          release_chunk();
+          ++chunk;
+        }
+        const uint32_t scale_slot = chunk % kScaleSlots;
+        device::barrier_wait(barrier(Block::kScalesFull) + scale_slot * 8, chunk / kScaleSlots % 2);
+        scales_of_block = scale_slot * Memory::kScaleSlotBytes;
+      }
+      device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
+      load_piece(raw, codes_ + slot * Memory::kCodeSlotBytes, scales_of_block);
+      scales_of_block += next_scales_;
+    };
+    fetch_block(0);
+    decode<2>(raw, 0, a);
+    for (uint32_t b = 1;; ++b) {
+      device::wgmma_begin();
+      multiply_steps<kTokens, 8>(sums, a,
+                                 columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes));
+      device::wgmma_commit();
+      const uint32_t done = slot;
+      if (++slot == kXSlots) slot = 0, parity ^= 1;
+      const bool more = b < p_.share_blocks;
+      if (more) fetch_block(b);
+      device::wgmma_wait<0>();
+      __syncwarp();
+      release_rows(done);
+      if (!more) break;
+      decode<2>(raw, 0, a);
+    }
+    release_chunk();
+  }
+
   // One piece after the other, where other warpgroups multiply while this one decodes.
   template <uint32_t kTokens>
   __device__ void multiply_pieces(float (&sums)[kTokens / 2], uint32_t zero) {
@@ -334,8 +316,7 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     uint32_t a[kProducts][4];
     Raw raw;
     const auto decode_piece = [&](uint32_t i) {
-      decode(raw, 0, a);
-      if constexpr (kPieces == 1) decode(raw, 1, a + 4);
+      decode<2 / kPieces>(raw, 0, a);
       release_codes(raw, i, zero);
     };
     const uint32_t pieces = p_.share_blocks * kPieces;
@@ -467,15 +448,9 @@ class QmmConsumer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  uint32_t thread_, lane_, group_;           // of the warpgroup; of the warp; the warpgroup
-  uint32_t row_;                             // of w in the block: the lower of this lane's two
-  uint32_t columns_;                         // descriptor of the staged rows
-  uint32_t codes_, scales_;                  // this lane's, in slot 0
-  uint32_t first_scale_[2], first_bias_[2];  // of the tile's two rows
-  uint32_t next_scales_, second_scales_;     // from block to block; within one
-  uint32_t x_empty_;                         // of this block or the other, by lane
+  uint32_t columns_;  // descriptor of the staged rows
+  uint32_t x_empty_;  // of this block or the other, by lane
   uint32_t transposed_;
-  uint32_t largest_ = 0;  // a pair of the tile's largest weights
   // Pieces of codes, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;
 };

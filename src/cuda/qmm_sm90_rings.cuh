@@ -20,6 +20,14 @@ class QmmBlock {
   // K may be shared out.
   static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
 
+  // Where codes and rows of x both come a block of K at a time, to rings of as many slots, they
+  // share a slot: its barriers are those of the rows. (The products of expert layers have the text
+  // that was checked before this one.)
+  static constexpr bool kLayer = Weights::kEnding != Ending::rounded;
+  static constexpr bool kOneRing = !Weights::kDense && !kLayer && kPieces == 1 &&
+                                   Tiles::kXSlots == Tiles::kCodeSlots &&
+                                   Tiles::kXSlotBytes == Tiles::kMostTokens * kBlockK * 2;
+
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
   static constexpr uint32_t kCodesFull = kXEmpty + Tiles::kXSlots;
@@ -39,7 +47,7 @@ class QmmBlock {
     const auto init = [&](uint32_t first, uint32_t slots, uint32_t arrivals) {
       for (uint32_t i = 0; i < slots; ++i) device::barrier_init(barrier(first) + i * 8, arrivals);
     };
-    init(kXFull, Tiles::kXSlots, 1);
+    init(kXFull, Tiles::kXSlots, kOneRing ? 2 : 1);
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
     init(kCodesFull, Tiles::kCodeSlots, 1);
     init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);

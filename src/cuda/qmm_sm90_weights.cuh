@@ -12,7 +12,8 @@
 // definition has. (Any: in float32, and the rounding to 16 bits after that.)
 //
 //   format            per 8 codes   why
-//   affine 4-bit      13            128 + q is exact in bfloat16, and so is taking 128 away again;
+//   affine 4-bit      9 or 13       q * 2^-133 and q * 2^-129 are nibbles as they stand; else 128 +
+//   q is exact in bfloat16, and so is taking 128 away again;
 //                                   q * 2^-129 is a nibble as it stands; under scales below 2^126,
 //                                   which finite weights' range over 15 does not reach
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
@@ -28,161 +29,11 @@
 
 #include "cuda/device/code_pairs.cuh"
 #include "cuda/device/decode.cuh"
-#include "cuda/device/ptx.cuh"
-#include "cuda/device/wgmma.cuh"
 #include "cuda/qmm_sm90_order.h"
+#include "cuda/qmm_sm90_pairs.cuh"
 #include "cuda/qmm_sm90_params.h"
-#include "simt/shared.h"
 
 namespace moeblas::cuda {
-
-// ---- Words of two 16-bit floats
-
-// kMagic: the power of two whose last bit is worth 1.
-#define MB_PAIR_MATH(Name, Of, type, magic)                                                       \
-  struct Name {                                                                                   \
-    using Element = device::Of;                                                                   \
-    static constexpr uint32_t kMagic = magic;                                                     \
-    static __device__ __forceinline__ uint32_t add(uint32_t a, uint32_t b) {                      \
-      uint32_t r;                                                                                 \
-      asm("add.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
-      return r;                                                                                   \
-    }                                                                                             \
-    static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {                 \
-      uint32_t r;                                                                                 \
-      asm("mul.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
-      return r;                                                                                   \
-    }                                                                                             \
-    static __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { \
-      uint32_t r;                                                                                 \
-      asm("fma.rn." type " %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));                  \
-      return r;                                                                                   \
-    }                                                                                             \
-    /* To nearest, ties to even; `low` into the lower half. */                                    \
-    static __device__ __forceinline__ uint32_t rounded(float low, float high) {                   \
-      uint32_t r;                                                                                 \
-      asm("cvt.rn." type ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                     \
-      return r;                                                                                   \
-    }                                                                                             \
-  }
-MB_PAIR_MATH(Bfloat16Pairs, Bfloat16, "bf16x2", 0x43004300u);
-MB_PAIR_MATH(Float16Pairs, Float16, "f16x2", 0x64006400u);
-#undef MB_PAIR_MATH
-
-namespace pair16 {
-
-// (a & mask) | b. `b` is best in a register: the instruction has room for one number.
-template <uint32_t kMask>
-__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b) {
-  uint32_t r;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "n"(kMask), "r"(b));
-  return r;
-}
-// In a register, where the compiler would write the number into every instruction.
-template <uint32_t kNumber>
-__device__ __forceinline__ uint32_t held() {
-  uint32_t r;
-  asm("mov.b32 %0, %1;" : "=r"(r) : "n"(kNumber));
-  return r;
-}
-__device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a, a, 0x1010); }
-__device__ __forceinline__ uint32_t high_twice(uint32_t a) { return __byte_perm(a, a, 0x3232); }
-
-}  // namespace pair16
-
-// ---- Scales as they are stored
-
-struct Scales16 {
-  using Stored = uint16_t;
-  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
-    return device::load_shared_u16(address);
-  }
-  static __device__ __forceinline__ void store(uint32_t address, uint16_t half) {
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
-  }
-};
-struct Scales8 {
-  using Stored = uint8_t;
-  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
-    return device::load_shared_u8(address);
-  }
-  static __device__ __forceinline__ void store(uint32_t address, uint8_t byte) {
-    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(uint32_t{byte}) : "memory");
-  }
-};
-// Of any float type, as float32.
-struct AnyScales : Scales16 {
-  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t type) {
-    if (type == simt::kF32) {
-      uint32_t bits;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(address));
-      return bits;
-    }
-    const uint32_t half = device::load_shared_u16(address);
-    if (type == simt::kBf16) return half << 16;
-    float single;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(single) : "h"(static_cast<uint16_t>(half)));
-    return __float_as_uint(single);
-  }
-};
-
-// ---- Unsigned codes as pairs of 16-bit floats, exactly: of a lane's 64 k in a product's order.
-
-// Under a magic exponent a code is a number's last bits; the subtraction that frees it is exact.
-template <class Math>
-struct Nibbles {
-  static __device__ __forceinline__ void integers(const uint32_t (&codes)[2],
-                                                  uint32_t (&pairs)[8]) {
-    const uint32_t magic = pair16::held<Math::kMagic>();
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t shifted = pair16::and_or<0x000f000fu>(codes[i / 4] >> (4 * (i % 4)), magic);
-      pairs[i] = Math::add(shifted, Math::kMagic | 0x80008000u);
-    }
-  }
-};
-// In bfloat16 without most of the shifts: a nibble masked in bits 7..4 is the subnormal q * 2^-129,
-// which comes out as q / 4, for the odd of `pairs`.
-struct NibblesInPlace {
-  static __device__ __forceinline__ void integers_or_quarters(const uint32_t (&codes)[2],
-                                                              uint32_t (&pairs)[8]) {
-    const uint32_t magic = pair16::held<Bfloat16Pairs::kMagic>();
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      const uint32_t word = i % 4 == 0 ? codes[i / 4] : codes[i / 4] >> 8;
-      pairs[i] = Bfloat16Pairs::add(pair16::and_or<0x000f000fu>(word, magic),
-                                    Bfloat16Pairs::kMagic | 0x80008000u);
-      pairs[i + 1] = Bfloat16Pairs::multiply(word & 0x00f000f0u, 0x7f007f00u);  // 2^127
-    }
-  }
-};
-template <class Math>
-struct OneByte;
-template <>
-struct OneByte<Bfloat16Pairs> {
-  // Seven bits are too few for that, but a byte is a subnormal number as it stands.
-  static __device__ __forceinline__ void integers(const uint32_t (&codes)[4],
-                                                  uint32_t (&pairs)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t bits = codes[i / 2] >> (8 * (i % 2)) & 0x00ff00ffu;
-      // By 2^127 and 2^6.
-      pairs[i] = Bfloat16Pairs::multiply(Bfloat16Pairs::multiply(bits, 0x7f007f00u), 0x42804280u);
-    }
-  }
-};
-template <>
-struct OneByte<Float16Pairs> {
-  static __device__ __forceinline__ void integers(const uint32_t (&codes)[4],
-                                                  uint32_t (&pairs)[8]) {
-    const uint32_t magic = pair16::held<Float16Pairs::kMagic>();
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t shifted = pair16::and_or<0x00ff00ffu>(codes[i / 2] >> (8 * (i % 2)), magic);
-      pairs[i] = Float16Pairs::add(shifted, Float16Pairs::kMagic | 0x80008000u);
-    }
-  }
-};
 
 // ---- Formats
 
@@ -210,6 +61,7 @@ struct Dense : Rounded {
 struct Decoded : Rounded {
   static constexpr bool kDense = false, kAcross = false;
   static constexpr bool kAcrossBytes = false;  // codes lie across bytes
+  static constexpr bool kSmallScales = false;  // there is a shorter way where scales are small
 };
 
 // kWords words of codes are a lane's 64 k of a row; of a piece of them there are kScales
@@ -234,6 +86,36 @@ struct Affine : Decoded {
     uint32_t even, odd, bias;
   };
   static constexpr bool kQuarters = kBits == 4 && std::is_same_v<Math, Bfloat16Pairs>;
+  // A code masked where it stands is the subnormal q * 2^-133, or of the upper nibbles q * 2^-129:
+  // one instruction makes a weight of it where the scale times 2^133 is a bfloat16.
+  static constexpr bool kSmallScales = std::is_same_v<Math, Bfloat16Pairs>;
+  static __device__ __forceinline__ bool small(const uint32_t (&scale)[2]) {
+    return pair16::bfloat16_below<0x3d003d00u>(__byte_perm(scale[0], scale[1], 0x5410));  // 2^-5
+  }
+  static __device__ __forceinline__ void small_scales(const uint32_t (&scale)[2],
+                                                      const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t s = Math::multiply(pair16::low_twice(scale[r]), 0x7f007f00u);  // 2^127
+      rows[r].even = Math::multiply(s, 0x42804280u);                                // 2^6
+      rows[r].odd = kBits == 4 ? Math::multiply(s, 0x40804080u) : rows[r].even;     // 2^2
+      rows[r].bias = pair16::low_twice(bias[r]);
+    }
+  }
+  static __device__ __forceinline__ void decode_small(const uint32_t (&codes)[kWords],
+                                                      const Scale& s, uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (kBits == 4) {
+        const uint32_t word = i % 4 < 2 ? codes[i / 4] : codes[i / 4] >> 8;
+        pairs[i] = i % 2 == 0 ? Math::multiply_add(word & 0x000f000fu, s.even, s.bias)
+                              : Math::multiply_add(word & 0x00f000f0u, s.odd, s.bias);
+      } else {
+        const uint32_t word = i % 2 == 0 ? codes[i / 2] : codes[i / 2] >> 8;
+        pairs[i] = Math::multiply_add(word & 0x00ff00ffu, s.even, s.bias);
+      }
+    }
+  }
   // The larger of `before` and what the weights under these scales can be.
   static __device__ __forceinline__ uint32_t largest(const uint32_t (&scale)[2],
                                                      const uint32_t (&bias)[2], uint32_t before) {
@@ -364,6 +246,22 @@ struct BlockFp4 : Decoded {
           i % 2 == 0 ? (shifted & 0x000f000fu) * 0x1040u : (shifted & 0x00f000f0u) * 0x104u;
       pairs[i] = bits & 0x81c081c0u;
     }
+  }
+  // Where scales are at most 1, one product of them does: times 2^126 they are bfloat16 as well.
+  static constexpr bool kSmallScales = true;
+  static __device__ __forceinline__ bool small(const uint32_t (&scale)[2]) {
+    return ((scale[0] | scale[1]) & 0x80u) == 0;
+  }
+  static __device__ __forceinline__ void small_scales(const uint32_t (&scale)[2],
+                                                      const uint32_t (&)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows[r] = {(scale[r] + 126) * 0x00800080u};
+  }
+  static __device__ __forceinline__ void decode_small(const uint32_t (&codes)[kWords],
+                                                      const Scale& s, uint32_t (&pairs)[8]) {
+    tiny(codes, pairs);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = Math::multiply(pairs[i], s.scale);
   }
   // Products of two powers of two and at most two significant bits are exact, and overflow where
   // float32 does.

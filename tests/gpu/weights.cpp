@@ -46,17 +46,21 @@ struct Weights {
 struct Exponents {
   int least, most;
 };
-Exponents exponents_of(DType scale, int bits, bool small) {
-  if (scale == DType::f16) return small ? Exponents{-14, -2} : Exponents{-2, 10};
-  return small ? Exponents{-126, 0} : Exponents{0, 125 - std::max(bits, 4)};
+// Small scales are all below what the shorter ways of decoding take, or on both sides of it.
+enum class Scales { small, mixed, large };
+Exponents exponents_of(DType scale, int bits, Scales size) {
+  const int least = scale == DType::f16 ? -14 : -126;
+  if (size == Scales::small) return {least, -6};
+  if (scale == DType::f16) return size == Scales::mixed ? Exponents{-14, -2} : Exponents{-2, 10};
+  return size == Scales::mixed ? Exponents{-126, 0} : Exponents{0, 125 - std::max(bits, 4)};
 }
 
 // Significands of 8 bits, and biases near enough to scales for s q + b to be exact: in double where
 // the kernel rounds it but once, in float32 elsewhere.
-Weights affine(int bits, int group, DType x, DType scale, bool small) {
+Weights affine(int bits, int group, DType x, DType scale, Scales size) {
   test::Random random(static_cast<uint64_t>(group + bits));
   const bool wide = scale != DType::f16;
-  Weights w{{Mode::affine, bits, group}, x, scale, small && wide ? 100 : 0};
+  Weights w{{Mode::affine, bits, group}, x, scale, size != Scales::large && wide ? 100 : 0};
   const bool once = x == DType::bf16 && scale == x && group >= 32;
   w.draw_codes(random);
   const auto number = [&](int exponent) {
@@ -66,7 +70,7 @@ Weights affine(int bits, int group, DType x, DType scale, bool small) {
   const int64_t groups = kRows * kValues / group;
   w.scales.resize(static_cast<size_t>(groups) * size_of(scale));
   w.biases = w.scales;
-  const Exponents range = exponents_of(scale, bits, small);
+  const Exponents range = exponents_of(scale, bits, size);
   for (int64_t g = 0; g < groups; ++g) {
     const auto exponent = static_cast<int>(random.between(range.least, range.most));
     const int other = std::max(wide ? -126 : -14,
@@ -80,7 +84,8 @@ Weights affine(int bits, int group, DType x, DType scale, bool small) {
   return w;
 }
 
-Weights block(Mode mode, DType x, bool small) {
+Weights block(Mode mode, DType x, Scales size) {
+  const bool small = size != Scales::large;
   test::Random random(static_cast<uint64_t>(mode));
   Weights w{QuantSpec{mode}.resolved(), x};
   w.draw_codes(random);
@@ -91,7 +96,9 @@ Weights block(Mode mode, DType x, bool small) {
   const int64_t most = mode == Mode::mxfp4 ? 252 : 246;
   const int64_t group = w.spec.group_size;
   for (int64_t g = 0; g < kRows * kValues / group; ++g) {
-    int64_t byte = small ? random.below(127) : random.between(127, most);
+    int64_t byte = size == Scales::small   ? random.below(127)
+                   : size == Scales::mixed ? random.between(120, 134)
+                                           : random.between(127, most);
     if (e4m3) byte = random.below(127) + 128 * random.below(2);
     w.scales.push_back(static_cast<uint8_t>(byte));
     for (int64_t i = 0; i < group; ++i) w.expect(g * group + i, static_cast<double>(byte), 0);
@@ -99,13 +106,14 @@ Weights block(Mode mode, DType x, bool small) {
   return w;
 }
 
-std::string difference(const Weights& w) {
-  std::vector<uint8_t> identity(kValues * kValues * 2), out(kValues * kRows * 2);
+// By so many rows of x at a time: tiles of another width.
+std::string difference(const Weights& w, int64_t tokens) {
+  std::vector<uint8_t> identity(kValues * kValues * 2), out(kValues * kRows * 2, 0xff);
   for (int64_t i = 0; i < kValues; ++i) {
     test::store_value(identity.data(), w.x, i * (kValues + 1), std::ldexp(1.0, w.x_exponent));
   }
   const DeviceMemory x(identity), codes(w.codes), scales(w.scales), biases(w.biases);
-  const DeviceMemory result(out.size());
+  const DeviceMemory result(out);
   const bool biased = !w.biases.empty();
   const int64_t groups = kValues / w.spec.group_size;
   Quantized q;
@@ -116,8 +124,10 @@ std::string difference(const Weights& w) {
   if (w.tensor_scale != 1) q.host_tensor_scale = w.tensor_scale;
   Options options;
   options.kernel = w.spec.bits % 4 == 0 ? "qmm_sm90" : "qmm_sm90_fields";
-  quantized_matmul({x.data(), w.x, {kValues, kValues}, kCuda}, q, true,
-                   {result.data(), w.x, {kValues, kRows}, kCuda}, options);
+  for (int64_t first = 0; first < kValues; first += tokens) {
+    quantized_matmul({x.data() + first * kValues * 2, w.x, {tokens, kValues}, kCuda}, q, true,
+                     {result.data() + first * kRows * 2, w.x, {tokens, kRows}, kCuda}, options);
+  }
   check_cuda(cudaDeviceSynchronize(), "the product with the identity");
   check_cuda(cudaMemcpy(out.data(), result.data(), out.size(), cudaMemcpyDeviceToHost),
              "cudaMemcpy");
@@ -127,11 +137,20 @@ std::string difference(const Weights& w) {
       const double expected =
           std::ldexp(w.expected[static_cast<size_t>(row * kValues + k)], w.x_exponent);
       if (got == expected) continue;
-      char text[160];
-      std::snprintf(text, sizeof text, "weight (%lld, %lld) is %.9g, expected %.9g",
-                    static_cast<long long>(row), static_cast<long long>(k), got, expected);
+      char text[200];
+      std::snprintf(text, sizeof text, "%lld rows of x: weight (%lld, %lld) is %.9g, expected %.9g",
+                    static_cast<long long>(tokens), static_cast<long long>(row),
+                    static_cast<long long>(k), got, expected);
       return text;
     }
+  }
+  return "";
+}
+std::string difference(const Weights& w) {
+  for (int64_t tokens : {32, 64, 128, 1152}) {
+    static_assert(kValues == 1152);
+    const std::string text = difference(w, tokens);
+    if (!text.empty()) return text;
   }
   return "";
 }
@@ -149,30 +168,32 @@ void check_weights(Report& report) {
     }
     report.check("weights of qmm_sm90, bit for bit: " + name, failure);
   };
-  for (bool small : {true, false}) {
-    const std::string scales = small ? ", small scales" : ", large scales";
+  for (Scales size : {Scales::small, Scales::mixed, Scales::large}) {
+    const std::string scales = size == Scales::small   ? ", small scales"
+                               : size == Scales::mixed ? ", mixed scales"
+                                                       : ", large scales";
     for (int bits : {4, 8}) {
       for (int group : {16, 32, 64, 128}) {
         const std::string what =
             "affine " + std::to_string(bits) + "-bit, groups of " + std::to_string(group) + scales;
         for (DType scale : {DType::bf16, DType::f16, DType::f32}) {
-          check(what + " of " + name(scale), affine(bits, group, DType::bf16, scale, small));
+          check(what + " of " + name(scale), affine(bits, group, DType::bf16, scale, size));
         }
-        check(what + ", float16", affine(bits, group, DType::f16, DType::f16, small));
+        check(what + ", float16", affine(bits, group, DType::f16, DType::f16, size));
       }
     }
     for (int bits : {2, 3, 5, 6}) {
       for (int group : {32, 64, 128}) {
         check(
             "affine " + std::to_string(bits) + "-bit, groups of " + std::to_string(group) + scales,
-            affine(bits, group, DType::bf16, DType::bf16, small));
+            affine(bits, group, DType::bf16, DType::bf16, size));
       }
     }
     for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) {
-      check(name(mode) + scales, block(mode, DType::bf16, small));
+      check(name(mode) + scales, block(mode, DType::bf16, size));
     }
   }
-  check("nvfp4, float16", block(Mode::nvfp4, DType::f16, false));
+  check("nvfp4, float16", block(Mode::nvfp4, DType::f16, Scales::large));
 }
 
 }  // namespace moeblas::gpu
