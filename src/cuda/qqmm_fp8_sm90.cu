@@ -26,6 +26,12 @@
 #include "cuda/qqmm_fp8_sm90_params.h"
 #include "simt/cuda_registry.h"
 
+#ifndef FOLD_PIN
+#define FOLD_PIN 1
+#endif
+#ifndef FOLD_NAME
+#define FOLD_NAME "qqmm_fp8_sm90"
+#endif
 namespace moeblas::cuda {
 namespace {
 
@@ -190,11 +196,20 @@ class FoldConsumer : public FoldBlock {
   }
 
   // What is fetched beyond the last step is that of the last, and not used.
-  __device__ void fetch(uint32_t step, Codes& c) const {
+  __device__ void fetch(uint32_t step, Codes& c) const { fetch(from(step), c); }
+  // Where, known before it is asked for.
+  struct From { uint32_t full, parity, codes, indices; };
+  __device__ From from(uint32_t step) const {
     const uint32_t slot = step % kSlots;
-    device::barrier_wait(full(slot), step / kSlots % 2);
-    const uint32_t codes = codes_ + slot * Tile::kCodeBytes;
-    const uint32_t indices = indices_ + slot * Tile::kIndexBytes;
+    From f{full(slot), step / kSlots % 2, codes_ + slot * Tile::kCodeBytes, indices_ + slot * Tile::kIndexBytes};
+#if FOLD_PIN
+    asm volatile("" : "+r"(f.full), "+r"(f.parity), "+r"(f.codes), "+r"(f.indices));
+#endif
+    return f;
+  }
+  __device__ void fetch(const From& f, Codes& c) const {
+    device::barrier_wait(f.full, f.parity);
+    const uint32_t codes = f.codes, indices = f.indices;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       c.index[r] = device::load_shared_u8(indices + r * (8 * kFoldK / 32));
@@ -235,6 +250,8 @@ class FoldConsumer : public FoldBlock {
     const uint32_t columns =
         columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
     float part[kPart];
+    From ahead{};
+    if constexpr (kAt == 1) ahead = from(min(step_ + 2, last_));
     device::wgmma_begin();
     device::WgmmaE4m3<kHalf>::template multiply<false>(part, now[0],
                                                        device::wgmma_columns(columns));
@@ -246,7 +263,7 @@ class FoldConsumer : public FoldBlock {
     device::wgmma_commit();
     // (Without a condition the compiler would let no product overlap what is decoded for another.)
     if (step_ < last_) decode<kAt>(c, next);
-    if constexpr (kAt == 1) fetch(min(step_ + 2, last_), c);
+    if constexpr (kAt == 1) fetch(ahead, c);
     device::wgmma_wait<0>();
     if constexpr (kAt == 1) {
       if (lane_ < 2) device::cluster_barrier_arrive(empty_ + slot * 8);
@@ -277,26 +294,33 @@ class FoldConsumer : public FoldBlock {
     device::copies_wait<0>();
     const uint32_t n = first_n(place);
     if (n >= p_.n) return;
-    if (thread_ == 0) device::bulk_store_wait_read<0>();
-    device::named_barrier(kOwn + group_, 128);
     const uint32_t of_w = factors_ + (thread_ / 32 * 16 + lane_ / 4) * 4;
-    const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
     const uint32_t of_x = factors_ + (64 + lane_ % 4 * 2) * 4;
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     const uint32_t to = out_ + token * 128 + ((octet ^ lane_ % 8) << 4);
+    constexpr uint32_t kAtOnce = kTokens / FOLD_ROUNDS;
 #pragma unroll
-    for (uint32_t j = 0; j < kTokens / 8; j += 2) {
+    for (uint32_t round = 0; round < FOLD_ROUNDS; ++round) {
+    if (round > 0 && place.row + round * kAtOnce >= p_.rows) break;
+    if (thread_ == 0) device::bulk_store_wait_read<0>();
+    device::named_barrier(kOwn + group_, 128);
+    // All at once: one after the other they would be waited for.
+    const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
+    uint2 x[kAtOnce / 8];
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce / 8; ++j) x[j] = device::load_shared_2(of_x + (round * kAtOnce + 8 * j) * 4);
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
       uint32_t pairs[4];
 #pragma unroll
       for (uint32_t e = 0; e < 2; ++e) {
-        const uint2 x = device::load_shared_2(of_x + 8 * (j + e) * 4);
-        const float* s = &sums[4 * (j + e)];
+        const float* s = &sums[4 * (round * (kAtOnce / 8) + j + e)];
 #pragma unroll
         for (uint32_t r = 0; r < 2; ++r) {
           asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
               : "=r"(pairs[2 * e + r])
-              : "f"(s[2 * r + 1] * (w[r] * __uint_as_float(x.y))),
-                "f"(s[2 * r] * (w[r] * __uint_as_float(x.x))));
+              : "f"(s[2 * r + 1] * (w[r] * __uint_as_float(x[j + e].y))),
+                "f"(s[2 * r] * (w[r] * __uint_as_float(x[j + e].x))));
         }
       }
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
@@ -307,9 +331,10 @@ class FoldConsumer : public FoldBlock {
     device::shared_stores_visible();
     device::named_barrier(kOwn + group_, 128);
     if (thread_ == 0) {
-      device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(place.row), 0, out_,
+      device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(place.row + round * kAtOnce), 0, out_,
                         device::evict_first_policy());
       device::bulk_store_commit();
+    }
     }
   }
 
@@ -349,7 +374,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
 __global__ void qqmm_fp8_sm90(const __grid_constant__ FoldProductParams) {}
 #endif
 
-const simt::CudaKernel qqmm_fp8_sm90_kernel{"qqmm_fp8_sm90",
+const simt::CudaKernel qqmm_fp8_sm90_kernel{FOLD_NAME,
                                             reinterpret_cast<const void*>(&qqmm_fp8_sm90)};
 
 }  // namespace

@@ -36,6 +36,9 @@ struct WgmmaE4m3;
     }                                                                                            \
   }
 
+#define MB_S60 MB_S56, MB_S4(56)
+#define MB_N60 MB_N56 ", %56, %57, %58, %59"
+MB_WGMMA_E4M3(120, 60, 60, 61, 62, 63, 64, 65);
 MB_WGMMA_E4M3(112, 56, 56, 57, 58, 59, 60, 61);
 
 #undef MB_N8
