@@ -26,12 +26,6 @@
 #include "cuda/qqmm_fp8_sm90_params.h"
 #include "simt/cuda_registry.h"
 
-#ifndef FOLD_PIN
-#define FOLD_PIN 1
-#endif
-#ifndef FOLD_NAME
-#define FOLD_NAME "qqmm_fp8_sm90"
-#endif
 namespace moeblas::cuda {
 namespace {
 
@@ -92,7 +86,8 @@ class FoldBlock {
       uint32_t four = 0;
       for (uint32_t i = 0; i < 4; ++i) {
         four |= device::fold_code(static_cast<int>(threadIdx.x / 2) + device::kFoldLeast,
-                                  threadIdx.x % 2 * 4 + i) << 8 * i;
+                                  threadIdx.x % 2 * 4 + i)
+                << 8 * i;
       }
       device::store_shared_u32(base_ + Tile::kTables + threadIdx.x * 4, four);
     }
@@ -154,11 +149,11 @@ class FoldConsumer : public FoldBlock {
     last_ = tiles.count() * p_.blocks - 1;
     Fragments a[2];
     Codes c;
-    fetch(0, c);
+    fetch(from(0), c);
     fetch_tables(c);
     decode<0>(c, a[0]);
     decode<1>(c, a[0]);
-    fetch(1, c);
+    fetch(from(1), c);
     fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
@@ -172,8 +167,8 @@ class FoldConsumer : public FoldBlock {
  private:
   static constexpr uint32_t kTokens = Tile::kTokens, kSums = kTokens / 2, kSlots = Tile::kSlots;
   static constexpr uint32_t kHalf = kTokens / 2, kPart = kHalf / 2;
-  static constexpr uint32_t kOwn = 1;       // the barrier of the first warpgroup
-  using Fragments = uint32_t[4][4];         // A of the four products of a block
+  static constexpr uint32_t kOwn = 1;  // the barrier of the first warpgroup
+  using Fragments = uint32_t[4][4];    // A of the four products of a block
   // Of a block, what lanes decode: the codes of rows g and g + 8, and the tables of their groups.
   struct Codes {
     uint32_t words[2][4], index[2];
@@ -198,28 +193,27 @@ class FoldConsumer : public FoldBlock {
     device::copies_end_group();
   }
 
-  // What is fetched beyond the last step is that of the last, and not used.
-  __device__ void fetch(uint32_t step, Codes& c) const { fetch(from(step), c); }
-  // Where, known before it is asked for.
-  struct From { uint32_t full, parity, codes, indices; };
+  // Where a step's codes come to lie, and the barrier that says so. (The compiler would work it out
+  // where it is needed, one operation waiting for the other.)
+  struct From {
+    uint32_t full, parity, codes, indices;
+  };
   __device__ From from(uint32_t step) const {
     const uint32_t slot = step % kSlots;
-    From f{full(slot), step / kSlots % 2, codes_ + slot * Tile::kCodeBytes, indices_ + slot * Tile::kIndexBytes};
-#if FOLD_PIN
+    From f{full(slot), step / kSlots % 2, codes_ + slot * Tile::kCodeBytes,
+           indices_ + slot * Tile::kIndexBytes};
     asm volatile("" : "+r"(f.full), "+r"(f.parity), "+r"(f.codes), "+r"(f.indices));
-#endif
     return f;
   }
   __device__ void fetch(const From& f, Codes& c) const {
     device::barrier_wait(f.full, f.parity);
-    const uint32_t codes = f.codes, indices = f.indices;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      c.index[r] = device::load_shared_u8(indices + r * (8 * kFoldK / 32));
+      c.index[r] = device::load_shared_u8(f.indices + r * (8 * kFoldK / 32));
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4 v = device::load_shared_4(codes + r * (8 * kFoldK / 2));
+      const uint4 v = device::load_shared_4(f.codes + r * (8 * kFoldK / 2));
       c.words[r][0] = v.x, c.words[r][1] = v.y, c.words[r][2] = v.z, c.words[r][3] = v.w;
     }
   }
@@ -253,6 +247,7 @@ class FoldConsumer : public FoldBlock {
     const uint32_t columns =
         columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
     float part[kPart];
+    // Beyond the last step it is the last one's again, and not used.
     From ahead{};
     if constexpr (kAt == 1) ahead = from(min(step_ + 2, last_));
     device::wgmma_begin();
@@ -301,23 +296,19 @@ class FoldConsumer : public FoldBlock {
     const uint32_t of_x = factors_ + (64 + lane_ % 4 * 2) * 4;
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     const uint32_t to = out_ + token * 128 + ((octet ^ lane_ % 8) << 4);
-    constexpr uint32_t kAtOnce = kTokens / FOLD_ROUNDS;
-#pragma unroll
-    for (uint32_t round = 0; round < FOLD_ROUNDS; ++round) {
-    if (round > 0 && place.row + round * kAtOnce >= p_.rows) break;
     if (thread_ == 0) device::bulk_store_wait_read<0>();
     device::named_barrier(kOwn + group_, 128);
-    // All at once: one after the other they would be waited for.
+    // All before the first is used: each would be waited for.
     const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
-    uint2 x[kAtOnce / 8];
+    uint2 x[kTokens / 8];
 #pragma unroll
-    for (uint32_t j = 0; j < kAtOnce / 8; ++j) x[j] = device::load_shared_2(of_x + (round * kAtOnce + 8 * j) * 4);
+    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_2(of_x + 8 * j * 4);
 #pragma unroll
-    for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
+    for (uint32_t j = 0; j < kTokens / 8; j += 2) {
       uint32_t pairs[4];
 #pragma unroll
       for (uint32_t e = 0; e < 2; ++e) {
-        const float* s = &sums[4 * (round * (kAtOnce / 8) + j + e)];
+        const float* s = &sums[4 * (j + e)];
 #pragma unroll
         for (uint32_t r = 0; r < 2; ++r) {
           asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
@@ -334,10 +325,9 @@ class FoldConsumer : public FoldBlock {
     device::shared_stores_visible();
     device::named_barrier(kOwn + group_, 128);
     if (thread_ == 0) {
-      device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(place.row + round * kAtOnce), 0, out_,
+      device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(place.row), 0, out_,
                         device::evict_first_policy());
       device::bulk_store_commit();
-    }
     }
   }
 
@@ -378,7 +368,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
 __global__ void qqmm_fp8_sm90(const __grid_constant__ FoldProductParams) {}
 #endif
 
-const simt::CudaKernel qqmm_fp8_sm90_kernel{FOLD_NAME,
+const simt::CudaKernel qqmm_fp8_sm90_kernel{"qqmm_fp8_sm90",
                                             reinterpret_cast<const void*>(&qqmm_fp8_sm90)};
 
 }  // namespace

@@ -22,21 +22,17 @@ struct FoldOrder {
   }
 };
 
-#ifndef FOLD_TOKENS
-#define FOLD_TOKENS 224
-#define FOLD_SLOTS 4
-#define FOLD_ROUNDS 1
-#endif
 // A block of the product: 64 rows of w for each of two warpgroups times kTokens rows of x. A
-// cluster of two has the rows of w of both and brings half of the rows of x to both.
+// cluster of two has the rows of w of both and brings half of the rows of x to both. More rows of x
+// leave no registers.
 struct FoldTile {
-  static constexpr uint32_t kTokens = FOLD_TOKENS, kSlots = FOLD_SLOTS;
+  static constexpr uint32_t kTokens = 240, kSlots = 4;
   static constexpr uint32_t kRows = 128, kStripe = 2 * kRows;  // of w: a block's, a cluster's
   static constexpr uint32_t kThreads = 384;
   static constexpr uint32_t kXBytes = kTokens * kFoldK, kCodeBytes = kRows * kFoldK / 2;
   static constexpr uint32_t kIndexBytes = kRows * kFoldK / 32;
   // What leaves a warpgroup: 64 columns of out.
-  static constexpr uint32_t kOutBytes = kTokens / FOLD_ROUNDS * 128;
+  static constexpr uint32_t kOutBytes = kTokens * 128;
   // Of each warpgroup: powers of two of its rows of w, then of the rows of x.
   static constexpr uint32_t kFactorBytes = (64 + kTokens) * 4;
   // Offsets in shared memory from a multiple of 1024.
@@ -45,7 +41,7 @@ struct FoldTile {
   static constexpr uint32_t kTables = kIndices + kSlots * kIndexBytes;
   static constexpr uint32_t kFactors = kTables + 128, kBarriers = kFactors + 2 * kFactorBytes;
   static constexpr uint32_t kBytes = kBarriers + 16 * kSlots + 1024;
-  static_assert(kXBytes % 2048 == 0, "where a half of a slot begins");
+  static_assert(kXBytes % 2048 == 0 && kOutBytes % 1024 == 0, "where a half of a slot begins");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
 

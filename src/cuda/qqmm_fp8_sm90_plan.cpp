@@ -205,7 +205,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   x.state = state;
   x.list = list;
   queue.run_early(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
-            kFoldThreads, 0, x);
+                  kFoldThreads, 0, x);
 
   FoldProductParams q{};
   q.x = tensor_map(folded_shape(p, x.folded), p.op);
@@ -222,7 +222,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.stripes = w.padded_n / Tile::kStripe;
   q.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
   queue.run_early("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
-            Tile::kThreads, Tile::kBytes, q);
+                  Tile::kThreads, Tile::kBytes, q);
 
   StageUnfoldedParams u{};
   u.x = x.x;
@@ -233,7 +233,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   u.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   u.out_stride = *row_stride(p.out);
   queue.run_early(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
-            std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
+                  std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
   QmmRows unfolded;
   unfolded.runs.runs = &state->runs;
   unfolded.runs.rows_per_pair = 1;

@@ -153,8 +153,8 @@ struct PackedRows {
   }
 };
 
-// A row's codes, of which a lane keeps the first kKept words, 4096 of a row's: a longer row's others
-// are made twice.
+// A row's codes, of which a lane keeps the first kKept words, 4096 of a row's: a longer row's
+// others are made twice.
 template <class Rows>
 class Codes {
  public:
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(kFoldThreads)
     fold_rows(const __grid_constant__ FoldRowsParams p) {
   __shared__ device::FoldTable tables[device::kFolds];
   if (threadIdx.x < device::kFolds * 8) {
-    reinterpret_cast<uint8_t*>(tables)[threadIdx.x] = static_cast<uint8_t>(device::fold_code(
-        static_cast<int>(threadIdx.x / 8) + device::kFoldLeast, threadIdx.x % 8));
+    reinterpret_cast<uint8_t*>(tables)[threadIdx.x] = static_cast<uint8_t>(
+        device::fold_code(static_cast<int>(threadIdx.x / 8) + device::kFoldLeast, threadIdx.x % 8));
   }
   const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t chunks = p.blocks * (kFoldK / 8);
