@@ -4,8 +4,9 @@
 //   fold_rows       a warp a row of x: quantized if it is floats, and folded, 8 codes a lane
 //   stage_unfolded  a warp a row of x that does not fold: what qmm_sm90 takes
 //
-// The time is that of reading x and writing as many bytes as it has values; x is read twice, the
-// second time from the caches, since a row's largest scale must be known before it is folded.
+// The time is that of reading x and writing as many bytes as it has values. A row's largest scale
+// must be known before it is folded: lanes keep its codes meanwhile, so that x is read once. It is
+// made codes beside fold_weights.
 #include <cuda_bf16.h>
 
 #include "cuda/device/encode.cuh"
