@@ -82,14 +82,10 @@ class FoldBlock {
       }
       device::barrier_init_visible();
     }
-    if (threadIdx.x < device::kFolds * 2) {
-      uint32_t four = 0;
-      for (uint32_t i = 0; i < 4; ++i) {
-        four |= device::fold_code(static_cast<int>(threadIdx.x / 2) + device::kFoldLeast,
-                                  threadIdx.x % 2 * 4 + i)
-                << 8 * i;
-      }
-      device::store_shared_u32(base_ + Tile::kTables + threadIdx.x * 4, four);
+    if (threadIdx.x < device::kFolds) {
+      const device::FoldTable table =
+          device::fold_table(static_cast<int>(threadIdx.x) + device::kFoldLeast);
+      device::store_shared_2(base_ + Tile::kTables + threadIdx.x * 8, {table.low, table.high});
     }
   }
 
@@ -344,13 +340,12 @@ class FoldConsumer : public FoldBlock {
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     qqmm_fp8_sm90(const __grid_constant__ FoldProductParams p) {
 #if defined(__CUDA_ARCH__)
+  if (p.state->skip != 0) return;
   extern __shared__ __align__(1024) uint8_t folded_memory[];
   const uint32_t base = (device::shared_address(folded_memory) + 1023) & ~1023u;
   FoldBlock(p, base).begin();
   __syncthreads();
   device::cluster_barrier();
-  device::wait_for_previous_launch();
-  if (p.state->skip != 0) return;
   if (threadIdx.x < 128) {
     device::leave_registers<24>();
     if (threadIdx.x == 0) FoldBlock(p, base).send();

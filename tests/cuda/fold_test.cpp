@@ -13,15 +13,6 @@ namespace {
 
 using namespace cuda::device;
 
-// As kernels put it together.
-FoldTable fold_table(int power) {
-  FoldTable table{0, 0};
-  for (unsigned int i = 0; i < 8; ++i) {
-    (i < 4 ? table.low : table.high) |= fold_code(power, i) << i % 4 * 8;
-  }
-  return table;
-}
-
 TEST(Fold, EveryCodeInEveryPlace) {
   for (int power = kFoldLeast; power <= kFoldMost; ++power) {
     const FoldTable table = fold_table(power);

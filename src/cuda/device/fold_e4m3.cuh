@@ -25,6 +25,13 @@ MB_FN unsigned int fold_code(int power, unsigned int i) {
   const float factor = formats::bits_to_float(static_cast<unsigned int>(127 + power) << 23);
   return formats::e4m3_encode(formats::mul(formats::e2m1_decode(i), factor)) | 0x80u;
 }
+MB_FN FoldTable fold_table(int power) {
+  FoldTable table{0, 0};
+  for (unsigned int i = 0; i < 8; ++i) {
+    (i < 4 ? table.low : table.high) |= fold_code(power, i) << i % 4 * 8;
+  }
+  return table;
+}
 
 // Whether a row folds whose blocks, all but those of zeros alone, have scale bytes from `least` to
 // `most`.
