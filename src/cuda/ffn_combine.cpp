@@ -5,13 +5,17 @@
 
 namespace moeblas::cuda {
 
-void sum_rows(const dispatch::FfnProblem& p, const float* rows, const int32_t* experts,
-              Queue& queue) {
+bool sums_sections(const dispatch::FfnProblem& p) {
+  return p.out.dtype == DType::bf16 && p.hidden % 4 == 0;
+}
+
+void sum_rows(const dispatch::FfnProblem& p, const float* rows, uint32_t sections,
+              const int32_t* experts, Queue& queue) {
   TensorView index = p.ids;
   if (experts != nullptr) {
     index = TensorView(const_cast<int32_t*>(experts), DType::i32, {p.tokens, p.top_k}, p.device);
   }
-  if (p.out.dtype != DType::bf16 || p.hidden % 4 != 0) {
+  if (!sums_sections(p)) {
     const TensorView from(const_cast<float*>(rows), DType::f32, {p.total_rows(), p.hidden},
                           p.device);
     return simt::combine({from, index, p.weights, p.out, p.experts, true}, queue);
@@ -32,8 +36,9 @@ void sum_rows(const dispatch::FfnProblem& p, const float* rows, const int32_t* e
   q.tokens = static_cast<uint32_t>(p.tokens);
   q.top_k = static_cast<uint32_t>(p.top_k);
   q.cols = static_cast<uint32_t>(p.hidden);
+  q.sections = sections;
   const int64_t parts = (p.hidden / 4 + kCombineThreads - 1) / kCombineThreads;
-  queue.run("combine_rows", static_cast<uint32_t>(p.tokens * parts), kCombineThreads, 0, q);
+  queue.run_early("combine_rows", static_cast<uint32_t>(p.tokens * parts), kCombineThreads, 0, q);
 }
 
 }  // namespace moeblas::cuda

@@ -4,6 +4,7 @@
 // reading rows.
 #include <cuda_bf16.h>
 
+#include "cuda/device/ptx.cuh"
 #include "cuda/ffn_combine_params.h"
 #include "simt/cuda_stdlib.cuh"
 #include "simt/elements.h"
@@ -67,8 +68,39 @@ __device__ void add_rows(const float4* rows, uint32_t quarters, const Listed& li
   }
 }
 
+// Rows that are sums themselves, one after the other.
+__device__ void add_sections(const float4* rows, uint32_t quarters, uint64_t step,
+                             uint32_t sections, const Listed& listed, float4& sum) {
+  constexpr uint32_t kAtOnce = 8;
+  for (uint32_t i = 0; i < listed.count; ++i) {
+    const float4* from = rows + uint64_t{listed.row[i]} * quarters;
+    float4 row{};
+    for (uint32_t first = 0; first < sections; first += kAtOnce) {
+      float4 part[kAtOnce];
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (first + j < sections) part[j] = __ldcs(from + (first + j) * step);
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (first + j >= sections) break;
+        row.x += part[j].x, row.y += part[j].y, row.z += part[j].z, row.w += part[j].w;
+      }
+    }
+    const float weight = listed.weight[i];
+    sum.x = __fadd_rn(sum.x, __fmul_rn(weight, row.x));
+    sum.y = __fadd_rn(sum.y, __fmul_rn(weight, row.y));
+    sum.z = __fadd_rn(sum.z, __fmul_rn(weight, row.z));
+    sum.w = __fadd_rn(sum.w, __fmul_rn(weight, row.w));
+  }
+}
+
 __global__ void __launch_bounds__(kCombineThreads)
     combine_rows(const __grid_constant__ CombineRowsParams p) {
+#if __CUDA_ARCH__ >= 900
+  device::wait_for_previous_launch();
+  device::let_next_launch_begin();
+#endif
   __shared__ Listed listed;
   const uint32_t quarters = p.cols / 4, parts = (quarters + kCombineThreads - 1) / kCombineThreads;
   const uint32_t token = blockIdx.x / parts;
@@ -81,6 +113,11 @@ __global__ void __launch_bounds__(kCombineThreads)
     if (threadIdx.x < 32) list_pairs(p, token, first, listed);
     __syncthreads();
     if (quarter >= quarters) continue;
+    if (p.sections > 1) {
+      const uint64_t step = uint64_t{p.tokens} * p.top_k * quarters;
+      add_sections(rows, quarters, step, p.sections, listed, sum);
+      continue;
+    }
     uint32_t at = 0;
     add_rows<8>(rows, quarters, listed, at, sum);
     add_rows<4>(rows, quarters, listed, at, sum);

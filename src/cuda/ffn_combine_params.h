@@ -9,7 +9,7 @@ inline constexpr uint32_t kCombineThreads = 256;
 
 // Strides in elements.
 struct CombineRowsParams {
-  const float* rows;     // (tokens, top_k, cols) without gaps, cols a multiple of 4
+  const float* rows;     // (sections, tokens, top_k, cols) without gaps, cols a multiple of 4
   const uint8_t* index;  // (tokens, top_k): a pair whose expert is out of range adds nothing
   int64_t index_stride[2];
   const float* weights;
@@ -20,6 +20,7 @@ struct CombineRowsParams {
   int32_t index_type;  // a simt::ElementType
   uint32_t wide;       // four neighbours of out may be written as one
   uint32_t tokens, top_k, cols;
+  uint32_t sections;  // that a row is the sum of
 };
 
 }  // namespace moeblas::cuda

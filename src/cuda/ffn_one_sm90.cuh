@@ -35,7 +35,7 @@ enum {
 template <class T>
 __device__ __noinline__ float decoded_gate(const FfnOneParams& p, const QmvWeights& w,
                                            uint32_t matrix, uint32_t n) {
-  return decoded_terms<T>(p.first, w, matrix, n,
+  return decoded_terms<T>(p.first, w, matrix, n, 0, p.first.k,
                           [&](uint32_t k) { return simt::load_float(p.x, p.x_type, k); });
 }
 // and an output.
@@ -47,7 +47,7 @@ __device__ __noinline__ float decoded_output(const FfnOneParams& p, const FfnOne
   for (uint32_t e = 0; e < shared.active; ++e) {
     const auto matrix = static_cast<uint32_t>(shared.matrix[e]);
     const uint32_t* words = p.words + e * p.second.k;
-    float row = decoded_terms<T>(p.second, w, matrix, n, [&](uint32_t k) {
+    float row = decoded_terms<T>(p.second, w, matrix, n, 0, p.second.k, [&](uint32_t k) {
       const uint32_t bits = load_word(words + k) & 0xffffu;
       return p.x_type == simt::kBf16 ? formats::bfloat16_to_float(bits)
                                      : formats::float16_to_float(bits);

@@ -218,7 +218,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     gates.run("gates", p.device.id, queue);
     sums.run("sums", p.device.id, queue);
   }
-  sum_rows(p, down, mapped ? experts : nullptr, queue);
+  sum_rows(p, down, 1, mapped ? experts : nullptr, queue);
 }
 
 }  // namespace moeblas::cuda

@@ -15,6 +15,8 @@ using dispatch::Reason;
 
 // Sums of 32 outputs that the last thread block may be left with, sixteen at a time.
 constexpr uint64_t kMostSums = 32;
+// Of down's K, each with rows of its own.
+constexpr uint32_t kMostSections = 14;
 
 }  // namespace
 
@@ -28,8 +30,8 @@ Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, 
     return at;
   };
   plan.hidden = take(pairs * static_cast<size_t>(p.intermediate) * size_of(p.x.dtype));
-  plan.rows = take(pairs * static_cast<size_t>(p.hidden) * sizeof(float));
   plan.counters = take(kQmvMostCounters * sizeof(uint32_t));
+  plan.rows = plan.bytes;
   auto* base = static_cast<char*>(workspace);
   auto* counters = reinterpret_cast<uint32_t*>(base + plan.counters);
 
@@ -67,6 +69,7 @@ Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, 
   plan.second = parts.down;
   plan.second.w_position = experts;
   down.expert_map = p.expert_map;
+  if (!p.expert_map.present && sums_sections(p)) down.most_sections = kMostSections;
   down.combine.counters = counters;
   down.combine.rows = buffers.down;
   down.combine.weights = static_cast<const float*>(p.weights.data);
@@ -84,12 +87,14 @@ Reason plan_ffn_sm90(const FfnProblem& p, uint32_t processors, void* workspace, 
   if (const Reason r = plan_qmv_sm90(plan.second, processors, plan.down, down)) {
     return Reason::of("down: %.120s", r.text());
   }
+  take(plan.down.sections * pairs * static_cast<size_t>(p.hidden) * sizeof(float));
   // The thread block that ends last may have to make the sums of all that it counts.
   const QmvParams& q = plan.down.params;
   const uint64_t share = uint64_t{q.blocks} *
                          static_cast<uint64_t>(std::min(p.total_rows(), p.experts)) /
                          plan.down.grid;
-  if (!p.expert_map.present && (share + 1) * static_cast<uint64_t>(p.tokens) > kMostSums) {
+  if (plan.down.sections > 1 ||
+      (!p.expert_map.present && (share + 1) * static_cast<uint64_t>(p.tokens) > kMostSums)) {
     plan.down.params.combine.counters = nullptr;
     plan.combines = true;
   }
@@ -133,7 +138,7 @@ void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   launch_qmv_sm90(made.second, made.down, nullptr);
   if (!made.combines) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  sum_rows(p, static_cast<const float*>(made.second.out.data), nullptr, queue);
+  sum_rows(p, static_cast<const float*>(made.second.out.data), made.down.sections, nullptr, queue);
 }
 
 }  // namespace moeblas::cuda

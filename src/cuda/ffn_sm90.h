@@ -3,7 +3,8 @@
 // it begins; the second, whose weights are under way before the first is done, multiplies by down.
 // Where a thread block has few sums to make, each token's weighted sum is left to whichever block
 // stores the last of its rows, else to a launch of its own. What lies between is the activations
-// and a float32 row of the output per pair.
+// and a float32 row of the output per pair, or one for each section of down's K where rows of
+// activations are too long to stand in shared memory whole.
 #pragma once
 
 #include "cuda/qmv_sm90_plan.h"

@@ -36,33 +36,43 @@ namespace moeblas::cuda::device {
 
 // Where consumers and producer meet, each number in one place of the text: what looks at barriers
 // for mistakes knows no others.
-constexpr uint32_t kReady = 6, kShare = 7, kReaders = 32 * (kQmvConsumers + 1);
+constexpr uint32_t kReady = 10, kShare = 11, kReaders = 32 * (kQmvConsumers + 1);
 
 template <class T>
 struct Consumer {
   const QmvParams& p;
   QmvShared& shared;
   const QmvMemory& memory;
-  uint32_t lane;
-  uint32_t row_group;    // this warp's; `part` is worth no register
   uint32_t full, stage;  // the next stage's barrier and address
-  uint32_t parity = 0, sums_turn = 0, scale_slot = 0;
+  uint32_t parity = 0;
+  // Whose turn it is, of two places of sums (the lowest bit) and of slots of scales (the others):
+  // what tiles need in one register.
+  uint32_t turns = 0;
 
+  // What a warp can tell from its number is worth no register.
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
-  __device__ __forceinline__ uint32_t part_of_k() const { return warp() - row_group * p.parts; }
+  __device__ __forceinline__ uint32_t lane_of_warp() const { return threadIdx.x % 32; }
+  __device__ __forceinline__ uint32_t row_group() const { return warp() >> p.parts_shift; }
+  // Turned by a part from row group to row group: where K ends within a stage, each of the four
+  // schedulers, which have every fourth warp, has as much to do as the others.
+  __device__ __forceinline__ uint32_t part_of_k() const {
+    return (warp() + row_group()) & (p.parts - 1);
+  }
+  // The warp's place among sums.
+  __device__ __forceinline__ uint32_t place() const { return row_group() * p.parts + part_of_k(); }
 
   // Waits for the stage, lets f(item, unit in its scales, unit in x, where x begins that came with
   // it) use it, gives it back. f returns what depends on everything that it read.
   template <class F>
   __device__ __forceinline__ void for_each_stage(const QmvTile& tile, F&& f) {
-    const uint32_t row = row_group * kQmvItemRows;  // in a stage
-    const uint32_t operand = row_group & p.paired;
-    const uint32_t of_operand = (row_group >> p.paired) * kQmvItemRows;
-    const bool has_rows = of_operand < tile.rows;
+    const uint32_t lane = lane_of_warp(), group = row_group();
+    const uint32_t row = group * kQmvItemRows;  // in a stage
+    const uint32_t operand = operand_of_rows(p, group);
+    const uint32_t of_operand = rows_in_operand(p, group) * kQmvItemRows;
+    const bool has_rows = of_operand < rows_of(p, tile.index);
     const uint32_t part = part_of_k(), matrix_row = (lane & 7) + (lane >> 3 & 1) * 8;
     const uint32_t unit = part * T::kUnits;
-    const uint32_t box = row_group >> p.box_shift,
-                   in_box = row - (box << p.box_shift) * kQmvItemRows;
+    const uint32_t box = group >> p.box_shift, in_box = row - (box << p.box_shift) * kQmvItemRows;
     const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
     item.chunk = part % 2 * 4 + lane / 16 % 2;
@@ -70,7 +80,7 @@ struct Consumer {
     const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
-        by_tile ? memory.scales + scale_slot * (T::kAffine ? 2 : 1) * p.scale_bytes +
+        by_tile ? memory.scales + (turns >> 1) * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
                 : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
@@ -78,7 +88,7 @@ struct Consumer {
     for (uint32_t step = 0; step < p.k_steps; ++step) {
       barrier_wait(full, parity);
       uint32_t used = 0;
-      if (has_rows) {
+      if (has_rows && first_unit + unit < p.filled_units) {
         item.codes = stage + codes;
         // A copy begins at a multiple of 16 bytes.
         item.scales = by_tile ? scales : stage + scales + (step * p.scale_step & 15u);
@@ -101,28 +111,29 @@ struct Consumer {
     }
     if (by_tile) {
       // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
-      barrier_arrive(shared_address(&shared.used[scale_slot]) + none);
-      if (++scale_slot == p.scale_slots) scale_slot = 0;
+      barrier_arrive(shared_address(&shared.used[turns >> 1]) + none);
+      turns += 2;
+      if (turns >> 1 == p.scale_slots) turns &= 1;
     }
   }
 
-  // Where the sums of the next `columns` go: those of warp w from w * columns on. Two such places
+  // Where the sums of the next `columns` go: those of place w from w * columns on. Two such places
   // take turns, so that whoever writes to one has seen, at the other's share_sums, that all warps
   // of the row group have read it.
   __device__ __forceinline__ float* next_sums(uint32_t columns) {
-    float* sums = memory.sums + sums_turn * kQmvConsumers * columns * kQmvSumsPitch;
-    sums_turn ^= 1;
+    float* sums = memory.sums + (turns & 1) * kQmvConsumers * columns * kQmvSumsPitch;
+    turns ^= 1;
     return sums;
   }
   // Between writing sums and reading those of the row group's other warps (paired: row groups').
   __device__ __forceinline__ void share_sums() const {
-    named_barrier(2 + (row_group >> p.paired), p.parts * 32 << p.paired);
+    named_barrier(2 + rows_of_gate(p, row_group()), p.parts * 32 << p.paired);
   }
 
   // At most kColumns columns.
   template <int kColumns>
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
-    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t columns = columns_of(p, tile.tokens);
     const uint32_t column = min(g % kColumns, columns - 1);
     const uint32_t pair = min(2 * t % kColumns, (columns - 1) / 2 * 2);
@@ -143,7 +154,7 @@ struct Consumer {
     });
     // Columns of one row of x are of other units: the lanes that hold them add up.
     float* sums = next_sums(kColumns);
-    float* to = sums + warp() * kColumns * kQmvSumsPitch;
+    float* to = sums + place() * kColumns * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float v = y[i / 4][i % 4];
@@ -157,12 +168,12 @@ struct Consumer {
     }
     share_sums();
     store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, part_of_k(),
-                  row_group, lane);
+                  row_group(), lane);
   }
 
   template <int tiles>
   __device__ __forceinline__ void run_many(const QmvTile& tile) {
-    const uint32_t g = lane / 4, t = lane % 4;
+    const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t columns = columns_of(p, tile.tokens);
     uint32_t x_at[T::kSums], factors_at[T::kSums];
 #pragma unroll
@@ -193,7 +204,7 @@ struct Consumer {
 #pragma unroll 1
     for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
       float* sums = next_sums(kQmvSumsColumns);
-      float* to = sums + warp() * kQmvSumsColumns * kQmvSumsPitch;
+      float* to = sums + place() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -205,32 +216,32 @@ struct Consumer {
       share_sums();
       const uint32_t first_token = j * tokens_each;
       store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group, lane);
+                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group(), lane);
     }
   }
 
   template <class RowAt>
-  __device__ __forceinline__ void fill(uint32_t tokens, RowAt&& row_at) {
+  __device__ __forceinline__ void fill(uint32_t tokens, uint32_t section, RowAt&& row_at) {
     fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine, true>(
-        p, memory.x, 0, p.units, tokens, warp(), lane, row_at);
+        p, memory.x, section * p.units, p.units, tokens, warp(), lane_of_warp(), row_at);
   }
 
   // Rows of x that are known without a schedule.
   __device__ __forceinline__ void prepare() {
     if (p.x_bytes > 0 || (!p.one_x && !p.one_matrix)) return;
-    fill(p.one_x ? 1 : min(p.tokens, p.rows),
+    fill(p.one_x ? 1 : min(p.tokens, p.rows), 0,
          [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
   }
 
   __device__ __forceinline__ void run() {
     for_each_tile(
         p, shared.schedule,
-        [&](uint32_t first, uint32_t tokens) {
+        [&](uint32_t first, uint32_t tokens, uint32_t section) {
           // There from the beginning, or to come with the stages.
           if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
           named_barrier(1, 32 * kQmvConsumers);
           const Schedule& s = shared.schedule;
-          fill(tokens, [&](uint32_t i) { return s.x[s.order[first + i]]; });
+          fill(tokens, section, [&](uint32_t i) { return s.x[s.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
         [&](const QmvTile& tile) {
@@ -322,7 +333,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         let_next_launch_begin();
       }
       if (p.one_matrix) {
-        if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1);
+        if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1, 0);
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
           let_next_launch_begin();
@@ -335,9 +346,9 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         named_barrier_arrive(kReady, kReaders);
         const Schedule& s = shared.schedule;
         if (lane == 0 && s.begin < s.end) {
-          const uint32_t d = s.begin_matrix, block = (s.begin - d * p.tiles) * p.tile_blocks;
-          bring_first<T>(p, shared, memory, maps, matrix_of(p, s, d), block * p.box_rows,
-                         min(p.tile_blocks, p.blocks - block));
+          const uint32_t d = s.begin_matrix, tile = s.begin - d * p.tiles;
+          bring_first<T>(p, shared, memory, maps, matrix_of(p, s, d), first_row_of(p, tile),
+                         blocks_of(p, tile), section_of(p, tile) * p.k_steps);
         }
       }
       __syncwarp();
@@ -348,8 +359,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   } else {
     take_registers<kQmvConsumerRegisters>();
     if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
-    Consumer<T> consumer{
-        p, shared, memory, lane, warp / p.parts, shared_address(shared.full), memory.ring};
+    Consumer<T> consumer{p, shared, memory, shared_address(shared.full), memory.ring};
     if (!few) order_rows(p, shared.schedule, warp, lane);
     consumer.prepare();
     named_barrier(kReady, kReaders);

@@ -98,23 +98,27 @@ struct QmvParams {
   uint32_t box_rows;
   uint32_t tile_blocks;
   uint32_t blocks;         // of a matrix,
-  uint32_t tiles;          // which shares of the work are counted in
-  uint32_t block_bytes;    // that a stage gets for a block
-  uint32_t tokens;         // rows of x that are columns at a time
-  uint32_t cheap_columns;  // as many cost less than eight
-  uint32_t matrix_step;    // 0: one matrix stands for all
-  uint32_t scale_slots;    // 0: scales come with every stage
-  uint32_t paired;         // 1: outputs are activations of gates (w[0]) and ups (w[1])
-  uint32_t combined;       // rows of x are the previous launch's, and are summed up in the end
-  uint32_t one_x;          // all rows of x are the same one
-  uint32_t row_groups;     // items one above the other: 1, 2 or 4
-  uint32_t parts;          // items side by side along K
-  uint32_t slabs;          // of a stage
-  uint32_t whole_slabs;    // one copy brings a box's slabs
-  uint32_t slab_rows;      // between the slabs of a box
-  uint32_t box_bytes;      // between the boxes of a stage
-  uint32_t box_shift;      // log2 of a box's row groups, if a tile has several boxes; else 2
-  uint32_t scales_at;      // in a stage
+  uint32_t tiles;          // which shares of the work are counted in,
+  uint32_t section_tiles;  // and those of a section of K, of which x is in shared memory at a time
+  uint32_t section_inverse;  // 2^32 / section_tiles, rounded up; 0: there is one section
+  uint32_t block_bytes;      // that a stage gets for a block
+  uint32_t tokens;           // rows of x that are columns at a time
+  uint32_t cheap_columns;    // as many cost less than eight
+  uint32_t matrix_step;      // 0: one matrix stands for all
+  uint32_t scale_slots;      // 0: scales come with every stage
+  uint32_t paired;           // 1: outputs are activations of gates (w[0]) and ups (w[1])
+  uint32_t combined;         // rows of x are the previous launch's, and are summed up in the end
+  uint32_t one_x;            // all rows of x are the same one
+  uint32_t row_groups;       // items one above the other: 1, 2, 4 or 8
+  uint32_t parts;            // items side by side along K,
+  uint32_t parts_shift;      // and log2 of it
+  uint32_t slabs;            // of a stage
+  uint32_t whole_slabs;      // one copy brings a box's slabs
+  uint32_t slab_rows;        // between the slabs of a box
+  uint32_t box_bytes;        // between the boxes of a stage
+  uint32_t box_shift;        // log2 of a box's row groups, if a tile has several boxes; else 3
+  uint32_t operand_shift;    // paired: log2 of the row groups from a gate's to its up's
+  uint32_t scales_at;        // in a stage
   // Scales and, for affine, biases: `scale_pitch` bytes a row. They come with every stage, or,
   // where rows follow each other without a gap, a tile's at once into slots of their own.
   uint32_t scale_pitch;
@@ -140,6 +144,7 @@ struct QmvParams {
   uint32_t x_at;            // in a stage
   unsigned char* staged_x;  // [pass][stage] columns and factors of x, as they will stand in a stage
   uint32_t k;
+  uint32_t filled_units;  // of 32 values, that a section's rows of w have
 
   uint32_t m;             // rows of each pair
   uint32_t m_inverse;     // as inner_inverse
@@ -150,7 +155,8 @@ struct QmvParams {
   unsigned char* out;
   int32_t out_row_stride;
   int32_t out_type;
-  uint32_t added;  // bit i: something is added to the outputs of w[i]
+  int64_t section_step;  // from a section's outputs to the next one's, in elements
+  uint32_t added;        // bit i: something is added to the outputs of w[i]
   int32_t scale_type;
   uint32_t group;  // values
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/strides.h"
@@ -19,6 +20,8 @@ constexpr uint32_t kLeastStages = 2;
 constexpr uint32_t kLargeBoxRows = 64;
 // On the average. Few of the matrices then have more than eight rows.
 constexpr int64_t kFewRowsPerMatrix = 5;
+// That tiles of 256 rows and sections of K leave room for.
+constexpr uint32_t kStagesOfRoom = 3;
 // Of x, that are not given up for a third stage.
 constexpr uint32_t kFewestColumns = 4;
 // Of x beside the stages.
@@ -167,9 +170,30 @@ bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
          (few ? kMostBytesOfFew : kMostBytesOfX);
 }
 
+// Whether tiles of 256 rows, half a stage wide, take less time than those of 128: where K ends in
+// the first half of a stage the other half is nothing, and what is done at the end of each tile
+// counts as much as a stage. A block may have more of them than its share, though. Of rows that
+// meet matrices alike.
+bool wants_tall_tiles(const MatmulProblem& p, const QmvParams& q, uint32_t processors) {
+  // Scales of half a stage are fewer than a box of them has room for; and x becomes columns by
+  // eight units, which half a stage of bytes is not.
+  if (q.scale_slots == 0 || p.w.spec->bits != 4) return false;
+  const auto matrices = static_cast<double>(p.w.values.count());
+  const double met = matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
+  const auto steps = [&](uint32_t row_groups) {
+    return ceil_div(code_bytes(p), kQmvConsumers / row_groups * kQmvItemBytes);
+  };
+  if (steps(8) == 2 * steps(4)) return false;
+  const auto cost = [&](uint32_t row_groups) {
+    const uint32_t rows = row_groups * kQmvItemRows >> q.paired;
+    return std::ceil(met * ceil_div(q.n, rows) / processors) * (steps(row_groups) + 1);
+  };
+  return cost(8) < cost(4);
+}
+
 // How rows of w are cut into boxes and tiles. `multiple`: of a box's rows.
 void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t bytes_of_row,
-              uint32_t multiple, bool few, bool staged) {
+              uint32_t multiple, bool few, bool staged, bool tall) {
   const uint64_t all = uint64_t{matrices} * q.n << q.paired;
   const auto share = static_cast<uint32_t>((all + processors - 1) / processors);
   // Wide stages read longer runs of memory; but a tile of short rows is over too soon, where there
@@ -179,13 +203,14 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   q.row_groups = share <= 32 ? 1 : share <= 64 ? 2 : most;
   // A box of x has 256 lines at most.
   if (q.paired != 0 || staged) q.row_groups = std::max(q.row_groups, 2u);
+  if (q.row_groups == 4 && tall) q.row_groups = 8;
   if (matrices == 1 && q.paired == 0) {
     const uint32_t tile = q.row_groups * kQmvItemRows;
     q.box_rows = std::min(rounded_up(ceil_div(share, ceil_div(share, tile)), multiple), tile);
     q.tile_blocks = 1;
   } else {
     // Larger boxes are fewer copies; smaller ones, shares that differ less.
-    const bool large = q.row_groups == 4 && q.paired == 0 && share >= 8 * kLargeBoxRows;
+    const bool large = q.row_groups >= 4 && share >= 8 * kLargeBoxRows;
     q.box_rows = large ? kLargeBoxRows : uint32_t{kQmvItemRows};
     q.tile_blocks = q.row_groups * kQmvItemRows / q.box_rows >> q.paired;
   }
@@ -198,24 +223,31 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   q.remainder = q.blocks % grid;
 }
 
-// Stages and what they hold of a row.
-void cut_stages(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) {
+// Stages and what they hold of a row's section.
+void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.parts = kQmvConsumers / q.row_groups;
+  for (q.parts_shift = 0; 1u << q.parts_shift < q.parts;) ++q.parts_shift;
   // Items are read whole, whatever rows a box has: what nobody uses is the same stage's.
   const uint32_t tile = q.row_groups * kQmvItemRows, of_operand = tile >> q.paired;
   const uint32_t boxes = q.tile_blocks << q.paired;
   q.slabs = q.parts * kQmvItemBytes / kQmvSlab;
   const uint32_t values = q.slabs * kQmvSlab * 8 / bits;
-  q.k_steps = ceil_div(q.k, values);
+  q.k_steps = ceil_div(q.k, sections * values);
   q.step_units = values / kQmvUnit;
   q.units = q.k_steps * q.step_units;
+  q.filled_units = std::min(q.units, ceil_div(q.k, kQmvUnit));
+  q.section_tiles = q.tiles;
+  q.tiles *= sections;
+  q.section_inverse =
+      sections == 1 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / q.section_tiles) + 1;
   q.whole_slabs = has_whole_slabs(p, layer);
   q.slab_rows = q.whole_slabs != 0 ? q.box_rows : rounded_up(q.box_rows, 8);
   q.box_bytes =
       rounded_up((q.slabs * q.slab_rows + (boxes == 1 ? tile - q.box_rows : 0)) * kQmvSlab, 1024);
-  q.box_shift = boxes == 1 ? 2 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.box_shift = boxes == 1 ? 3 : q.box_rows == kLargeBoxRows ? 1 : 0;
+  q.operand_shift = q.paired != 0 ? q.box_shift : 0;
   q.scales_at = q.stage_bytes = boxes * q.box_bytes;
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
   const uint32_t scales = is_affine(p) ? 2 : 1;
@@ -277,22 +309,25 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   return {};
 }
 
-// How many rows of x stand in shared memory beside how many stages.
+// Rows of x that are wanted in shared memory at a time.
+uint32_t wanted_rows(const MatmulProblem& p, const Family& family, bool few, const QmvParams& q) {
+  const uint32_t columns = has_few_rows_each(p) ? kQmvMostColumns / 2 : kQmvMostColumns;
+  return q.one_x ? 1 : std::min(q.rows, few ? family.few_tokens : columns / q.column_step);
+}
+
+// How many of them stand there beside how many stages.
 Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvPlan& plan) {
   QmvParams& q = plan.params;
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
   const uint32_t factor_units = few || q.group < 64 ? q.units : q.units / 2;
   const bool few_each = has_few_rows_each(p);
-  const uint32_t columns = few_each ? kQmvMostColumns / 2 : kQmvMostColumns;
-  const uint32_t most = few ? family.few_tokens : columns / q.column_step;
-  const uint32_t wanted = q.one_x ? 1 : std::min(q.rows, most);
   // Sums of two places in turn; before there are any, schedule_many counts there.
-  const uint32_t together = few ? most : uint32_t{kQmvSumsColumns};
+  const uint32_t together = few ? family.few_tokens : uint32_t{kQmvSumsColumns};
   const uint32_t sums =
       std::max<uint32_t>(2 * kQmvConsumers * kQmvSumsPitch * together * 4, kQmvMostMatrices * 4);
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
-  for (q.tokens = wanted; q.tokens > 0; --q.tokens) {
+  for (q.tokens = wanted_rows(p, family, few, q); q.tokens > 0; --q.tokens) {
     q.columns = rounded_up(q.tokens * q.column_step, 2);
     const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
                            factor_units * q.columns * 8;
@@ -307,6 +342,48 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
     return Reason::of("of %u rows of K = %u, shared memory holds %u", q.rows, q.k, q.tokens);
   }
   return {};
+}
+
+// Cuts w into tiles and stages, and K into so many sections.
+Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, uint32_t processors,
+           bool few, bool staged, bool tall, uint32_t sections, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  plan.sections = sections;
+  cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors,
+           code_bytes(p) / sections, q.scale_slots > 0 ? 16 : 1, few, staged, tall);
+  cut_stages(p, layer, sections, q);
+  if (staged) return share_memory_in_stages(p, plan);
+  return share_memory(p, family, few, plan);
+}
+
+// Cuts w as all of it fits: into tiles of 256 rows where they pay; and where rows of x are so long
+// that few of them stand beside few stages, K into sections, each with outputs of its own, as few
+// as leave room for what is wanted.
+Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
+                  uint32_t processors, bool few, bool staged, QmvPlan& plan) {
+  QmvParams& q = plan.params;
+  const auto whole = [&](bool tall) {
+    return cut(p, layer, family, processors, few, staged, tall, 1, plan);
+  };
+  if (few || staged) return whole(false);
+  const uint32_t wanted = wanted_rows(p, family, few, q);
+  const auto has_room = [&] { return q.tokens == wanted && q.stages >= kStagesOfRoom; };
+  if (wants_tall_tiles(p, q, processors) && !whole(true) && has_room() && q.scale_slots > 1) {
+    return {};
+  }
+  const Reason made = whole(false);
+  // A section's scales come with its stages, from a multiple of 16 bytes on.
+  if (layer.most_sections == 1 || q.scale_slots > 0 || (!made && has_room())) return made;
+  for (uint32_t sections = 2; sections <= layer.most_sections; ++sections) {
+    const Reason r = cut(p, layer, family, processors, few, staged, false, sections, plan);
+    const bool even = q.k == sections * q.units * kQmvUnit &&
+                      q.k_steps * q.scale_step % kUnit == 0 && q.section_tiles > 1;
+    if (!r && even && has_room()) {
+      q.section_step = int64_t{q.rows} * q.n;
+      return {};
+    }
+  }
+  return whole(false);
 }
 
 // What an expert layer has beside its product.
@@ -368,18 +445,12 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = place_layer(p, layer, q)) return r;
 
   if (const Reason r = place_scales(p, layer, q)) return r;
-  const auto met = static_cast<uint32_t>(matrices_met(p));
   const bool staged = stages_x(p, q, family->few_tokens);
   const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
-  cut_rows(q, met, processors, code_bytes(p), q.scale_slots > 0 ? 16 : 1, few, staged);
-  cut_stages(p, layer, q);
   plan.kernel = few ? family->few : family->many;
   q.cheap_columns = is_affine(p) && p.w.spec->bits == 4 && q.group >= 64 ? 4 : 8;
   if (staged) plan.columns_kernel = family->columns;
-  if (const Reason r =
-          staged ? share_memory_in_stages(p, plan) : share_memory(p, *family, few, plan)) {
-    return r;
-  }
+  if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
   if (q.combine.counters != nullptr && q.blocks > kQmvMostCounters) {
     return Reason::of("%u boxes of rows, more than %u", q.blocks, uint32_t{kQmvMostCounters});
   }
@@ -391,7 +462,8 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   // In few instructions: a box's slabs by one copy, and scales beside them.
   q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
-  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, uint64_t{met} * q.tiles));
+  const auto most = static_cast<uint64_t>(matrices_met(p)) * q.tiles;
+  plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, most));
   q.grid_inverse = static_cast<uint32_t>((uint64_t{1} << 32) / std::max(plan.grid, 2u));
   return {};
 }

@@ -16,7 +16,8 @@ struct QmvPlan {
   TensorMapShape maps[2 * kQmvMaps];  // codes, scales and biases of each operand
   uint32_t grid = 0;
   uint32_t shared_bytes = 0;
-  uint32_t passes = 0;  // over a matrix, if all that can be met are met alike
+  uint32_t passes = 0;    // over a matrix, if all that can be met are met alike
+  uint32_t sections = 1;  // of K, whose sums lie params.section_step apart
   // The launch before it, where x comes in sections; null: there is none.
   const char* columns_kernel = nullptr;
   uint32_t column_sections = 0;  // of params.x_bytes, a thread block's each, in the workspace
@@ -30,6 +31,7 @@ struct QmvLayer {
   simt::GluParams glu{};
   TensorView expert_map;  // from the indices to matrices; absent: indices are matrices
   QmvCombine combine{};
+  uint32_t most_sections = 1;  // of K, that may have outputs of their own, one behind the other
   uint32_t* cleared = nullptr;
   uint32_t cleared_count = 0;
 };

@@ -194,19 +194,26 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 
 // clang-format on
 
-// With so many rows for each expert ffn_qmm_sm90 was as fast or faster, by 4 to 15 %, whose
-// decoding of mxfp4 takes less from the products: Mixtral at 16 tokens, Qwen3-30B and OLMoE at 64.
-constexpr int64_t kMxfp4RowsOfLayers = 4;
+// From so many rows for each expert on ffn_qmm_sm90 was faster. mxfp4: Qwen3-30B at 64 tokens 178
+// us for 190, OLMoE at 64 125 for 173. Affine 4-bit, where more than five rows are sixteen columns:
+// OLMoE at 64 tokens 117 for 152 and Mixtral at 32 360 for 380, but 114 for 102 and 365 for 269
+// with half as many.
+constexpr int64_t kMxfp4RowsOfLayers = 4, kAffine4RowsOfLayers = 6;
 
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
-  const bool many =
-      p.gate_up.spec->mode == Mode::mxfp4 && p.total_rows() >= kMxfp4RowsOfLayers * p.experts;
+  const QuantSpec& spec = *p.gate_up.spec;
+  const int64_t least = spec.mode == Mode::mxfp4                      ? kMxfp4RowsOfLayers
+                        : spec.mode == Mode::affine && spec.bits == 4 ? kAffine4RowsOfLayers
+                                                                      : kQmvMostRows;
+  const bool many = p.total_rows() >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {
-    return Reason::of("mxfp4 with %lld rows for an expert or more is ffn_qmm_sm90's",
-                      static_cast<long long>(kMxfp4RowsOfLayers));
+    return Reason::of("%lld rows for an expert or more of this format are ffn_qmm_sm90's",
+                      static_cast<long long>(least));
   }
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }

@@ -32,8 +32,11 @@ void combine(const dispatch::FfnProblem& p, const cuda::FfnPlan& plan) {
         const int64_t e = dispatch::load_integer(p.ids.data, p.ids.dtype,
                                                  t * p.ids.strides[0] + j * p.ids.strides[1]);
         if (e < 0 || e >= p.experts) continue;
-        sum += weights[t * p.weights.strides[0] + j * p.weights.strides[1]] *
-               rows[(t * p.top_k + j) * p.hidden + h];
+        float row = 0;
+        for (uint32_t s = 0; s < plan.down.sections; ++s) {
+          row += rows[(s * p.total_rows() + t * p.top_k + j) * p.hidden + h];
+        }
+        sum += weights[t * p.weights.strides[0] + j * p.weights.strides[1]] * row;
       }
       cpu::store_float(p.out.data, p.out.dtype, t * p.out.strides[0] + h, sum);
     }
@@ -42,6 +45,7 @@ void combine(const dispatch::FfnProblem& p, const cuda::FfnPlan& plan) {
 
 struct Ran {
   std::string refusal;
+  uint32_t sections = 0;  // of down's K
   std::vector<uint8_t> bytes;
 };
 
@@ -66,6 +70,7 @@ Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t pois
       reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 127) / 128 * 128);
   cuda::FfnPlan plan;
   EXPECT_FALSE(cuda::plan_ffn_sm90(problem, processors, workspace, plan));
+  ran.sections = plan.down.sections;
   ++kernels[plan.gate_up.kernel];
   ++kernels[plan.down.kernel];
   try {
@@ -103,6 +108,26 @@ TEST(FfnSm90, GeneratedLayers) {
   for (const auto& [why, times] : refused) RecordProperty(why, times);
   if (count >= 150) {
     EXPECT_GT(kernels.size(), 16u);
+  }
+}
+
+// Activations of so many values that rows of them stand in shared memory a section at a time.
+TEST(FfnSm90, SectionsOfK) {
+  std::map<std::string, int> kernels;
+  uint64_t seed = 0;
+  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp8, 8, 32},
+                                  QuantSpec{Mode::nvfp4, 4, 16}}) {
+    FfnCase c = ffn_case(DType::bf16, format, 5, 2, 2, 256, 6144, false);
+    c.seed = ++seed;
+    c.id_kind = Ids::mixed;
+    c.values = seed == 1 ? Values::specials : Values::normal;
+    c.down.bias = plain(DType::bf16, {c.experts, c.down.n});
+    const uint32_t processors = seed == 1 ? 3 : 1;
+    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
+    EXPECT_EQ(ran.refusal, "");
+    EXPECT_EQ(ran.sections, 2u) << describe(c);
+    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, kernels);
+    EXPECT_EQ(ran.bytes, again.bytes) << "order or memory show through: " << describe(c);
   }
 }
 

@@ -87,6 +87,58 @@ void expect_all_of(const Matrix& m, const QmmShares& shares, uint32_t clusters) 
   for (const auto& [where, times] : made) ASSERT_EQ(times, 1);
 }
 
+// The rows of a layer's experts, of which the last may be those without one.
+template <class Tiles>
+void expect_all_rows_of(const std::vector<uint32_t>& counts, bool some_have_none, uint32_t n,
+                        uint32_t rows_per_pair) {
+  constexpr uint32_t kStripe = 2 * cuda::BlockShape<Tiles>::kRows;
+  SCOPED_TRACE(testing::Message() << counts.size() << " experts, the first with " << counts[0]
+                                  << " pairs of " << rows_per_pair << " rows, " << n
+                                  << " rows of w");
+  std::vector<uint32_t> runs = {0};
+  std::vector<int32_t> matrices;
+  uint32_t pairs = 0;
+  for (uint32_t e = 0; e < counts.size(); ++e) {
+    if (counts[e] == 0) continue;  // as grouping leaves them out
+    runs.push_back(pairs);
+    matrices.push_back(some_have_none && e + 1 == counts.size() ? -1 : static_cast<int32_t>(e));
+    pairs += counts[e];
+  }
+  runs[0] = static_cast<uint32_t>(matrices.size());
+  runs.push_back(pairs);
+  cuda::QmmSm90Params p{};
+  p.runs.runs = runs.data();
+  p.runs.matrices = matrices.data();
+  p.runs.rows_per_pair = rows_per_pair;
+  p.n = n;
+  p.blocks = p.share_blocks = 3;
+  p.shares = 1;
+  std::vector<int32_t> expert_of(pairs * rows_per_pair);
+  for (uint32_t r = 0; r < matrices.size(); ++r) {
+    std::fill(expert_of.begin() + runs[1 + r] * rows_per_pair,
+              expert_of.begin() + runs[2 + r] * rows_per_pair, matrices[r]);
+  }
+  const uint32_t stripes = (n + kStripe - 1) / kStripe;
+  for (uint32_t clusters : {1u, 5u, 66u}) {
+    std::vector<int> made(expert_of.size() * stripes, 0);
+    for (const TileRecord& tile : records_of<Tiles>(p, clusters)) {
+      ASSERT_EQ(tile.w_row % kStripe, 0u);
+      ASSERT_LT(tile.w_row, n);
+      // A width that there is, and the least that holds what is left of the run.
+      uint32_t width = Tiles::kMostTokens, left = tile.end - tile.row;
+      while (width > Tiles::kLeastTokens && left <= width / 2) width /= 2;
+      ASSERT_EQ(tile.tokens, width);
+      for (uint32_t row = tile.row; row < std::min(tile.end, tile.row + tile.tokens); ++row) {
+        ASSERT_EQ(static_cast<int32_t>(tile.w), expert_of[row]);
+        ++made[row * stripes + tile.w_row / kStripe];
+      }
+    }
+    for (size_t i = 0; i < made.size(); ++i) {
+      ASSERT_EQ(made[i], expert_of[i / stripes] < 0 ? 0 : 1) << "staged row " << i / stripes;
+    }
+  }
+}
+
 template <class Tiles>
 class QmmShared : public testing::Test {};
 using AllTiles = testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::Tiles64, cuda::Tiles32>;
@@ -99,6 +151,20 @@ TYPED_TEST(QmmShared, ClustersMakeEveryBlockOfKOnce) {
       expect_all_of<TypeParam>(m, planned, clusters);
       expect_all_of<TypeParam>(m, {kWhole, m.blocks}, clusters);
     }
+  }
+}
+
+TYPED_TEST(QmmShared, ClustersMakeEveryRowOfEveryExpertOnce) {
+  std::vector<std::vector<uint32_t>> all = {
+      {1}, {0, 0, 1, 0}, {700}, {0, 700, 0, 0}, {32, 33, 31, 64, 65, 256, 257, 0, 1, 160, 161}};
+  std::vector<uint32_t> even(64, 96), some(70), one(128, 0);
+  for (uint32_t e = 0; e < some.size(); ++e) some[e] = (e * 2654435761u >> 16) % 300 * (e % 7 != 0);
+  one[127] = 513;
+  all.insert(all.end(), {even, some, one});
+  for (const std::vector<uint32_t>& counts : all) {
+    expect_all_rows_of<TypeParam>(counts, false, 1536, 1);
+    expect_all_rows_of<TypeParam>(counts, true, 5000, 1);
+    expect_all_rows_of<TypeParam>(counts, false, 5, 3);
   }
 }
 

@@ -196,18 +196,22 @@ struct Reference {
 
 }  // namespace
 
-Job ffn_job(uint64_t seed) {
+namespace {
+
+// `long_rows`: of activations, of few of which shared memory holds one whole, and so many rows of
+// gates that each thread block has several tiles.
+Job make_ffn_job(uint64_t seed, bool long_rows) {
   Maker m("moe_ffn", seed);
   // Every fourth for the rows of many tokens: in turn each of their formats, in both products and
   // then in one, at each of their widths of tiles.
-  const bool tiles = seed % 4 == 3;
+  const bool tiles = seed % 4 == 3 && !long_rows;
   const uint64_t turn = seed / 4;
   const QuantSpec of_tiles[] = {
       {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
   // Every fourth of one token, in turn each of its kernels.
-  const bool one = seed % 4 == 1;
-  const DType dtype = tiles ? DType::bf16
-                      : one ? std::array{DType::f16, DType::bf16}[turn % 2]
+  const bool one = seed % 4 == 1 && !long_rows;
+  const DType dtype = tiles || long_rows ? DType::bf16
+                      : one              ? std::array{DType::f16, DType::bf16}[turn % 2]
                             : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const DType of_scales =
       tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[turn / 5 % 3];
@@ -217,11 +221,11 @@ Job ffn_job(uint64_t seed) {
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = tiles || one || m.random.one_in(2);
+  const bool modelled = tiles || one || long_rows || m.random.one_in(2);
   if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 20) % 5];
-  } else if (one) {
-    first = second = of_tiles[turn % 5];
+  } else if (one || long_rows) {
+    first = second = of_tiles[(long_rows ? seed : turn) % 5];
   } else if (modelled) {
     first = second =
         m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
@@ -233,16 +237,21 @@ Job ffn_job(uint64_t seed) {
     const QuantSpec full = s.resolved();
     return modelled ? std::max<int64_t>(full.group_size, 128 / full.bits) : test::packed_unit(full);
   };
-  const int64_t hidden =
-      unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
-  const int64_t inner =
-      unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
-  const int64_t experts = tiles ? 2 : m.random.between(1, modelled ? 12 : 6);
-  const int64_t k = tiles ? 2 : one ? m.random.pick({1, 2, 5, 8}) : m.random.pick({1, 2, 3});
-  const int64_t tokens = tiles      ? std::array{24, 60, 150, 330}[turn / 5 % 4]
-                         : one      ? 1
-                         : modelled ? m.random.pick({1, 1, 3, 8, 21, 40})
-                                    : m.random.pick({1, 1, 2, 5, 9, 17});
+  const int64_t hidden = long_rows ? 256
+                                   : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
+                                                             : m.random.pick({1, 1, 2, 3}));
+  const int64_t inner = long_rows ? 6144
+                                  : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6})
+                                                             : m.random.pick({1, 1, 2}));
+  const int64_t experts = tiles ? 2 : long_rows ? 6 : m.random.between(1, modelled ? 12 : 6);
+  const int64_t k = tiles || long_rows ? 2
+                    : one              ? m.random.pick({1, 2, 5, 8})
+                                       : m.random.pick({1, 2, 3});
+  const int64_t tokens = tiles       ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+                         : one       ? 1
+                         : long_rows ? 5
+                         : modelled  ? m.random.pick({1, 1, 3, 8, 21, 40})
+                                     : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
@@ -310,5 +319,10 @@ Job ffn_job(uint64_t seed) {
   };
   return m.job;
 }
+
+}  // namespace
+
+Job ffn_job(uint64_t seed) { return make_ffn_job(seed, false); }
+Job long_ffn_job(uint64_t seed) { return make_ffn_job(seed, true); }
 
 }  // namespace moeblas::gpu

@@ -10,7 +10,8 @@ Job route_job(uint64_t seed);
 Job permute_job(uint64_t seed);
 Job unpermute_job(uint64_t seed);
 Job ffn_job(uint64_t seed);
-Job qqmm_job(uint64_t seed);  // qqmm, gather_qqmm and grouped_qqmm in turn
-Job dual_job(uint64_t seed);  // quantize_dual and swizzled scales
+Job long_ffn_job(uint64_t seed);  // of long rows of activations
+Job qqmm_job(uint64_t seed);      // qqmm, gather_qqmm and grouped_qqmm in turn
+Job dual_job(uint64_t seed);      // quantize_dual and swizzled scales
 
 }  // namespace moeblas::gpu

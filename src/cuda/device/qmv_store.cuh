@@ -18,11 +18,12 @@ __device__ __forceinline__ float added_to(const QmvWeights& w, uint32_t matrix, 
   return simt::load_float(w.added, w.added_type, matrix * w.added_matrix_stride + n * w.added_step);
 }
 
-// One output from decoded weights, term by term. Of p: k, group and scale_type; x_at(k): the row
-// of x.
+// One output from decoded weights, term by term, of [first, end) of K. Of p: group and scale_type;
+// x_at(k): the row of x.
 template <class T, class Params, class At>
 __device__ __forceinline__ float decoded_terms(const Params& p, const QmvWeights& w,
-                                               uint32_t matrix, uint32_t n, At&& x_at) {
+                                               uint32_t matrix, uint32_t n, uint32_t first,
+                                               uint32_t end, At&& x_at) {
   using F = typename T::Format;
   const auto row = [&](const QmvTensor& t) {
     return t.data + matrix * t.matrix_stride + n * t.row_stride;
@@ -30,7 +31,7 @@ __device__ __forceinline__ float decoded_terms(const Params& p, const QmvWeights
   const unsigned char *codes = row(w.codes), *scales = row(w.scales), *biases = row(w.biases);
   const float tensor_scale = tensor_scale_of(w, matrix);
   float sum = 0.0f;
-  for (uint32_t k = 0; k < p.k; ++k) {
+  for (uint32_t k = first; k < end; ++k) {
     const uint32_t byte = codes[static_cast<uint64_t>(k) * T::Decode::kBits / 8];
     const uint32_t code = T::Decode::kBits == 8 ? byte : byte >> k % 2 * 4 & 15u;
     const uint32_t group = k / p.group;
@@ -49,8 +50,9 @@ __device__ __forceinline__ float decoded_terms(const Params& p, const QmvWeights
 }
 template <class T>
 __device__ __noinline__ float decoded_sum(const QmvParams& p, const QmvWeights& w, uint32_t matrix,
-                                          uint32_t n, int64_t x) {
-  return decoded_terms<T>(p, w, matrix, n, [&](uint32_t k) {
+                                          uint32_t n, int64_t x, uint32_t section) {
+  const uint32_t values = p.units * kQmvUnit, first = section * values;
+  return decoded_terms<T>(p, w, matrix, n, first, min(first + values, p.k), [&](uint32_t k) {
     return simt::load_float(p.x, p.x_type, x + k * p.x_col_stride);
   });
 }
@@ -69,14 +71,14 @@ struct TileSums {
   uint32_t columns;
 };
 
-// Row n of an operand's matrix times row `row` of x: the parts of K added in the order of K.
-// `column`: the row's first.
+// Row n of an operand's matrix times row `row` of x, over the tile's section of K: its parts added
+// in the order of K. `column`: the row's first.
 template <class T>
 __device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s, uint32_t operand,
-                                          uint32_t active, uint32_t n, uint32_t row,
+                                          const QmvTile& tile, uint32_t n, uint32_t row,
                                           const TileSums& sums, uint32_t row_group, uint32_t column,
                                           uint32_t lane) {
-  constexpr uint32_t kAtOnce = 4;  // parts: there are 4, 8 or 16
+  constexpr uint32_t kAtOnce = 4;  // parts: there are 2, 4, 8 or 16
   const QmvWeights& w = p.w[operand];
   const float* from =
       sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch + lane;
@@ -89,15 +91,20 @@ __device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s,
 #pragma unroll 1
     for (uint32_t i = 0; i < p.parts; i += kAtOnce, part += kAtOnce * step) {
 #pragma unroll
-      for (uint32_t j = 0; j < kAtOnce; ++j) sum += part[j * step];
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (j < 2 || j < p.parts) sum += part[j * step];
+      }
     }
     total += sum;
   }
-  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix_of(p, s, active));
+  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix_of(p, s, tile.active));
   if (!formats::is_finite(total)) {
-    total = decoded_sum<T>(p, w, matrix_of(p, s, active), n, p.one_x ? 0 : s.x[row]);
+    total = decoded_sum<T>(p, w, matrix_of(p, s, tile.active), n, p.one_x ? 0 : s.x[row],
+                           section_of(p, tile.index));
   }
-  if ((p.added >> operand & 1) != 0) total += added_to(w, matrix_of(p, s, active), n);
+  if ((p.added >> operand & 1) != 0 && section_of(p, tile.index) == 0) {
+    total += added_to(w, matrix_of(p, s, tile.active), n);
+  }
   return total;
 }
 
@@ -107,20 +114,22 @@ __device__ __forceinline__ void store_tile(const QmvParams& p, const Schedule& s
                                            const QmvTile& tile, const TileSums& sums,
                                            uint32_t first_token, uint32_t tokens, uint32_t part,
                                            uint32_t row_group, uint32_t lane) {
-  const uint32_t of_tile = (row_group >> p.paired) * kQmvItemRows + lane;
-  if (of_tile >= tile.rows) return;
-  const uint32_t n = tile.row + of_tile, first = row_group & ~p.paired;
-  const uint32_t warp = part + (row_group - first) * p.parts;
+  const uint32_t operand_of = operand_of_rows(p, row_group), first = rows_of_gate(p, row_group);
+  const uint32_t of_tile = rows_in_operand(p, row_group) * kQmvItemRows + lane;
+  if (of_tile >= rows_of(p, tile.index)) return;
+  const uint32_t n = first_row_of(p, tile.index) + of_tile;
+  const uint32_t warp = part + operand_of * p.parts;
 #pragma unroll 1
   for (uint32_t token = warp; token < tokens; token += p.parts << p.paired) {
     const uint32_t row = s.order[tile.first + first_token + token];
-    const int64_t to = static_cast<int64_t>(s.out[row]) + n;
+    const int64_t to = s.out[row] + section_of(p, tile.index) * p.section_step + n;
     const uint32_t column = token * p.column_step;
     float gate = 0.0f, value = 0.0f;
 #pragma unroll 1
     for (uint32_t operand = 0; operand <= p.paired; ++operand) {
       gate = value;
-      value = finished<T>(p, s, operand, tile.active, n, row, sums, first + operand, column, lane);
+      value = finished<T>(p, s, operand, tile, n, row, sums, first + (operand << p.operand_shift),
+                          column, lane);
     }
     if (p.paired) value = activation(gate, value, p.glu);
     store(p, to, value);

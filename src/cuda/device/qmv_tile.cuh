@@ -38,12 +38,41 @@ __device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) 
   return {at, at + columns_of(p, p.tokens) * p.column_bytes};
 }
 
-// Rows from `row` on of an active matrix (of each operand's), times the pass's columns.
+// Rows of an active matrix (of each operand's) over a section of K, times the pass's columns.
+// `index` says which: of the matrix's tiles, all rows' of the first section come first.
 struct QmvTile {
-  uint32_t active, row, blocks;
-  uint32_t rows;           // that exist
+  uint32_t active, index;
   uint32_t first, tokens;  // in the schedule's order
 };
+__device__ __forceinline__ uint32_t section_of(const QmvParams& p, uint32_t index) {
+  return __umulhi(index, p.section_inverse);
+}
+__device__ __forceinline__ uint32_t first_block_of(const QmvParams& p, uint32_t index) {
+  return (index - section_of(p, index) * p.section_tiles) * p.tile_blocks;
+}
+__device__ __forceinline__ uint32_t first_row_of(const QmvParams& p, uint32_t index) {
+  return first_block_of(p, index) * p.box_rows;
+}
+// Blocks and rows that exist.
+__device__ __forceinline__ uint32_t blocks_of(const QmvParams& p, uint32_t index) {
+  return min(p.tile_blocks, p.blocks - first_block_of(p, index));
+}
+__device__ __forceinline__ uint32_t rows_of(const QmvParams& p, uint32_t index) {
+  return min(p.tile_blocks * p.box_rows, p.n - first_row_of(p, index));
+}
+
+// Of the 32 rows of a tile that are row group `group`: which operand's they are, where among that
+// operand's, and the row group of the same rows of gates.
+__device__ __forceinline__ uint32_t operand_of_rows(const QmvParams& p, uint32_t group) {
+  return group >> p.operand_shift & p.paired;
+}
+__device__ __forceinline__ uint32_t rows_of_gate(const QmvParams& p, uint32_t group) {
+  return group & ~(p.paired << p.operand_shift);
+}
+__device__ __forceinline__ uint32_t rows_in_operand(const QmvParams& p, uint32_t group) {
+  const uint32_t below = (1u << p.operand_shift) - 1;
+  return p.paired ? (group >> 1 & ~below) | (group & below) : group;
+}
 
 // Where an active matrix lies in w.
 __device__ __forceinline__ uint32_t matrix_of(const QmvParams& p, const Schedule& s,
@@ -51,8 +80,8 @@ __device__ __forceinline__ uint32_t matrix_of(const QmvParams& p, const Schedule
   return static_cast<uint32_t>(s.matrix[active]) * p.matrix_step;
 }
 
-// The same in every warp: passes over the rows of a matrix, and the tiles of each. What the
-// schedule knows is read again where it is needed: registers are dear.
+// The same in every warp: passes over the rows of a matrix, each over its sections of K, and the
+// tiles of each. What the schedule knows is read again where it is needed: registers are dear.
 template <class OnPass, class OnTile>
 __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule& s,
                                               OnPass&& on_pass, OnTile&& on_tile) {
@@ -60,11 +89,12 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
   for (uint32_t d = s.begin_matrix; d * p.tiles < s.end; ++d) {
     for (uint32_t first = s.first[d]; first < s.first[d + 1]; first += p.tokens) {
       const uint32_t tokens = min(p.tokens, s.first[d + 1] - first);
-      on_pass(first, tokens);
       for (uint32_t i = max(s.begin, d * p.tiles); i < min(s.end, (d + 1) * p.tiles); ++i) {
-        const uint32_t block = (i - d * p.tiles) * p.tile_blocks, row = block * p.box_rows;
-        const uint32_t blocks = min(p.tile_blocks, p.blocks - block);
-        on_tile(QmvTile{d, row, blocks, min(blocks * p.box_rows, p.n - row), first, tokens});
+        const uint32_t index = i - d * p.tiles, section = section_of(p, index);
+        if (i == max(s.begin, d * p.tiles) || index == section * p.section_tiles) {
+          on_pass(first, tokens, section);
+        }
+        on_tile(QmvTile{d, index, first, tokens});
       }
     }
   }
@@ -81,24 +111,26 @@ __device__ __forceinline__ void bring_scales(const QmvParams& p, const QmvMemory
                                              const QmvTile& tile, uint32_t matrix, uint32_t slot,
                                              uint32_t full, uint64_t policy, uint32_t lane) {
   constexpr uint32_t kKinds = T::kAffine ? 2 : 1;
-  const uint32_t run = tile.rows * p.scale_pitch;
+  const uint32_t run = rows_of(p, tile.index) * p.scale_pitch;
+  const uint32_t first = first_row_of(p, tile.index);
   const uint32_t operand = lane / kKinds, kind = lane % kKinds;
   const QmvTensor& from = kind == 0 ? p.w[operand].scales : p.w[operand].biases;
   copy_run(memory.scales + (slot * kKinds + kind) * p.scale_bytes + operand * p.scale_operand,
-           from.data + matrix * from.matrix_stride + tile.row * from.row_stride, run, full, policy);
+           from.data + matrix * from.matrix_stride + first * from.row_stride, run, full, policy);
 }
 
-// Step `step` of a tile to `stage`, by one thread. Boxes of paired operands take turns.
+// Step `step` of a tile's rows to `stage`, by one thread. Boxes of paired operands take turns.
 template <class T>
 __device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& maps,
                                             const QmvTile& tile, int32_t matrix, uint32_t step,
                                             uint32_t stage, uint32_t full, uint64_t policy) {
-  const uint32_t boxes = tile.blocks << p.paired;
+  const uint32_t boxes = blocks_of(p, tile.index) << p.paired;
+  const uint32_t first = first_row_of(p, tile.index);
   uint32_t scales = stage + p.scales_at;
 #pragma unroll 1
   for (uint32_t box = 0; box < boxes; ++box, stage += p.box_bytes) {
     const CUtensorMap* map = &maps.map[(box & p.paired) * kQmvMaps];
-    const auto row = static_cast<int32_t>(tile.row + (box >> p.paired) * p.box_rows);
+    const auto row = static_cast<int32_t>(first + (box >> p.paired) * p.box_rows);
     if (p.whole_slabs) {
       copy_box(stage, map, 0, row, static_cast<int32_t>(step * p.slabs), matrix, full, policy);
     } else {
@@ -120,21 +152,23 @@ __device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& m
   }
 }
 
-// The stages that the ring holds first, of `blocks` blocks from `row` on, by one thread. All that
+// The stages that the ring holds first, of `blocks` blocks from `row` on and steps of those rows
+// from first_step on, by one thread. All that
 // produce would do, in few instructions: until these copies have left nothing else goes on, and
 // text that runs for the first time comes by lines of eight instructions, 150 cycles each.
 template <class T>
 __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
                                             const QmvMemory& memory, const QmvMaps& maps,
-                                            uint32_t matrix, uint32_t row, uint32_t blocks) {
+                                            uint32_t matrix, uint32_t row, uint32_t blocks,
+                                            uint32_t first_step) {
   const uint64_t policy = evict_first_policy();
   const uint32_t bytes = blocks * p.block_bytes, boxes = blocks << p.paired;
   uint32_t full = shared_address(shared.full), stage = memory.ring;
 #pragma unroll 1
   for (uint32_t step = 0; step < p.ahead; ++step, full += 8, stage += p.stage_bytes) {
     barrier_expect(full, bytes + p.x_bytes);
-    const auto slab = static_cast<int32_t>(step * p.slabs);
-    const auto at = static_cast<int32_t>(step * p.scale_step & ~15u);
+    const auto slab = static_cast<int32_t>((first_step + step) * p.slabs);
+    const auto at = static_cast<int32_t>((first_step + step) * p.scale_step & ~15u);
     uint32_t codes = stage, scales = stage + p.scales_at;
 #pragma unroll 1
     for (uint32_t box = 0; box < boxes; ++box) {
@@ -182,7 +216,7 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
   uint32_t slot = 0, parity = 1, scale_slot = 0, scale_parity = 1;
   for_each_tile(
       p, shared.schedule,
-      [&](uint32_t first, uint32_t) {
+      [&](uint32_t first, uint32_t, uint32_t) {
         if (p.x_bytes > 0) section = first / p.tokens * p.k_steps;
       },
       [&](const QmvTile& tile) {
@@ -196,16 +230,17 @@ __device__ __forceinline__ void produce(const QmvParams& p, QmvShared& shared,
           }
           const uint32_t full = shared_address(&shared.full[slot]);
           const bool brings_scales = p.scale_slots > 0 && step == 0;
-          uint32_t bytes = tile.blocks * p.block_bytes + p.x_bytes;
+          uint32_t bytes = blocks_of(p, tile.index) * p.block_bytes + p.x_bytes;
           barrier_wait(shared_address(&shared.empty[slot]), parity);
           if (brings_scales) {
             barrier_wait(shared_address(&shared.used[scale_slot]), scale_parity);
-            bytes += kKinds * p.scale_runs * tile.rows * p.scale_pitch;
+            bytes += kKinds * p.scale_runs * rows_of(p, tile.index) * p.scale_pitch;
           }
           if (lane == 0) {
             barrier_expect(full, bytes);
             const uint32_t stage = memory.ring + slot * p.stage_bytes;
-            bring_stage<T>(p, maps, tile, static_cast<int32_t>(matrix), step, stage, full, policy);
+            bring_stage<T>(p, maps, tile, static_cast<int32_t>(matrix),
+                           section_of(p, tile.index) * p.k_steps + step, stage, full, policy);
             if (p.x_bytes > 0) bring_x(p, maps, section + step, stage, full, policy);
           }
           if (brings_scales) {

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""The README's tables of what a Hopper GPU does: ours from the JSON that scripts/gpu_bench.sh writes, and beside
+other libraries from that of bench/compare/cuda_peers.py.
+
+python3 scripts/gpu_tables.py            print them, in Markdown
+python3 scripts/gpu_tables.py --readme   write them into README.md
+python3 scripts/gpu_tables.py --check    fail if README.md has others
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASUREMENTS = ROOT / "docs" / "measurements"
+MODELS = {
+    "qwen3-30b-a3b": "Qwen3-30B",
+    "mixtral-8x7b": "Mixtral-8x7B",
+    "deepseek-v3": "DeepSeek-V3",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "olmoe-1b-7b": "OLMoE",
+}
+
+
+def format_name(text):
+    """affine4g64 -> 4-bit; a group that is not the usual 64 is named."""
+    if not text or not text.startswith("affine"):
+        return text or ""
+    bits, group = text.removeprefix("affine").split("g")
+    return f"{bits}-bit" + ("" if group == "64" else f", groups of {group}")
+
+
+def rounded(value):
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def us(result):
+    return rounded(result["seconds"]["median"] * 1e6)
+
+
+def tflops(result):
+    return f"{result['flop_per_s'] / 1e12:.0f}"
+
+
+def share(result):
+    return f"{100 * result['floor']['share']:.0f} %"
+
+
+def both(result):
+    return f"{us(result)} ({share(result)})"
+
+
+class Run:
+    """One file: the results that the library's own choice gave, or all of them."""
+
+    def __init__(self, name):
+        with open(MEASUREMENTS / "h200" / f"{name}.json", encoding="utf-8") as file:
+            run = json.load(file)
+        if run["wrong"]:
+            raise SystemExit(f"{name}.json has wrong answers")
+        self.device, self.date = run["device"]["model"], run["date"][:10]
+        self.commit = run["library"]["commit"]
+        self.results = run["results"]
+        ceilings = [g[w] for g in run["groups"] for w in ("ceilings_before", "ceilings_after")]
+        self.read = max(c["read_bytes_per_s"] for c in ceilings)
+
+
+def pivot(head, results, row, column, cell):
+    """A table whose rows and columns are what `row` and `column` make of a result, in the order in which they
+    come first; columns that are numbers, in theirs."""
+    rows, columns = {}, []
+    for result in results:
+        key = column(result)
+        if key not in columns:
+            columns.append(key)
+        rows.setdefault(row(result), {})[key] = cell(result)
+    if all(isinstance(key, int) for key in columns):
+        columns.sort()
+    lines = [f"| {head} | " + " | ".join(str(key) for key in columns) + " |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for name, cells in rows.items():
+        lines.append(f"| {name} | " + " | ".join(cells.get(key, "") for key in columns) + " |")
+    return lines
+
+
+def model_and_format(result):
+    return f"{MODELS[result['shape']]}, {format_name(result['format'])}"
+
+
+def matrix_and_format(result):
+    sizes = result["sizes"]
+    return f"{sizes['N']} x {sizes['K']}, {format_name(result['format'])}"
+
+
+def rows_per_expert(result):
+    return result["sizes"]["M"] // result["sizes"]["E"]
+
+
+def tables():
+    def run(*names):
+        return [result for name in names for result in Run(name).results]
+
+    def tokens(result):
+        return result["tokens"]
+
+    def shape(result):
+        return result["shape"].removeprefix("seg-").replace("x", " x ")
+
+    decode = Run("decode_experts")
+    yield f"{decode.device}, {decode.date}, commit {decode.commit[:7]}: `scripts/gpu_bench.sh`"
+    yield "(`docs/measurements/h200/*.json`), replayed graphs, weights and routings rotated beyond the L2 cache,"
+    yield f"every answer checked, bfloat16 activations unless said, reads {decode.read / 1e12:.2f} TB/s in the same run."
+    yield ""
+    yield "**gather_qmm, gate and up, uniform routing**, us (share of reads), at tokens:"
+    yield ""
+    yield from pivot("", decode.results, model_and_format, tokens, both)
+    yield ""
+    yield "**quantized_matmul, few rows of one matrix**, us (share of the floor), at rows:"
+    yield ""
+    few = run("decode_matrix", "few_rows")
+    yield from pivot("", few, matrix_and_format, tokens, both)
+    yield ""
+    yield "**The same, one row, other widths and activations**, us (share of reads):"
+    yield ""
+    yield from pivot(
+        "",
+        run("decode_widths", "decode_dtypes"),
+        lambda r: f"{r['sizes']['N']} x {r['sizes']['K']}",
+        lambda r: (
+            format_name(r["format"]) + ("" if r["dtype"] == "bfloat16" else f", {r['dtype']} x")
+        ),
+        both,
+    )
+    yield ""
+    yield "**quantized_matmul, 4096 rows of 8192 x 8192**, TFLOP/s, device rested before each sample:"
+    yield ""
+    yield from pivot(
+        "",
+        run("many_rows", "many_rows_sm80"),
+        lambda r: f"`{r['kernel'].replace('_fields', '')}`",
+        lambda r: format_name(r["format"]),
+        tflops,
+    )
+    yield ""
+    yield "**gather_qmm, gate and up, even routing, sorting and gathering included**, us (TFLOP/s), rested, at rows per expert:"
+    yield ""
+    yield from pivot(
+        "",
+        [
+            result
+            for result in run("prefill_qwen3", "prefill_mixtral", "prefill_others")
+            if result["routing"] == "even"
+        ],
+        model_and_format,
+        rows_per_expert,
+        lambda r: f"{us(r)} ({tflops(r)})",
+    )
+    yield ""
+    yield "**The same, Qwen3-30B, by routing** (models with a seed, not recordings), at tokens:"
+    yield ""
+    yield from pivot(
+        "",
+        run("prefill_qwen3"),
+        lambda r: f"{format_name(r['format'])}, {r['routing']}",
+        tokens,
+        us,
+    )
+    yield ""
+    yield "**moe_ffn, a whole expert layer, uniform routing**, us, at tokens:"
+    yield ""
+    yield from pivot("", run("layers", "layers_many"), model_and_format, tokens, us)
+    yield ""
+    yield "**segmented_mm**, us, M x N x K x segments:"
+    yield ""
+    kinds = {
+        "segmented": "{dtype}",
+        "segmented_fast": "{dtype}, `fast`",
+        "segmented_exact": "{dtype}, `exact`",
+        "segmented_cuts": "{dtype}, cut at random",
+    }
+    results = [
+        {**result, "kind": kind.format(dtype=result["dtype"])}
+        for name, kind in kinds.items()
+        for result in run(name)
+    ]
+    yield from pivot("", results, lambda r: r["kind"], shape, us)
+    yield ""
+    yield "**Others**"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for result in run("segmented_training"):
+        yield f"| segmented_mm, {shape(result)}, bfloat16, rested | {tflops(result)} TFLOP/s |"
+    for result in run("dense_experts"):
+        yield f"| {result['op']}, bfloat16, Qwen3-30B, {rows_per_expert(result)} rows per expert, rested | {tflops(result)} TFLOP/s |"
+    for result in run("prefill_sustained"):
+        yield f"| gather_qmm, {model_and_format(result)}, {rows_per_expert(result)} rows per expert, sustained | {us(result)} us, {tflops(result)} TFLOP/s |"
+    for name, what in (("qqmm", ""), ("qqmm_fast", ", `fast`")):
+        for result in run(name):
+            packed = ", x packed before" if result["op"] == "qqmm_packed" else ""
+            yield f"| qqmm, 16384 x 9728 x 2560, {result['format']}{what}{packed} | {us(result)} us |"
+    for result in run("decode_slices"):
+        yield f"| gather_qmm, {model_and_format(result)}, T = {result['tokens']}, rows of w twice their length apart | {both(result)} us |"
+    yield ""
+    yield "**Conversions of 8192 x 8192 bfloat16 values**, share of a copy's bandwidth:"
+    yield ""
+    yield from pivot(
+        "",
+        run("conversions"),
+        lambda r: r["op"],
+        lambda r: format_name(r["format"]),
+        share,
+    )
+
+
+def peers():
+    with open(MEASUREMENTS / "compare_h200_cuda_peers.json", encoding="utf-8") as file:
+        run = json.load(file)
+    rate = [
+        f"{c['flop_per_s'] / 1e12:.0f}" for c in run["cases"] if c["who"] == "torch.mm bfloat16"
+    ]
+    names = {
+        "moeblas": "ours",
+        "humming, indexed": "humming, ids sorted before",
+        "humming, sorted": "humming, rows sorted before",
+        "torch grouped bfloat16": "torch grouped, bfloat16 weights, rows sorted before",
+        "torch.mm bfloat16": "cuBLAS (torch.mm), bfloat16 weights",
+    }
+
+    def named(result):
+        return names.get(result["who"], result["who"])
+
+    experts, dense, segmented = [], [], []
+    for case in run["cases"]:
+        words = case["case"].split()
+        if words[0] in MODELS:
+            what = f"{MODELS[words[0]]}, {words[2]}"
+            experts.append({**case, "row": f"{what}: {named(case)}", "column": int(words[3][2:])})
+        elif words[0] == "dense":
+            what = f"{words[1]} x {words[1]}, {words[2]}"
+            dense.append({**case, "row": f"{what}: {named(case)}", "column": int(words[3][2:])})
+        elif words[0].startswith("seg-"):
+            segmented.append({**case, "row": named(case), "column": words[0].removeprefix("seg-")})
+    yield f"{run['device']}, {run['date'][:10]}, commit {run['commit'][:7]}: torch {run['torch']}, humming-kernels"
+    yield f"{run['humming']}; torch.mm of 8192^3 {' and '.join(rate[:1] + rate[-1:])} TFLOP/s before and after. us:"
+    for head, results in (
+        ("gate and up, tokens", experts),
+        ("one matrix, rows", dense),
+        ("segmented_mm, bfloat16", segmented),
+    ):
+        yield ""
+        yield from pivot(
+            head, results, lambda r: r["row"], lambda r: r["column"], lambda r: rounded(r["us"])
+        )
+
+
+BLOCKS = {"h200": tables, "peers": peers}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--readme", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    readme = ROOT / "README.md"
+    old = new = readme.read_text(encoding="utf-8")
+    for name, lines in BLOCKS.items():
+        text = "\n".join(lines())
+        if not args.readme and not args.check:
+            print(text)
+            continue
+        begin, end = f"<!-- {name}: written by scripts/gpu_tables.py -->", f"<!-- end of {name} -->"
+        before, rest = new.split(begin)
+        new = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+    if args.check and new != old:
+        sys.exit("README.md: run scripts/gpu_tables.py --readme")
+    if args.readme:
+        readme.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
