@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cuda/device.h"
+#include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
@@ -29,10 +30,10 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 // 2048.
 constexpr int64_t kLeastRows = 2048;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t padded(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
-int64_t blocks(const MatmulProblem& p) { return ceil_div(p.k, kFoldK); }
+// Two at a time: w is decoded into two sets of registers by turns.
+int64_t blocks(const MatmulProblem& p) { return padded(ceil_div(p.k, kFoldK), 2); }
 int64_t padded_n(const MatmulProblem& p) { return padded(p.n, Tile::kStripe); }
 bool packed(const MatmulProblem& p) { return p.x.form == Form::packed; }
 
@@ -55,7 +56,7 @@ struct Room {
     x_factors = take(rows * 4);
     folded = take(rows * blocks(p) * kFoldK);
     out_rows = take(rows * 8);
-    staged = take(rows * blocks(p) * kFoldK * 2);
+    staged = take(rows * staged_k(p) * 2);
   }
   static constexpr int64_t kMisfits = 264;  // thread blocks of fold_weights at most
 };
@@ -96,7 +97,7 @@ TensorMapShape out_shape(const MatmulProblem& p, int64_t stride) {
   s.data = p.out.data;
   s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   s.add(static_cast<uint64_t>(p.n), 2, 64);
-  s.add(rows, bytes, Tile::kAtOnce);
+  s.add(rows, bytes, Tile::kTokens);
   s.add(1, bytes * rows, 1);
   return s;
 }
@@ -228,7 +229,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   u.state = state;
   u.list = list;
   u.staged = base + at.staged;
-  u.staged_k = w.blocks * kFoldK;
+  u.staged_k = static_cast<uint32_t>(staged_k(p));
   u.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   u.out_stride = *row_stride(p.out);
   queue.run(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
