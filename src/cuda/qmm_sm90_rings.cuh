@@ -21,8 +21,8 @@ class QmmBlock {
   static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
 
   // Where codes and rows of x both come a block of K at a time, to rings of as many slots, they
-  // share a slot: its barriers are those of the rows. (The products of expert layers have the text
-  // that was checked before this one.)
+  // share a slot: its barriers are those of the rows. Products of expert layers keep two rings and
+  // the longer decoding: neither has been measured or checked in them.
   static constexpr bool kLayer = Weights::kEnding != Ending::rounded;
   static constexpr bool kOneRing = !Weights::kDense && !kLayer && kPieces == 1 &&
                                    Tiles::kXSlots == Tiles::kCodeSlots &&

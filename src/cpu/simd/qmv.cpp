@@ -41,7 +41,6 @@ struct Affine : Multiplied {
   static constexpr int kBits = Bits;
   static constexpr bool kAffine = true;
   static constexpr bool kLooksUp = Bits <= 4 && kLanes == 16;
-  static constexpr int kTogether = kLooksUp ? 2 : 1;
   Simd::Table16 numbers;  // bits above the code do not count
   explicit Affine(const QmvFormat&) : numbers(low_bits().v) {}
 
@@ -101,7 +100,6 @@ struct E2m1 : Multiplied {
   static constexpr ScaleKind kScales = kScales_;
   static constexpr int kBits = 4;
   static constexpr bool kAffine = false;
-  static constexpr int kTogether = kLanes == 16 ? 2 : 1;
   Simd::Table16 values;
   explicit E2m1(const QmvFormat& format) : values(format.code_values) {}
 
@@ -121,7 +119,6 @@ struct E4m3 {
   static constexpr bool kAffine = false;
   static constexpr int kGroup = 32;
   static constexpr ScaleKind kScales = ScaleKind::e8m0;
-  static constexpr int kTogether = 1;
   static constexpr float kTimes = 256.0f;
   static constexpr int kPerLane = 2;
   static constexpr int kFloatsOfX = 2 * kLanes;

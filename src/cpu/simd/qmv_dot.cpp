@@ -25,7 +25,6 @@ struct Dotted {
   static constexpr bool kAffine = kAffine_;
   static constexpr int kVectors = kPerLane / 2;
   static constexpr int kFloatsOfX = kVectors * kLanes;
-  static constexpr int kTogether = 2;
   static constexpr float kTimes = 1.0f;
 
   struct Values {
@@ -79,39 +78,6 @@ struct E2m1 : Nibbles<4, false> {
   static constexpr ScaleKind kScales = kScales_;
   explicit E2m1(const QmvFormat& format)
       : Nibbles([&](int i) { return format.code_values[i % 16]; }) {}
-};
-
-// 2 bits: a word holds codes 16 i to 16 i + 15 of a block, and four bits of it choose two numbers.
-struct Affine2 : Dotted<2, 16, true> {
-  Simd::Table16 pairs;
-
-  explicit Affine2(const QmvFormat&) : pairs(numbers().of) {}
-  static constexpr int source(int vector, int word) {
-    return 16 * (word / 2) + 2 * vector + word % 2;
-  }
-
-  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
-    const Words words = Simd::kept(Simd::load_words(at));
-    Values values;
-    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      values.v[v.value] = Simd::as_words(pairs[Simd::shift_right<4 * v.value>(words)]);
-    });
-    return values;
-  }
-
- private:
-  struct Numbers {
-    float of[16];
-  };
-  static Numbers numbers() {
-    const auto upper_half = [](int code) {
-      return __builtin_bit_cast(uint32_t, static_cast<float>(code)) >> 16;
-    };
-    Numbers n;
-    for (int i = 0; i < 16; ++i)
-      n.of[i] = __builtin_bit_cast(float, upper_half(i / 4) << 16 | upper_half(i % 4));
-    return n;
-  }
 };
 
 // 5 and 6 bits: an octet in every eight bytes, the first four of its codes in the first vector.
@@ -229,7 +195,7 @@ constexpr QmvWay kWay = {prepare<Unpack>, kernel<Unpack>};
 const Qmv qmv_dot = {
     .affine = {{},
                {},
-               kWay<Affine2>,
+               kWay<Affine<2>>,
                kWay<Affine<3>>,
                kWay<Affine<4>>,
                kWay<AffineOctets<5>>,

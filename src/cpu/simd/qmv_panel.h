@@ -11,9 +11,9 @@
 //
 // A piece is a row, or where x is too long for the first cache a chunk of its blocks: a strip of
 // rows then meets one chunk of x after the other, and totals wait in memory. So the order in which
-// a sum is formed depends on K and the format alone. Two rows go together, which share the loads of
-// x; their codes are fetched one row's after the other's, some pieces ahead: one linear stream,
-// which is as fast as the machine reads (rows fetched side by side are not).
+// a sum is formed depends on K and the format alone. Codes are fetched in the order of their use,
+// some pieces ahead: one linear stream, which is as fast as the machine reads (rows side by side
+// are not).
 #pragma once
 
 #include "cpu/simd/decoder.h"
@@ -29,13 +29,11 @@ using Byte = Decoder<Codes::e4m3, Panel::f32>;
 
 constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
-// Bytes of x that stay in the first cache: of 48 KB with sixteen lanes, mostly, else of 32.
-constexpr int64_t kCacheForX = (kLanes == 16 ? 32 : 24) << 10;
-constexpr int64_t kAhead = 8 << 10;  // bytes of codes between fetch and use
-constexpr int64_t kStrip = 32;       // rows
-constexpr int64_t kMostChunk = 64;   // blocks
-constexpr int kMostTogether = 4;     // rows of x that meet rows of weights together
-constexpr int kMostServed = 32;      // blocks that one vector of scales serves
+constexpr int64_t kCacheForX = 24 << 10;         // bytes
+constexpr int64_t kAhead = 8 << 10;              // bytes of codes between fetch and use
+constexpr int64_t kStrip = 32;                   // rows
+constexpr int64_t kMostChunk = 64;               // blocks
+constexpr int kMostServed = 32;                  // blocks that one vector of scales serves
 
 constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
@@ -109,126 +107,75 @@ struct Shape {
   }
 };
 
-// What is fetched while R rows are multiplied: the codes of as many, in the order of memory, and
-// their scales.
-template <int R>
-struct Ahead {
-  QmvRow rows[R];
-  const uint8_t* codes;
-  const uint8_t* row_end;
-  int64_t gap, stride;  // from a row's end, and its beginning, to the next one's
-
-  Ahead(const QmvRow& first, const QmvPanel& panel, int64_t row_bytes)
-      : codes(first.codes),
-        row_end(first.codes + row_bytes),
-        gap(panel.code_stride - row_bytes),
-        stride(panel.code_stride) {
-    for (int r = 0; r < R; ++r)
-      rows[r] = {nullptr, first.scales + r * panel.scale_stride,
-                 first.biases + r * panel.bias_stride};
-  }
-  template <int kBytes>
-  [[gnu::always_inline]] void fetch_codes() {
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      __builtin_prefetch(codes + r.value * kBytes, 0, 3);
-    });
-    codes += R * kBytes;
-    if (R > 1 && codes >= row_end) {
-      codes += gap;
-      row_end += stride;
-    }
-  }
-};
-
-// total[r][m] += blocks [begin, end) of row r of R times row m of x; meanwhile what is `ahead` is
-// fetched. Rows that go together share the loads of x.
-template <class Unpack, int M, int R>
+// total[m] += blocks [begin, end) of a row times row m of x; meanwhile those at `ahead` are
+// fetched.
+template <class Unpack, int M>
 [[gnu::always_inline]] inline void multiply_piece(const Shape<Unpack>& shape, const Unpack& codes,
-                                                  QmvRow (&row)[R], Ahead<R>& ahead, float factor,
+                                                  QmvRow row, QmvRow ahead, float factor,
                                                   const float* const* x, int64_t begin, int64_t end,
-                                                  Floats (&total)[R][M]) {
+                                                  Floats* total) {
   constexpr int kX = Unpack::kFloatsOfX, kBytes = Shape<Unpack>::kBytes;
   const float *xs[M], *sums[M];
   unroll<M>([&](auto m) __attribute__((always_inline)) {
     xs[m.value] = x[m.value] + begin * kX;
     sums[m.value] = x[m.value] + shape.blocks * kX;
   });
-  const auto step = [&](const uint8_t* const(&from)[R], const Floats(&scales)[R],
+  const auto step = [&](const uint8_t* from, Floats scales,
                         const uint32_t* lanes) __attribute__((always_inline)) {
-    const Words spread = Simd::load_words(lanes);
-    ahead.template fetch_codes<kBytes>();
-    decltype(codes.unpack(nullptr)) unpacked[R];
-    Floats scale[R];
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      unpacked[r.value] = codes.unpack(from[r.value]);
-      scale[r.value] = Simd::spread(scales[r.value], spread);
-    });
+    __builtin_prefetch(ahead.codes, 0, 3);
+    const auto unpacked = codes.unpack(from);
+    const Floats scale = Simd::spread(scales, Simd::load_words(lanes));
     unroll<M>([&](auto m) __attribute__((always_inline)) {
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        total[r.value][m.value] = Simd::fma(Unpack::runs(unpacked[r.value], xs[m.value]),
-                                            scale[r.value], total[r.value][m.value]);
-      });
+      total[m.value] = Simd::fma(Unpack::runs(unpacked, xs[m.value]), scale, total[m.value]);
       xs[m.value] += kX;
     });
+    ahead.codes += kBytes;
   };
   const int64_t scale_step = kLanes * shape.scale_bytes;
   int64_t served = shape.served;
   if constexpr (!Unpack::kAffine) served = Unpack::kGroup / Unpack::kPerLane;
   for (int64_t vector = begin / served; begin < end; ++vector) {
     const int64_t first = vector * served, left = shape.groups - vector * kLanes;
+    __builtin_prefetch(ahead.scales, 0, 3);
     // The usual number by itself, for which no masks are needed.
     const auto load = [&](const uint8_t* at) __attribute__((always_inline)) {
       return left >= kLanes ? load_scales<Unpack>(shape.kind, at, kLanes)
                             : load_scales<Unpack>(shape.kind, at, static_cast<int>(left));
     };
-    Floats scales[R];
-    unroll<R>([&](auto of) __attribute__((always_inline)) {
-      constexpr int r = of.value;
-      __builtin_prefetch(ahead.rows[r].scales, 0, 3);
-      scales[r] = load(row[r].scales);
-      if constexpr (Unpack::kAffine) {
-        __builtin_prefetch(ahead.rows[r].biases, 0, 3);
-        if (begin == first) {
-          const Floats biases = load(row[r].biases);
-          unroll<M>([&](auto m) __attribute__((always_inline)) {
-            const Floats of_groups = Simd::load(sums[m.value] + vector * kLanes);
-            total[r][m.value] = Simd::fma(biases, of_groups, total[r][m.value]);
-          });
-        }
-        row[r].biases += scale_step;
-        ahead.rows[r].biases += scale_step;
-      } else {
-        scales[r] = Simd::mul(scales[r], Simd::all(factor * Unpack::kTimes));
+    Floats scales = load(row.scales);
+    if constexpr (Unpack::kAffine) {
+      __builtin_prefetch(ahead.biases, 0, 3);
+      if (begin == first) {
+        const Floats biases = load(row.biases);
+        unroll<M>([&](auto m) __attribute__((always_inline)) {
+          const Floats of_groups = Simd::load(sums[m.value] + vector * kLanes);
+          total[m.value] = Simd::fma(biases, of_groups, total[m.value]);
+        });
       }
-      row[r].scales += scale_step;
-      ahead.rows[r].scales += scale_step;
-    });
+      row.biases += scale_step;
+      ahead.biases += scale_step;
+    } else {
+      scales = Simd::mul(scales, Simd::all(factor * Unpack::kTimes));
+    }
+    row.scales += scale_step;
+    ahead.scales += scale_step;
     const int64_t last = first + served, stop = end < last ? end : last;
     const int64_t stop_whole = stop < shape.whole ? stop : shape.whole;
     const uint32_t* lanes = shape.lanes[begin - first];
-    const uint8_t* from[R];
-    unroll<R>([&](auto r) __attribute__((always_inline)) { from[r.value] = row[r.value].codes; });
-    for (; begin < stop_whole; ++begin, lanes += kLanes) {
-      step(from, scales, lanes);
-      unroll<R>([&](auto r) __attribute__((always_inline)) { from[r.value] += kBytes; });
-    }
+    for (; begin < stop_whole; ++begin, lanes += kLanes, row.codes += kBytes)
+      step(row.codes, scales, lanes);
     if (begin < stop) {  // K ends within the last block
       constexpr int kVector = kLanes * 4;
-      alignas(64) uint8_t part[R][(kBytes / kVector + 2) * kVector];
+      alignas(64) uint8_t part[(kBytes / kVector + 2) * kVector];
       const int64_t rest = shape.row_bytes - shape.whole * kBytes;
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        for (int i = 0; i < kBytes; i += kVector) {
-          const int64_t bytes = rest - i;
-          Simd::store_words(
-              part[r.value] + i,
-              Simd::load_row(from[r.value] + i, static_cast<int>(bytes > 0 ? bytes : 0)));
-        }
-        from[r.value] = part[r.value];
-      });
-      step(from, scales, lanes);
+      for (int i = 0; i < kBytes; i += kVector) {
+        const int64_t bytes = rest - i;
+        Simd::store_words(part + i,
+                          Simd::load_row(row.codes + i, static_cast<int>(bytes > 0 ? bytes : 0)));
+      }
+      step(part, scales, lanes);
       ++begin;
     }
-    unroll<R>([&](auto r) __attribute__((always_inline)) { row[r.value].codes = from[r.value]; });
   }
 }
 
@@ -239,50 +186,27 @@ void multiply(const QmvFormat& format, const QmvPanel& panel, const float* const
   const Shape<Unpack> shape(format);
   constexpr int64_t kFit = kCacheForX / (M * Unpack::kFloatsOfX * 4);
   constexpr int64_t kChunk = kFit < 4 ? 4 : kFit > kMostChunk ? kMostChunk : kFit;
-  // Pieces of a row as equal as can be: what is fetched ahead are whole ones.
-  const int64_t pieces = (shape.blocks + kChunk - 1) / kChunk;
-  const int64_t piece = (shape.blocks + pieces - 1) / pieces;
-  constexpr int64_t kTogether = Unpack::kTogether;
-  const int64_t ahead = (kAhead + kTogether * piece * shape.kBytes - 1) /
-                        (kTogether * piece * shape.kBytes) * kTogether;  // pieces
+  const int64_t piece = shape.blocks < kChunk ? shape.blocks : kChunk;
+  const int64_t ahead = (kAhead + piece * shape.kBytes - 1) / (piece * shape.kBytes);  // pieces
   for (int64_t n = 0; n < panel.rows; n += kStrip) {
     const int64_t rows = panel.rows - n < kStrip ? panel.rows - n : kStrip;
     Floats totals[kStrip * M];
-    for (int64_t begin = 0; begin < shape.blocks; begin += piece) {
-      const int64_t end = begin + piece < shape.blocks ? begin + piece : shape.blocks;
-      // What is fetched while row r is multiplied.
-      const auto ahead_of = [&](int64_t r) {
+    for (int64_t begin = 0; begin < shape.blocks; begin += kChunk) {
+      const int64_t end = begin + kChunk < shape.blocks ? begin + kChunk : shape.blocks;
+      for (int64_t r = 0; r < rows; ++r) {
+        Floats total[M];
+        unroll<M>([&](auto m) __attribute__((always_inline)) {
+          total[m.value] = begin == 0 ? Simd::zero() : totals[r * M + m.value];
+        });
         const int64_t behind = r + ahead - rows;
-        return behind < 0           ? shape.at(panel, n + r + ahead, begin)
-               : end < shape.blocks ? shape.at(panel, n + behind, end)
-                                    : shape.at(panel, n + rows + behind, 0);
-      };
-      const auto take = [&](int64_t first, auto together) {
-        constexpr int R = decltype(together)::value;
-        Floats total[R][M];
-        QmvRow row[R];
-        Ahead<R> next(ahead_of(first), panel, (end - begin) * shape.kBytes);
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
-          row[r.value] = shape.at(panel, n + first + r.value, begin);
-          unroll<M>([&](auto m) __attribute__((always_inline)) {
-            total[r.value][m.value] =
-                begin == 0 ? Simd::zero() : totals[(first + r.value) * M + m.value];
-          });
-        });
-        multiply_piece<Unpack, M, R>(shape, codes, row, next, panel.tensor_scale, x, begin, end,
-                                     total);
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
-          unroll<M>([&](auto m) __attribute__((always_inline)) {
-            totals[(first + r.value) * M + m.value] = total[r.value][m.value];
-          });
-        });
-      };
-      int64_t r = 0;
-      if constexpr (Unpack::kTogether > 1 && M <= kMostTogether) {
-        for (; r + Unpack::kTogether <= rows; r += Unpack::kTogether)
-          take(r, Index<Unpack::kTogether>{});
+        const QmvRow next = behind < 0           ? shape.at(panel, n + r + ahead, begin)
+                            : end < shape.blocks ? shape.at(panel, n + behind, end)
+                                                 : shape.at(panel, n + rows + behind, 0);
+        multiply_piece<Unpack, M>(shape, codes, shape.at(panel, n + r, begin), next,
+                                  panel.tensor_scale, x, begin, end, total);
+        unroll<M>([&](auto m)
+                      __attribute__((always_inline)) { totals[r * M + m.value] = total[m.value]; });
       }
-      for (; r < rows; ++r) take(r, Index<1>{});
     }
     for (int m = 0; m < M; ++m) {
       const Floats* const of = totals + m;
