@@ -138,8 +138,9 @@ class FoldConsumer : public FoldBlock {
     empty_of_other_ = device::cluster_address(empty(0), rank_ ^ 1);
     out_ = base + Tile::kOut + group_ * Tile::kOutBytes;
     factors_ = base + Tile::kFactors + group_ * Tile::kFactorBytes;
-    // A constant that the compiler is not to know: it would put it into a register at each use.
-    positive_ = device::kFoldPositive + (p.blocks == 0);
+    // A constant that the compiler is not to know, nor that it is the same in all lanes: it would put
+    // it into a register at each use.
+    positive_ = device::kFoldPositive + (threadIdx.x >> 16);
   }
 
   __device__ void consume() {
@@ -343,12 +344,13 @@ class FoldConsumer : public FoldBlock {
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     qqmm_fp8_sm90(const __grid_constant__ FoldProductParams p) {
 #if defined(__CUDA_ARCH__)
-  if (p.state->skip != 0) return;
   extern __shared__ __align__(1024) uint8_t folded_memory[];
   const uint32_t base = (device::shared_address(folded_memory) + 1023) & ~1023u;
   FoldBlock(p, base).begin();
   __syncthreads();
   device::cluster_barrier();
+  device::wait_for_previous_launch();
+  if (p.state->skip != 0) return;
   if (threadIdx.x < 128) {
     device::leave_registers<24>();
     if (threadIdx.x == 0) FoldBlock(p, base).send();

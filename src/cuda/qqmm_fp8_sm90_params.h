@@ -23,9 +23,10 @@ struct FoldOrder {
 };
 
 // A block of the product: 64 rows of w for each of two warpgroups times kTokens rows of x. A
-// cluster of two has the rows of w of both and brings half of the rows of x to both.
+// cluster of two has the rows of w of both and brings half of the rows of x to both. More rows of x
+// leave no registers.
 struct FoldTile {
-  static constexpr uint32_t kTokens = 224, kSlots = 4;
+  static constexpr uint32_t kTokens = 240, kSlots = 4;
   static constexpr uint32_t kRows = 128, kStripe = 2 * kRows;  // of w: a block's, a cluster's
   static constexpr uint32_t kThreads = 384;
   static constexpr uint32_t kXBytes = kTokens * kFoldK, kCodeBytes = kRows * kFoldK / 2;

@@ -192,7 +192,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   w.state = state;
   const auto groups =
       static_cast<uint32_t>(std::min<int64_t>(padded_n(p) / (kFoldThreads / 4), Room::kMisfits));
-  queue.run("fold_weights", groups, kFoldThreads, 0, w);
+  queue.run_early("fold_weights", groups, kFoldThreads, 0, w);
 
   constexpr uint32_t kWarps = kFoldThreads / 32;
   FoldRowsParams x{};
@@ -204,8 +204,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   x.misfit_count = groups;
   x.state = state;
   x.list = list;
-  queue.run(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
-            kFoldThreads, 0, x);
+  queue.run_early(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
+                  kFoldThreads, 0, x);
 
   FoldProductParams q{};
   q.x = tensor_map(folded_shape(p, x.folded), p.op);
@@ -221,8 +221,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.blocks = w.blocks;
   q.stripes = w.padded_n / Tile::kStripe;
   q.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
-  queue.run("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
-            Tile::kThreads, Tile::kBytes, q);
+  queue.run_early("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
+                  Tile::kThreads, Tile::kBytes, q);
 
   StageUnfoldedParams u{};
   u.x = x.x;
@@ -232,8 +232,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   u.staged_k = static_cast<uint32_t>(staged_k(p));
   u.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   u.out_stride = *row_stride(p.out);
-  queue.run(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
-            std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
+  queue.run_early(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
+                  std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
   QmmRows unfolded;
   unfolded.runs.runs = &state->runs;
   unfolded.runs.rows_per_pair = 1;

@@ -5,7 +5,8 @@
 //   stage_unfolded  a warp a row of x that does not fold: what qmm_sm90 takes
 //
 // The time is that of reading x and writing as many bytes as it has values. A row's largest scale
-// must be known before it is folded: lanes keep its codes meanwhile, so that x is read once.
+// must be known before it is folded: lanes keep its codes meanwhile, so that x is read once. It is
+// made codes beside fold_weights.
 #include <cuda_bf16.h>
 
 #include "cuda/device/encode.cuh"
@@ -55,6 +56,8 @@ struct Extremes {
 __global__ void __launch_bounds__(kFoldThreads)
     fold_weights(const __grid_constant__ FoldWeightsParams p) {
   const uint32_t t = threadIdx.x % 4;
+  device::wait_for_previous_launch();
+  device::let_next_launch_begin();  // fold_rows, which asks for what is made here when it must
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.state = {1, 0, 0, 0};
   bool misfit = false;
   constexpr uint32_t kRowsAtOnce = kFoldThreads / 4;
@@ -210,19 +213,18 @@ __global__ void __launch_bounds__(kFoldThreads)
     reinterpret_cast<uint8_t*>(tables)[threadIdx.x] = static_cast<uint8_t>(
         device::fold_code(static_cast<int>(threadIdx.x / 8) + device::kFoldLeast, threadIdx.x % 8));
   }
+  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t chunks = p.blocks * (kFoldK / 8);
+  Codes<Rows> codes(p.x, min(row, p.x.rows - 1), chunks);
+  Extremes keys;
+  codes.make([&](const Eight& e) { keys.add(e.key); });
+  keys.join<32>();
+  device::wait_for_previous_launch();  // fold_weights, which has waited for what makes x
   bool misfit = false;
   for (uint32_t i = threadIdx.x; i < p.misfit_count; i += kFoldThreads) misfit |= p.misfits[i] != 0;
   const bool none = __syncthreads_or(misfit) != 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) p.state->skip = none;
-  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= p.x.rows) return;
-  const uint32_t chunks = p.blocks * (kFoldK / 8);
-  Codes<Rows> codes(p.x, row, chunks);
-  Extremes keys;
-  if (!none) {
-    codes.make([&](const Eight& e) { keys.add(e.key); });
-    keys.join<32>();
-  }
   const bool fold = !none && keys.fold();
   const uint32_t top = top_of(keys.most);
   if (lane == 0) {
@@ -251,6 +253,7 @@ template <class Rows>
 __global__ void __launch_bounds__(kFoldThreads)
     stage_unfolded(const __grid_constant__ StageUnfoldedParams p) {
   __shared__ uint4 shared[kWarps][32];
+  device::wait_for_previous_launch();
   const uint32_t lane = threadIdx.x % 32, count = p.state->count;
   uint4* mine = shared[threadIdx.x / 32];
   const auto* values = reinterpret_cast<const uint16_t*>(mine);
