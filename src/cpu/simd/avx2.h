@@ -34,7 +34,8 @@ struct Simd {
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+x"(v));
     return v;
   }

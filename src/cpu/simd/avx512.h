@@ -34,7 +34,8 @@ struct Simd {
   }
 
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+v"(v));
     return v;
   }

@@ -45,7 +45,8 @@ struct Simd {
   static Words load_words(const void* p) {
     return {vreinterpretq_u32_u8(bytes(p)), vreinterpretq_u32_u8(bytes(p, 16))};
   }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+w"(v.low), "+w"(v.high));
     return v;
   }
