@@ -36,6 +36,27 @@ TEST(Fold, EveryCodeInEveryPlace) {
   }
 }
 
+// Codes i and i + 4 in byte i fold as eight in a word do.
+TEST(Fold, CodesInBytes) {
+  for (int power = kFoldLeast; power <= kFoldMost; ++power) {
+    const FoldTable table = fold_table(power);
+    for (unsigned int code = 0; code < 16; ++code) {
+      for (unsigned int place = 0; place < 8; ++place) {
+        for (const unsigned int others : {0x00000000u, 0xffffffffu, 0x6b19d253u}) {
+          const unsigned int word = (others & ~(15u << 4 * place)) | code << 4 * place;
+          unsigned int bytes = 0;
+          for (unsigned int i = 0; i < 8; ++i) {
+            bytes |= (word >> 4 * i & 15u) << (i % 4 * 8 + i / 4 * 4);
+          }
+          const FoldedOctet expected = fold_octet(word, table), got = fold_bytes(bytes, table);
+          ASSERT_EQ(got.low, expected.low) << "code " << code << " in place " << place;
+          ASSERT_EQ(got.high, expected.high) << "code " << code << " in place " << place;
+        }
+      }
+    }
+  }
+}
+
 // What a row's product is multiplied by makes the values of all its blocks again.
 TEST(Fold, PowersOfEveryWindow) {
   for (unsigned int most = 0; most < 256; ++most) {

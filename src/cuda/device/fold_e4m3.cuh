@@ -3,6 +3,7 @@
 // power of two. Proved equal to src/formats on every code: tests/cuda/fold_test.cpp.
 #pragma once
 
+#include "cuda/device/code_pairs.cuh"
 #include "formats/fp4.h"
 #include "formats/fp8.h"
 
@@ -80,6 +81,14 @@ MB_FN FoldedOctet fold_octet(unsigned int word, FoldTable table,
   const unsigned int high = pick_bytes(table.low, table.high, upper & 0x7777u);
   return {low - 2 * pick_bytes(positive, positive, word),
           high - 2 * pick_bytes(positive, positive, upper)};
+}
+// The same of codes as PairFit leaves them: byte i of `bytes` has code i and above it code i + 4.
+MB_FN FoldedOctet fold_bytes(unsigned int bytes, FoldTable table) {
+  const unsigned int which = bytes & 0x77777777u;
+  const unsigned int a = pick_bytes(table.low, table.high, which);
+  const unsigned int b = pick_bytes(table.low, table.high, which >> 16);
+  return {bits_of(bytes << 4, pick_bytes(a, b, 0x6420), 0x80808080u),
+          bits_of(bytes, pick_bytes(a, b, 0x7531), 0x80808080u)};
 }
 
 }  // namespace moeblas::cuda::device
