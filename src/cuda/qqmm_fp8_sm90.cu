@@ -183,11 +183,11 @@ class FoldConsumer : public FoldBlock {
     if (thread_ < 64) {  // below padded_n
       device::copy_async<4>(factors_ + thread_ * 4, p_.w_factors + first_n(place) + thread_, true);
     }
-#pragma unroll
-    for (uint32_t at = thread_; at < kTokens; at += 128) {
-      const uint32_t row = place.row + at;
-      const bool exists = row < p_.rows;
-      device::copy_async<4>(factors_ + (64 + at) * 4, p_.x_factors + (exists ? row : 0), exists);
+    if (thread_ < kTokens / 2) {
+      const uint32_t row = place.row + thread_ * 2;
+      const int left = static_cast<int>(p_.rows - row);
+      device::copy_async_part<4>(factors_ + (64 + thread_) * 4, p_.x_factors + (left > 0 ? row : 0),
+                                 min(max(left, 0) * 2, 4));
     }
     device::copies_end_group();
   }
@@ -286,23 +286,23 @@ class FoldConsumer : public FoldBlock {
     }
   }
 
-  // Powers of two applied, rounded, and turned by way of shared memory, from where they leave
-  // beside what follows.
+  // Rounded, powers of two applied, which is exact of all but the smallest numbers, and turned by way
+  // of shared memory, from where they leave beside what follows.
   __device__ void store(const float (&sums)[kSums], const FoldPlace& place) const {
     device::copies_wait<0>();
     const uint32_t n = first_n(place);
     if (n >= p_.n) return;
     const uint32_t of_w = factors_ + (thread_ / 32 * 16 + lane_ / 4) * 4;
-    const uint32_t of_x = factors_ + (64 + lane_ % 4 * 2) * 4;
+    const uint32_t of_x = factors_ + (64 + lane_ % 4) * 4;
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     const uint32_t to = out_ + token * 128 + ((octet ^ lane_ % 8) << 4);
     if (thread_ == 0) device::bulk_store_wait_read<0>();
     device::named_barrier(kOwn + group_, 128);
     // All before the first is used: each would be waited for.
-    const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
-    uint2 x[kTokens / 8];
+    const uint32_t w[2] = {device::load_shared_u32(of_w), device::load_shared_u32(of_w + 8 * 4)};
+    uint32_t x[kTokens / 8];
 #pragma unroll
-    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_2(of_x + 8 * j * 4);
+    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_u32(of_x + 4 * j * 4);
 #pragma unroll
     for (uint32_t j = 0; j < kTokens / 8; j += 2) {
       uint32_t pairs[4];
@@ -311,10 +311,10 @@ class FoldConsumer : public FoldBlock {
         const float* s = &sums[4 * (j + e)];
 #pragma unroll
         for (uint32_t r = 0; r < 2; ++r) {
-          asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-              : "=r"(pairs[2 * e + r])
-              : "f"(s[2 * r + 1] * (w[r] * __uint_as_float(x[j + e].y))),
-                "f"(s[2 * r] * (w[r] * __uint_as_float(x[j + e].x))));
+          uint32_t pair;
+          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(s[2 * r + 1]), "f"(s[2 * r]));
+          pairs[2 * e + r] =
+              device::multiply_bfloats(pair, device::multiply_bfloats(w[r], x[j + e]));
         }
       }
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(

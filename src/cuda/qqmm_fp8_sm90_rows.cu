@@ -85,8 +85,10 @@ __global__ void __launch_bounds__(kFoldThreads)
     }
     misfit |= exists && !found.fold();
     const uint32_t top = top_of(found.most);
-    if (t == 0)
-      p.factors[row] = device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing);
+    if (t == 0) {
+      p.factors[row] =
+          device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing) * 0x10001u;
+    }
 #pragma unroll 4
     for (uint32_t b = 0; b < p.blocks; ++b) {
       const uint32_t g = 4 * b + t;
@@ -231,7 +233,8 @@ __global__ void __launch_bounds__(kFoldThreads)
   const bool fold = !none && keys.fold();
   const uint32_t top = top_of(keys.most);
   if (lane == 0) {
-    p.factors[row] = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
+    p.factors[row] =
+        static_cast<uint16_t>(device::fold_factor(fold ? top : device::kFoldTopOfNothing));
     if (!fold) p.list[atomicAdd(&p.state->count, 1u)] = row;
   }
   if (none) return;

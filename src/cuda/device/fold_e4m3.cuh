@@ -39,10 +39,8 @@ MB_FN FoldTable fold_table(int power) {
 MB_FN bool row_folds(unsigned int least, unsigned int most) {
   return most >= kFoldLeastTop && most <= kFoldMostTop && most - least < kFolds;
 }
-// Its power of two.
-MB_FN float fold_factor(unsigned int most) {
-  return formats::bits_to_float((most - kFoldMost) << 23);
-}
+// Its power of two, as bfloat16.
+MB_FN unsigned int fold_factor(unsigned int most) { return (most - kFoldMost) << 7; }
 // Which table a block of it takes; any for a block of zeros.
 MB_FN unsigned int fold_index(unsigned int byte, unsigned int most) {
   const unsigned int below = most - byte;  // huge where byte is above
