@@ -124,7 +124,8 @@ std::string one_per_line(const Json& j) {
 namespace {
 
 // The fastest of what multiplies as `r` does and leaves out quantizing x: with x as it is; or, as
-// the rows of `fast` make another product of codes than of floats, with x in codes, by the same row.
+// the rows of `fast` make another product of codes than of floats, with x in codes, by the same
+// row.
 const Record* product_of(const Run& run, const Record& r) {
   const bool fast = run.precision == "fast";
   const Record* best = nullptr;

@@ -75,8 +75,8 @@ class FoldBlock {
 
   __device__ void begin() const {
     if (threadIdx.x == 0) {
-      // Of the eight warps that multiply every lane, as every lane reads codes; of the other block's
-      // warps, whose rows of x are in reach of copies from here, one lane each.
+      // Of the eight warps that multiply every lane, as every lane reads codes; of the other
+      // block's warps, whose rows of x are in reach of copies from here, one lane each.
       constexpr uint32_t kArrivals = 8 * 32 + 8;
       for (uint32_t i = 0; i < kSlots; ++i) {
         device::barrier_init(full(i), 1);
@@ -138,8 +138,8 @@ class FoldConsumer : public FoldBlock {
     empty_of_other_ = device::cluster_address(empty(0), rank_ ^ 1);
     out_ = base + Tile::kOut + group_ * Tile::kOutBytes;
     factors_ = base + Tile::kFactors + group_ * Tile::kFactorBytes;
-    // A constant that the compiler is not to know, nor that it is the same in all lanes: it would put
-    // it into a register at each use.
+    // A constant that the compiler is not to know, nor that it is the same in all lanes: it would
+    // put it into a register at each use.
     positive_ = device::kFoldPositive + (threadIdx.x >> 16);
   }
 
