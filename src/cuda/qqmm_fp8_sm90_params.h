@@ -52,8 +52,8 @@ struct FoldState {
   uint32_t skip;  // w does not fold
 };
 
-// fold_weights: for every block of K and row of w, padded to whole stripes, four bytes: which table
-// each group takes; for every row its power of two; for every thread block whether a row does not
+// fold_weights: for every block of K and row of w, padded to whole stripes, four bytes: where the
+// table of each group lies; for every row its power of two; for every thread block whether a row does not
 // fold.
 struct FoldWeightsParams {
   const uint8_t* codes;

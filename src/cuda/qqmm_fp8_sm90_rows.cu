@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kFoldThreads)
       const uint32_t g = 4 * b + t;
       const uint32_t byte = exists && g < p.groups ? __ldg(scales + g) : 0;
       p.indices[(uint64_t{b} * p.padded_n + row) * 4 + t] =
-          static_cast<uint8_t>(device::fold_index(byte, top));
+          static_cast<uint8_t>(device::fold_index(byte, top) * sizeof(device::FoldTable));
     }
   }
   const bool any = __syncthreads_or(misfit) != 0;

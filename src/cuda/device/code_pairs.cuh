@@ -36,11 +36,6 @@ MB_FN unsigned int byte_permute(unsigned int a, unsigned int b, unsigned int sel
   return r;
 #endif
 }
-// Bits of a where the mask has them, of b elsewhere. (With the mask written twice the compiler makes
-// two instructions of it.)
-MB_FN unsigned int bits_of(unsigned int a, unsigned int b, unsigned int mask) {
-  return ((a ^ b) & mask) ^ b;
-}
 // The low word of high:low >> shift, which is less than 32.
 MB_FN unsigned int funnel_right(unsigned int low, unsigned int high, unsigned int shift) {
 #if defined(__CUDA_ARCH__)

@@ -3,7 +3,7 @@
 // power of two. Proved equal to src/formats on every code: tests/cuda/fold_test.cpp.
 #pragma once
 
-#include "cuda/device/code_pairs.cuh"
+#include "cuda/device/encode_pairs.cuh"
 #include "formats/fp4.h"
 #include "formats/fp8.h"
 
