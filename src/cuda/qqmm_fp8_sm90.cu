@@ -205,10 +205,10 @@ class FoldConsumer : public FoldBlock {
       device::copy_async<4>(factors_ + thread_ * 4, p_.w_factors + first_n(place) + thread_, true);
     }
     if (thread_ < kTokens / 2) {
-      const uint32_t row = place.row + thread_ * 2;
-      const int left = static_cast<int>(p_.rows - row);
-      device::copy_async_part<4>(factors_ + (64 + thread_) * 4, p_.x_factors + (left > 0 ? row : 0),
-                                 min(max(left, 0) * 2, 4));
+      const uint32_t row = place.row + thread_ * 2;  // and the next
+      const bool exists = row < p_.rows;
+      device::copy_async<4>(factors_ + (64 + thread_) * 4, p_.x_factors + (exists ? row : 0),
+                            exists);
     }
     device::copies_end_group();
   }

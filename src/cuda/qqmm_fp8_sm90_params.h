@@ -74,7 +74,7 @@ struct FoldSource {
   uint32_t rows, k;
 };
 
-// fold_rows: folded rows in FoldOrder, and their powers of two; the list of those that do not fold,
+// fold_rows: folded rows in FoldOrder, and their powers of two, the last one twice; the list of those that do not fold,
 // or of all if w does not.
 struct FoldRowsParams {
   FoldSource x;

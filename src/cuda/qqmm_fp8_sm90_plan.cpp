@@ -53,7 +53,7 @@ struct Room {
     list = take(rows * 4);
     indices = take(blocks(p) * padded_n(p) * (kFoldK / 32));
     w_factors = take(padded_n(p) * 4);
-    x_factors = take(rows * 2);
+    x_factors = take((rows + 1) * 2);
     folded = take(rows * blocks(p) * kFoldK);
     out_rows = take(rows * 8);
     staged = take(rows * staged_k(p) * 2);

@@ -233,8 +233,10 @@ __global__ void __launch_bounds__(kFoldThreads)
   const bool fold = !none && keys.fold();
   const uint32_t top = top_of(keys.most);
   if (lane == 0) {
-    p.factors[row] =
-        static_cast<uint16_t>(device::fold_factor(fold ? top : device::kFoldTopOfNothing));
+    const uint32_t factor = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
+    p.factors[row] = static_cast<uint16_t>(factor);
+    // Factors are read by twos.
+    if (row + 1 == p.x.rows) p.factors[row + 1] = static_cast<uint16_t>(factor);
     if (!fold) p.list[atomicAdd(&p.state->count, 1u)] = row;
   }
   if (none) return;
