@@ -40,7 +40,7 @@ struct FoldTile {
   static constexpr uint32_t kIndices = kCodes + kSlots * kCodeBytes;
   static constexpr uint32_t kTables = kIndices + kSlots * kIndexBytes;
   static constexpr uint32_t kFactors = kTables + 128, kBarriers = kFactors + 2 * kFactorBytes;
-  static constexpr uint32_t kBytes = kBarriers + 16 * kSlots + 1024;
+  static constexpr uint32_t kBytes = kBarriers + 32 * kSlots + 1024;
   static_assert(kXBytes % 2048 == 0 && kOutBytes % 1024 == 0, "where a half of a slot begins");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
