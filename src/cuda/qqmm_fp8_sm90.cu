@@ -289,7 +289,9 @@ class FoldConsumer : public FoldBlock {
     const uint32_t columns =
         columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
     float part[kPart];
-    if constexpr (kAt == 0) device::barrier_wait(rows_full(slot), pair_ / 2 % 2);
+    if (kAt == 0 && (kBlock == 1 || !rows_here_)) {
+      device::barrier_wait(rows_full(slot), pair_ / 2 % 2);
+    }
     device::wgmma_begin();
     device::WgmmaE4m3<kHalf>::template multiply<false>(part, now[0],
                                                        device::wgmma_columns(columns));
@@ -314,6 +316,8 @@ class FoldConsumer : public FoldBlock {
     device::wgmma_wait<0>();
     if constexpr (kAt == 1) {
       if (empty_ != 0) device::cluster_barrier_arrive(empty_ + slot * 8);
+      // Of the next pair.
+      if (kBlock == 1) rows_here_ = barrier_test(ahead.full - 2 * kSlots * 8, ahead.parity);
     }
 #pragma unroll
     for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
@@ -389,6 +393,7 @@ class FoldConsumer : public FoldBlock {
   uint32_t out_, factors_;    // of this warpgroup
   uint32_t positive_;
   uint32_t pair_ = 0, pairs_ = 0;
+  bool rows_here_ = false;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
