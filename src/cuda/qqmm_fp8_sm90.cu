@@ -188,6 +188,8 @@ class FoldConsumer : public FoldBlock {
     fetch_tables(c);
     decode<0>(c, a[0]);
     decode<1>(c, a[0]);
+    decode<2>(c, a[0]);
+    decode<3>(c, a[0]);
     wait_and_fetch<1>(first, c);
     fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
@@ -266,17 +268,15 @@ class FoldConsumer : public FoldBlock {
       c.tables[r] = {v.x, v.y};
     }
   }
-  // A of two products.
-  template <uint32_t kAt>
+  // A of a product.
+  template <uint32_t kProduct>
   __device__ void decode(const Codes& c, Fragments& a) const {
 #pragma unroll
-    for (uint32_t j = 2 * kAt; j < 2 * kAt + 2; ++j) {
-#pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        const device::FoldedOctet octet = device::fold_octet(c.words[r][j], c.tables[r], positive_);
-        a[j][r] = octet.low;
-        a[j][2 + r] = octet.high;
-      }
+    for (uint32_t r = 0; r < 2; ++r) {
+      const device::FoldedOctet octet =
+          device::fold_octet(c.words[r][kProduct], c.tables[r], positive_);
+      a[kProduct][r] = octet.low;
+      a[kProduct][2 + r] = octet.high;
     }
   }
 
@@ -301,18 +301,11 @@ class FoldConsumer : public FoldBlock {
           part, now[j], device::wgmma_columns(columns + j * product(32)));
     }
     device::wgmma_commit();
-    // The answer takes about as long as the decoding.
-    const bool more = pair_ + 1 < pairs_;
+    // The answer takes about as long as decoding.
     bool here = true;
     if constexpr (kAt == 1) here = barrier_test(ahead.full + kBlock * 8, ahead.parity);
     // (Without a condition the compiler would let no product overlap what is decoded for another.)
-    if (pair_ + kBlock < pairs_) decode<kAt>(c, next);
-    if constexpr (kAt == 1) {
-      if (more) {
-        if (!here) device::barrier_wait(ahead.full + kBlock * 8, ahead.parity);
-        fetch<kBlock>(ahead, c);
-      }
-    }
+    if (pair_ + kBlock < pairs_) decode<2 * kAt>(c, next);
     device::wgmma_wait<0>();
     if constexpr (kAt == 1) {
       if (empty_ != 0) device::cluster_barrier_arrive(empty_ + slot * 8);
@@ -321,6 +314,13 @@ class FoldConsumer : public FoldBlock {
     }
 #pragma unroll
     for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
+    decode<2 * kAt + 1>(c, next);
+    if constexpr (kAt == 1) {
+      if (pair_ + 1 < pairs_) {
+        if (!here) device::barrier_wait(ahead.full + kBlock * 8, ahead.parity);
+        fetch<kBlock>(ahead, c);
+      }
+    }
   }
   template <uint32_t kBlock>
   __device__ void multiply_block(float (&sums)[kSums], const Fragments& now, Fragments& next,
