@@ -191,7 +191,6 @@ class FoldConsumer : public FoldBlock {
     decode<2>(c, a[0]);
     decode<3>(c, a[0]);
     wait_and_fetch<1>(first, c);
-    fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
       ask_factors(place);
@@ -301,6 +300,7 @@ class FoldConsumer : public FoldBlock {
           part, now[j], device::wgmma_columns(columns + j * product(32)));
     }
     device::wgmma_commit();
+    if constexpr (kAt == 0) fetch_tables(c);
     // The answer takes about as long as decoding.
     bool here = true;
     if constexpr (kAt == 1) here = barrier_test(ahead.full + kBlock * 8, ahead.parity);
@@ -327,7 +327,6 @@ class FoldConsumer : public FoldBlock {
                                  Codes& c, const From& ahead) {
     multiply_half<kBlock, 0>(sums, now, next, c, ahead);
     multiply_half<kBlock, 1>(sums, now, next, c, ahead);
-    fetch_tables(c);
   }
 
   __device__ void multiply(float (&sums)[kSums], Fragments (&a)[2], Codes& c) {

@@ -15,7 +15,7 @@
 namespace moeblas::cuda {
 namespace {
 
-constexpr bool QR = true, QC = false;
+constexpr bool QC = false;
 using device::BlockPlace;
 using device::kWarps;
 using device::LaneBlock;
@@ -24,11 +24,17 @@ using device::LaneGroups;
 template <class Format, class T>
 constexpr uint32_t kBlocks = quantizes_two_blocks(Format::kMode, Format::kBits, sizeof(T)) ? 2 : 1;
 
-// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to
-// e4m3, whose codes take few operations, and to lanes with two blocks than a fifth thread block.
+// Of affine formats that take two blocks otherwise, lanes with one have groups of 16.
+template <class Format, class T, uint32_t kOfLane>
+constexpr bool kSixteens = device::kAffine<Format> && kOfLane < kBlocks<Format, T>;
+
+// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more
+// than a fifth thread block to e4m3, whose codes take few operations, and to lanes with two blocks
+// or two groups.
 template <class Format, class T, uint32_t kOfLane = 1>
 constexpr int kResident = sizeof(T) == 4                                          ? 3
-                          : std::is_same_v<Format, formats::Mxfp8> || kOfLane > 1 || (QR && kOfLane < kBlocks<Format, T>) ? 4
+                          : std::is_same_v<Format, formats::Mxfp8> || kOfLane > 1 ? 4
+                          : kSixteens<Format, T, kOfLane>                         ? 4
                                                                                   : 5;
 
 template <class T>
@@ -110,11 +116,10 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLa
     if constexpr (kOfLane == 2) {
       quantize_two<Format, T>(p, at, shared[threadIdx.x / 32]);
     } else {
-      // Of formats that take two blocks otherwise, one is for groups of 16.
-      constexpr bool kSixteens = kOfLane < kBlocks<Format, T>;
-      LaneGroups<Format, T, kSixteens> groups;
+      constexpr bool kKnown = kSixteens<Format, T, kOfLane>;
+      LaneGroups<Format, T, kKnown> groups;
       uint32_t words[Format::kBits];
-      quantize_block<Format, T, kSixteens && QC>(p, at, shared[threadIdx.x / 32], groups, words);
+      quantize_block<Format, T, kKnown && QC>(p, at, shared[threadIdx.x / 32], groups, words);
       device::store_block<Format, T>(p, at, groups, words);
     }
   }
