@@ -95,13 +95,12 @@ class FoldBlock {
 
   __device__ void begin() const {
     if (threadIdx.x == 0) {
+      // Of the eight warps that multiply every lane, as every lane reads codes; of the other
+      // block's warps, whose rows of x are in reach of copies from here, one lane each.
+      constexpr uint32_t kArrivals = 8 * 32 + 8;
       for (uint32_t i = 0; i < kSlots; ++i) {
-        device::barrier_init(rows_full(i), 1);
-        // Of the warps that multiply one lane each, and of the other block's, whose rows of x are
-        // in reach of copies from here.
-        device::barrier_init(rows_empty(i), 2 * 8);
-        device::barrier_init(codes_full(i), 1);
-        device::barrier_init(codes_empty(i), 8 * 32);  // every lane reads codes
+        device::barrier_init(full(i), 1);
+        device::barrier_init(empty(i), kArrivals);
       }
       device::barrier_init_visible();
     }
@@ -112,47 +111,34 @@ class FoldBlock {
     }
   }
 
-  // One thread each.
-  __device__ void send_rows() const {
+  // One thread.
+  __device__ void send() const {
     constexpr uint32_t kHalf = Tile::kTokens / 2;
-    FoldTiles tiles(p_);
-    uint32_t step = 0;
-    for (FoldPlace place; tiles.next(place);) {
-      const auto row = static_cast<int32_t>(place.row + rank_ * kHalf);
-      for (uint32_t b = 0; b < p_.blocks; ++b, ++step) {
-        const uint32_t slot = step % kSlots;
-        device::barrier_wait(rows_empty(slot), (step / kSlots % 2) ^ 1);
-        device::barrier_expect(rows_full(slot), Tile::kXBytes);
-        device::copy_box_to_both(base_ + slot * Tile::kXBytes + rank_ * (kHalf * kFoldK), &p_.x,
-                                 static_cast<int32_t>(b * (kFoldK / 2)), row, rows_full(slot));
-      }
-    }
-  }
-  __device__ void send_codes() const {
     const uint64_t policy = device::evict_normal_policy();
     FoldTiles tiles(p_);
     uint32_t step = 0;
     for (FoldPlace place; tiles.next(place);) {
       const uint32_t w_row = place.w_row + rank_ * Tile::kRows;
+      const auto row = static_cast<int32_t>(place.row + rank_ * kHalf);
       for (uint32_t b = 0; b < p_.blocks; ++b, ++step) {
         const uint32_t slot = step % kSlots;
-        device::barrier_wait(codes_empty(slot), (step / kSlots % 2) ^ 1);
-        device::barrier_expect(codes_full(slot), Tile::kCodeBytes + Tile::kIndexBytes);
+        device::barrier_wait(empty(slot), (step / kSlots % 2) ^ 1);
+        device::barrier_expect(full(slot), Tile::kXBytes + Tile::kCodeBytes + Tile::kIndexBytes);
+        device::copy_box_to_both(base_ + slot * Tile::kXBytes + rank_ * (kHalf * kFoldK), &p_.x,
+                                 static_cast<int32_t>(b * (kFoldK / 2)), row, full(slot));
         device::copy_box(base_ + Tile::kCodes + slot * Tile::kCodeBytes, &p_.codes,
                          static_cast<int32_t>(b * (kFoldK / 8)), static_cast<int32_t>(w_row),
-                         codes_full(slot), policy);
+                         full(slot), policy);
         device::copy_run(base_ + Tile::kIndices + slot * Tile::kIndexBytes,
                          p_.indices + (uint64_t{b} * p_.padded_n + w_row) * (kFoldK / 32),
-                         Tile::kIndexBytes, codes_full(slot), policy);
+                         Tile::kIndexBytes, full(slot), policy);
       }
     }
   }
 
  protected:
-  __device__ uint32_t rows_full(uint32_t slot) const { return base_ + Tile::kBarriers + slot * 8; }
-  __device__ uint32_t rows_empty(uint32_t slot) const { return rows_full(slot) + kSlots * 8; }
-  __device__ uint32_t codes_full(uint32_t slot) const { return rows_full(slot) + 2 * kSlots * 8; }
-  __device__ uint32_t codes_empty(uint32_t slot) const { return rows_full(slot) + 3 * kSlots * 8; }
+  __device__ uint32_t full(uint32_t slot) const { return base_ + Tile::kBarriers + slot * 8; }
+  __device__ uint32_t empty(uint32_t slot) const { return full(slot) + kSlots * 8; }
 
   const FoldProductParams& p_;
   uint32_t base_, rank_;
@@ -169,8 +155,7 @@ class FoldConsumer : public FoldBlock {
     codes_ = base + Tile::kCodes + row * (kFoldK / 2) + t * 16;
     indices_ = base + Tile::kIndices + row * (kFoldK / 32) + t;
     columns_ = device::uniform(device::wgmma_columns_at(base));
-    // Lanes 0 and 1 give rows of x back, to this block and to the other.
-    empty_ = lane_ < 2 ? device::cluster_address(rows_empty(0), rank_ ^ lane_) : 0;
+    empty_of_other_ = device::cluster_address(empty(0), rank_ ^ 1);
     out_ = base + Tile::kOut + group_ * Tile::kOutBytes;
     factors_ = base + Tile::kFactors + group_ * Tile::kFactorBytes;
     // A constant that the compiler is not to know, nor that it is the same in all lanes: it would
@@ -188,9 +173,8 @@ class FoldConsumer : public FoldBlock {
     fetch_tables(c);
     decode<0>(c, a[0]);
     decode<1>(c, a[0]);
-    decode<2>(c, a[0]);
-    decode<3>(c, a[0]);
     wait_and_fetch<1>(first, c);
+    fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
       ask_factors(place);
@@ -229,31 +213,30 @@ class FoldConsumer : public FoldBlock {
     device::copies_end_group();
   }
 
-  // Where the codes of a pair of blocks lie, which takes the first two slots or the last two, and the
-  // barrier that says so. Of the second block all is a constant further.
+  // Where the codes of a pair of blocks lie, which takes the first two slots or the last two, and
+  // the barrier that says so. Of the second block all is a constant further.
   struct From {
     uint32_t full, parity, codes, indices;
   };
   static_assert(kSlots == 4, "two pairs");
   __device__ From from(uint32_t pair) const {
     const uint32_t slot = pair % 2 * 2;
-    return {codes_full(slot), pair / 2 % 2, codes_ + slot * Tile::kCodeBytes,
+    return {full(slot), pair / 2 % 2, codes_ + slot * Tile::kCodeBytes,
             indices_ + slot * Tile::kIndexBytes};
   }
   template <uint32_t kBlock>
   __device__ void fetch(const From& f, Codes& c) const {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      c.index[r] = device::load_shared_u8(f.indices + kBlock * Tile::kIndexBytes +
-                                          r * (8 * kFoldK / 32));
+      c.index[r] =
+          device::load_shared_u8(f.indices + kBlock * Tile::kIndexBytes + r * (8 * kFoldK / 32));
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4 v = device::load_shared_4(f.codes + kBlock * Tile::kCodeBytes +
-                                            r * (8 * kFoldK / 2));
+      const uint4 v =
+          device::load_shared_4(f.codes + kBlock * Tile::kCodeBytes + r * (8 * kFoldK / 2));
       c.words[r][0] = v.x, c.words[r][1] = v.y, c.words[r][2] = v.z, c.words[r][3] = v.w;
     }
-    device::barrier_arrive(f.full + (kSlots + kBlock) * 8);  // codes_empty
   }
   template <uint32_t kBlock>
   __device__ void wait_and_fetch(const From& f, Codes& c) const {
@@ -267,15 +250,17 @@ class FoldConsumer : public FoldBlock {
       c.tables[r] = {v.x, v.y};
     }
   }
-  // A of a product.
-  template <uint32_t kProduct>
+  // A of two products.
+  template <uint32_t kAt>
   __device__ void decode(const Codes& c, Fragments& a) const {
 #pragma unroll
-    for (uint32_t r = 0; r < 2; ++r) {
-      const device::FoldedOctet octet =
-          device::fold_octet(c.words[r][kProduct], c.tables[r], positive_);
-      a[kProduct][r] = octet.low;
-      a[kProduct][2 + r] = octet.high;
+    for (uint32_t j = 2 * kAt; j < 2 * kAt + 2; ++j) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        const device::FoldedOctet octet = device::fold_octet(c.words[r][j], c.tables[r], positive_);
+        a[j][r] = octet.low;
+        a[j][2 + r] = octet.high;
+      }
     }
   }
 
@@ -288,9 +273,6 @@ class FoldConsumer : public FoldBlock {
     const uint32_t columns =
         columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
     float part[kPart];
-    if (kAt == 0 && (kBlock == 1 || !rows_here_)) {
-      device::barrier_wait(rows_full(slot), pair_ / 2 % 2);
-    }
     device::wgmma_begin();
     device::WgmmaE4m3<kHalf>::template multiply<false>(part, now[0],
                                                        device::wgmma_columns(columns));
@@ -300,39 +282,38 @@ class FoldConsumer : public FoldBlock {
           part, now[j], device::wgmma_columns(columns + j * product(32)));
     }
     device::wgmma_commit();
-    if constexpr (kAt == 0) fetch_tables(c);
-    // The answer takes about as long as decoding.
+    // The answer takes about as long as the decoding.
+    const bool more = pair_ + 1 < pairs_;
     bool here = true;
     if constexpr (kAt == 1) here = barrier_test(ahead.full + kBlock * 8, ahead.parity);
     // (Without a condition the compiler would let no product overlap what is decoded for another.)
-    if (pair_ + kBlock < pairs_) decode<2 * kAt>(c, next);
-    device::wgmma_wait<0>();
+    if (pair_ + kBlock < pairs_) decode<kAt>(c, next);
     if constexpr (kAt == 1) {
-      if (empty_ != 0) device::cluster_barrier_arrive(empty_ + slot * 8);
-      // Of the next pair.
-      if (kBlock == 1) rows_here_ = barrier_test(ahead.full - 2 * kSlots * 8, ahead.parity);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
-    decode<2 * kAt + 1>(c, next);
-    if constexpr (kAt == 1) {
-      if (pair_ + 1 < pairs_) {
+      if (more) {
         if (!here) device::barrier_wait(ahead.full + kBlock * 8, ahead.parity);
         fetch<kBlock>(ahead, c);
       }
     }
+    device::wgmma_wait<0>();
+    if constexpr (kAt == 1) {
+      device::barrier_arrive(empty(slot));
+      if (lane_ == 0) device::cluster_barrier_arrive(empty_of_other_ + slot * 8);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
   }
   template <uint32_t kBlock>
   __device__ void multiply_block(float (&sums)[kSums], const Fragments& now, Fragments& next,
                                  Codes& c, const From& ahead) {
     multiply_half<kBlock, 0>(sums, now, next, c, ahead);
     multiply_half<kBlock, 1>(sums, now, next, c, ahead);
+    fetch_tables(c);
   }
 
   __device__ void multiply(float (&sums)[kSums], Fragments (&a)[2], Codes& c) {
 #pragma unroll
     for (uint32_t i = 0; i < kSums; ++i) sums[i] = 0.0f;
-    for (uint32_t left = p_.blocks / 2; left != 0; --left) {
+    for (uint32_t b = 0; b < p_.blocks; b += 2) {
       const From ahead = from(pair_ + 1);
       multiply_block<0>(sums, a[0], a[1], c, ahead);
       multiply_block<1>(sums, a[1], a[0], c, ahead);
@@ -340,8 +321,8 @@ class FoldConsumer : public FoldBlock {
     }
   }
 
-  // Rounded, powers of two applied, which is exact of all but the smallest numbers, and turned by way
-  // of shared memory, from where they leave beside what follows.
+  // Rounded, powers of two applied, which is exact of all but the smallest numbers, and turned by
+  // way of shared memory, from where they leave beside what follows.
   __device__ void store(const float (&sums)[kSums], const FoldPlace& place) const {
     device::copies_wait<0>();
     const uint32_t n = first_n(place);
@@ -388,11 +369,10 @@ class FoldConsumer : public FoldBlock {
   uint32_t thread_, lane_, group_;
   uint32_t codes_, indices_;  // this lane's, in slot 0
   uint32_t columns_;          // descriptor of the rows of x
-  uint32_t empty_;            // of slot 0 in either block; 0: other lanes'
+  uint32_t empty_of_other_;   // of slot 0
   uint32_t out_, factors_;    // of this warpgroup
   uint32_t positive_;
   uint32_t pair_ = 0, pairs_ = 0;
-  bool rows_here_ = false;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -408,8 +388,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
   if (p.state->skip != 0) return;
   if (threadIdx.x < 128) {
     device::leave_registers<24>();
-    if (threadIdx.x == 0) FoldBlock(p, base).send_rows();
-    if (threadIdx.x == 32) FoldBlock(p, base).send_codes();
+    if (threadIdx.x == 0) FoldBlock(p, base).send();
   } else {
     device::take_registers<240>();
     FoldConsumer(p, base).consume();

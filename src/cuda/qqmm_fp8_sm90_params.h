@@ -40,7 +40,7 @@ struct FoldTile {
   static constexpr uint32_t kIndices = kCodes + kSlots * kCodeBytes;
   static constexpr uint32_t kTables = kIndices + kSlots * kIndexBytes;
   static constexpr uint32_t kFactors = kTables + 128, kBarriers = kFactors + 2 * kFactorBytes;
-  static constexpr uint32_t kBytes = kBarriers + 32 * kSlots + 1024;
+  static constexpr uint32_t kBytes = kBarriers + 16 * kSlots + 1024;
   static_assert(kXBytes % 2048 == 0 && kOutBytes % 1024 == 0, "where a half of a slot begins");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
@@ -53,8 +53,8 @@ struct FoldState {
 };
 
 // fold_weights: for every block of K and row of w, padded to whole stripes, four bytes: where the
-// table of each group lies; for every row its power of two; for every thread block whether a row does not
-// fold.
+// table of each group lies; for every row its power of two; for every thread block whether a row
+// does not fold.
 struct FoldWeightsParams {
   const uint8_t* codes;
   const uint8_t* scales;
@@ -74,8 +74,8 @@ struct FoldSource {
   uint32_t rows, k;
 };
 
-// fold_rows: folded rows in FoldOrder, and their powers of two, the last one twice; the list of those that do not fold,
-// or of all if w does not.
+// fold_rows: folded rows in FoldOrder, and their powers of two, the last one twice; the list of
+// those that do not fold, or of all if w does not.
 struct FoldRowsParams {
   FoldSource x;
   uint32_t blocks;

@@ -116,8 +116,8 @@ __device__ __forceinline__ uint32_t joined_most(uint32_t v) {
 struct FloatRows {
   // The largest magnitude of the group, as its bits, among which NaN is the largest.
   __device__ static uint32_t largest(uint4 v) {
-    const uint32_t most = __vimax3_u16x2(
-        __vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu), v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
+    const uint32_t most = __vimax3_u16x2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu),
+                                         v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
     return joined_most(max(most & 0xffffu, most >> 16));
   }
   using Raw = uint4;

@@ -15,7 +15,6 @@
 namespace moeblas::cuda {
 namespace {
 
-constexpr bool QC = false;
 using device::BlockPlace;
 using device::kWarps;
 using device::LaneBlock;
@@ -55,21 +54,14 @@ __device__ __forceinline__ void encode_from(const uint4* shared, uint32_t b, con
 }
 
 // A lane's only block.
-template <class Format, class T, bool kCopies = false, class Groups>
+template <class Format, class T, class Groups>
 __device__ __forceinline__ void quantize_block(const ConversionParams& p, const BlockPlace& at,
                                                uint4* shared, Groups& groups,
                                                uint32_t (&words)[Format::kBits]) {
   constexpr int kChunks = LaneBlock<T>::kChunks;
   groups.start(p, at);
   LaneBlock<T> x;
-  if constexpr (kCopies) {
-    using Chunks = device::WarpChunks<kChunks>;
-    Chunks::bring(values_at<T>(p, at), at, kChunks, shared);
-    Chunks::arrived();
-    x.template get<kChunks>(shared, 0);
-  } else {
-    x.load(values_at<T>(p, at), shared);
-  }
+  x.load(values_at<T>(p, at), shared);
   groups.fit(x, p, device::NoSecond{});
   encode_from<kChunks, Format>(shared, 0, x, groups, words);
 }
@@ -116,10 +108,9 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLa
     if constexpr (kOfLane == 2) {
       quantize_two<Format, T>(p, at, shared[threadIdx.x / 32]);
     } else {
-      constexpr bool kKnown = kSixteens<Format, T, kOfLane>;
-      LaneGroups<Format, T, kKnown> groups;
+      LaneGroups<Format, T, kSixteens<Format, T, kOfLane>> groups;
       uint32_t words[Format::kBits];
-      quantize_block<Format, T, kKnown && QC>(p, at, shared[threadIdx.x / 32], groups, words);
+      quantize_block<Format, T>(p, at, shared[threadIdx.x / 32], groups, words);
       device::store_block<Format, T>(p, at, groups, words);
     }
   }

@@ -134,8 +134,7 @@ MB_FN formats::AffineParams fit_affine(float low, float high) {
   float scale = divided_by<(1 << kBits) - 1>(range);
   if (!(scale > 1e-7f)) scale = 1e-7f;
   if (!low_is_larger) scale = -scale;
-  const float codes_to_zero =
-      formats::round_even(quotient_of(edge, scale, reciprocal_of(scale)));
+  const float codes_to_zero = formats::round_even(quotient_of(edge, scale, reciprocal_of(scale)));
   if (codes_to_zero == 0.0f) return {scale, 0.0f};
   return {quotient_of(edge, codes_to_zero, reciprocal_of(codes_to_zero)), edge};
 }

@@ -232,8 +232,7 @@ __device__ __forceinline__ void encode_as(const LaneBlock<T>& x, const Groups& g
 }
 // By the definition; look(i) is value i, in shared memory, where a loop may look for it.
 template <class Format, class T, class Groups, class Look>
-__device__ void encode_defined(Look look, const Groups& groups,
-                               uint32_t (&words)[Format::kBits]) {
+__device__ void encode_defined(Look look, const Groups& groups, uint32_t (&words)[Format::kBits]) {
   formats::uint64 octet = 0;
   const formats::AffineParams first = groups.encoder[0].params, second = groups.encoder[1].params;
   uint32_t bits = 0, word = 0;

@@ -8,8 +8,8 @@
 
 namespace moeblas::cuda::device {
 
-// Bits of a where the mask has them, of b elsewhere. (With the mask written twice the compiler makes
-// two instructions of it.)
+// Bits of a where the mask has them, of b elsewhere. (With the mask written twice the compiler
+// makes two instructions of it.)
 MB_FN unsigned int bits_of(unsigned int a, unsigned int b, unsigned int mask) {
   return ((a ^ b) & mask) ^ b;
 }
@@ -29,7 +29,7 @@ MB_FN unsigned int least_halves(unsigned int a, unsigned int b, unsigned int c) 
 
 // A group by the bits of its largest magnitude, among which those of NaN are the largest.
 struct PairFit {
-  unsigned int scale;  // byte
+  unsigned int scale;                // byte
   unsigned int once, half, quarter;  // of what values are multiplied by, in both halves
 
   MB_FN explicit PairFit(unsigned int largest) {
