@@ -115,7 +115,7 @@ RULES = [
         why="weights decoded into registers, scale and bias in one multiply-add of pairs",
     ),
     Rule(
-        r"^qmm_sm90<EndingIn<BlockNvfp4<Bfloat16Pairs>, 2>, Tiles256>",
+        r"^qmm_sm90<EndingIn<BlockNvfp4<Bfloat16Pairs>, 2>, NibbleTiles<Tiles256>>",
         has=(BULK, HGMMA_REGISTERS),
         local=128,
         why="a miss: some numbers are spilled",

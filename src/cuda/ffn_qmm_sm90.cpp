@@ -107,13 +107,14 @@ Reason why_not_halves(const FfnProblem& p, const Plan& plan) {
 
 // Rows of codes: eight, then eight of the other half, four times, a distance of 1 << run_shift
 // between. `distances`: of four, those that exist.
-TensorMapShape codes_shape(const Plan& plan, uint32_t run_shift, uint32_t distances) {
+TensorMapShape codes_shape(const Plan& plan, uint32_t run_shift, uint32_t distances,
+                           uint32_t blocks) {
   const Matrices& w = plan.first.w.values;
   const auto row = static_cast<uint64_t>(row_bytes(w));
   TensorMapShape s;
   s.data = w.data;
   s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-  s.add(static_cast<uint64_t>(plan.first.k * plan.first.w.spec->bits / 32), 4, 16);
+  s.add(static_cast<uint64_t>(plan.first.k * plan.first.w.spec->bits / 32), 4, 16 * blocks);
   s.add(static_cast<uint64_t>(plan.first.n), row, 8);
   s.add(2, static_cast<uint64_t>(between(w, plan.lower.values)), 2);
   s.add(distances, row << run_shift, 4);
@@ -152,9 +153,11 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, QmmProduct& 
   glu.glu.activation = static_cast<int32_t>(p.activation);
   glu.glu.alpha = p.alpha;
   glu.glu.limit = p.limit;
-  q.codes = tensor_map(codes_shape(plan, glu.run_shift, 4), p.op);
+  q.codes = tensor_map(codes_shape(plan, glu.run_shift, 4, product.code_blocks), p.op);
   const uint32_t rest = (glu.rows - glu.whole_rows) >> glu.run_shift;
-  glu.last_codes = rest == 0 ? q.codes : tensor_map(codes_shape(plan, glu.run_shift, rest), p.op);
+  glu.last_codes =
+      rest == 0 ? q.codes
+                : tensor_map(codes_shape(plan, glu.run_shift, rest, product.code_blocks), p.op);
   q.added[0] = added_rows(plan.bias);
   q.added[1] = added_rows(plan.lower_bias);
   // Both halves' rows, and what fills those of activations up.
@@ -190,7 +193,7 @@ Reason ffn_qmm_sm90_reject(const FfnProblem& p) {
   }
   if (const Reason r = why_not_halves(p, plan)) return r;
   const uint32_t run_shift = QmmProduct(plan.second, nullptr).nibbles ? 5 : 4;
-  const TensorMapShape codes = codes_shape(plan, run_shift, 4);
+  const TensorMapShape codes = codes_shape(plan, run_shift, 4, 1);
   if (const Reason r = why_no_tensor_map(codes, "rows of gate and up")) return r;
   return QmmGrouping::why_not(plan.first, p.top_k);
 }

@@ -3,8 +3,8 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_SM90_LAYER(mxfp4_bf16, BlockFp4);
-MB_QMM_SM90_LAYER(mxfp8_bf16, BlockFp8);
-MB_QMM_SM90_LAYER(nvfp4_bf16, BlockNvfp4<Bfloat16Pairs>);
+MB_QMM_SM90_LAYER(mxfp4_bf16, NibbleTiles, BlockFp4);
+MB_QMM_SM90_LAYER(mxfp8_bf16, SameTiles, BlockFp8);
+MB_QMM_SM90_LAYER(nvfp4_bf16, NibbleTiles, BlockNvfp4<Bfloat16Pairs>);
 
 }  // namespace moeblas::cuda

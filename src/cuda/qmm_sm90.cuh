@@ -7,17 +7,18 @@
 //   +---------------+    One persistent cluster of two blocks makes tiles of 2 x 64 kRowGroups rows
 //   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
 //   |  64 per       |    In a block:
-//   |  warpgroup    |      warp 0      tiles; staged rows, by bulk copies to both blocks
+//   |  warpgroup    |      warp 0      staged rows, by bulk copies to both blocks
 //   +---------------+      warp 1      codes, by bulk copies
 //   | block 1       |      warp 2      scales and where rows go, by boxes or 4 to 16 bytes
+//   |               |      warp 3      tiles
 //   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
 //   +---------------+
 //
 // A consumer decodes the next 64 k while the tensor cores multiply the last 64; where there are
 // more than two, it decodes the next 128 while they multiply for the others. Sums are float32 in
 // ascending k, products of 16 at a time, whatever the tile's width: a row depends on no other, but
-// where K is shared out (qmm_sm90_shares.cuh). At 256 tokens the tensor cores are the limit; at
-// fewer decoding, copies and products hide each other in part.
+// where K is shared out (qmm_sm90_shares.cuh). At 256 tokens the tensor cores are the limit; at 64
+// and fewer the copies, whose time is less in bytes than in pieces of rows.
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
@@ -36,33 +37,38 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 
   __device__ QmmProducer(const QmmSm90Params& p, uint32_t base) : Block(p, base) {}
 
-  // One warp: the tiles, and the staged rows of each.
-  __device__ void send_rows() const {
-    // Where there are no lists, codes need not wait for what is staged.
-    const bool listed = p_.runs.runs != nullptr || p_.runs.pairs != nullptr;
-    if (listed) device::wait_for_previous_launch();
+  // One warp: the tiles.
+  __device__ void send_tiles() const {
+    if (p_.runs.runs != nullptr || p_.runs.pairs != nullptr) device::wait_for_previous_launch();
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
-    const bool lead = threadIdx.x % 32 == 0;
-    uint32_t filled = 0;
-    TileRecord tile = schedule.next();
-    if (lead) records_.write(0, tile);
-    if (!listed) device::wait_for_previous_launch();
-    for (uint32_t n = 1; tile.tokens != 0; ++n) {
-      const TileRecord following = schedule.next();
-      if (lead) {
-        records_.write(n, following);
-        filled = send_rows_of(tile, filled);
-      }
+    TileRecord tile;
+    uint32_t n = 0;
+    do {
+      tile = schedule.next();
+      if (threadIdx.x % 32 == 0) records_.write(n, tile);
       __syncwarp();
-      tile = following;
+      ++n;
+    } while (tile.tokens != 0);
+  }
+
+  // One thread: the staged rows of each tile.
+  __device__ void send_rows() const {
+    device::wait_for_previous_launch();
+    uint32_t filled = 0;
+    for (uint32_t n = 0;; ++n) {
+      const TileRecord tile = records_.template read<Block::kShares>(n);
+      records_.release(n);
+      if (tile.tokens == 0) return;
+      filled = send_rows_of(tile, filled);
     }
   }
 
   // One thread.
   __device__ void send_codes() const {
     const uint64_t policy = weights_policy();
-    constexpr uint32_t kStep = Weights::kDense ? 64 : Weights::Bytes::kPiece / 4;  // of the map
-    constexpr uint32_t kSlots = Tiles::kCodeSlots;
+    constexpr uint32_t kStep = Weights::kDense ? 64 : Memory::Codes::kRowBytes / 4;  // of the map
+    using Codes = typename Memory::Codes;
+    constexpr uint32_t kSlots = Codes::kSlots;
     constexpr uint32_t kFull = Block::kOneRing ? Block::kXFull : Block::kCodesFull;
     constexpr uint32_t kEmpty = Block::kOneRing ? Block::kXEmpty : Block::kCodesEmpty;
     uint32_t filled = 0;
@@ -70,7 +76,8 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
       const TileRecord tile = records_.template read<Block::kShares>(n);
       records_.release(n);
       if (tile.tokens == 0) return;
-      const uint32_t pieces = p_.share_blocks * Block::kPieces, first = tile.share * pieces;
+      const uint32_t pieces = Block::code_slots(), first = tile.share * pieces;
+#pragma unroll 1
       for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
         const uint32_t slot = filled % kSlots, full = barrier(kFull) + slot * 8;
         device::barrier_wait(barrier(kEmpty) + slot * 8, (filled / kSlots % 2) ^ 1);
@@ -82,7 +89,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
 #pragma unroll
           for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
             const uint32_t gate = glu_row(p_.glu_rows.run_shift, row / 64 + g, 0, 0);
-            device::copy_box(to + g * 64 * Weights::Bytes::kPiece,
+            device::copy_box(to + g * 64 * Codes::kRowBytes,
                              gate < p_.glu_rows.whole_rows ? &p_.codes : &p_.glu_rows.last_codes,
                              static_cast<int32_t>(i * kStep), static_cast<int32_t>(gate), 0, 0, w,
                              full, policy);
@@ -90,7 +97,7 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
         } else if constexpr (Weights::kAcross) {
 #pragma unroll
           for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
-            device::copy_box(to + g * 64 * Weights::Bytes::kPiece, &p_.codes,
+            device::copy_box(to + g * 64 * Codes::kRowBytes, &p_.codes,
                              row + static_cast<int32_t>(64 * g), static_cast<int32_t>(i * 64), w,
                              full, policy);
           }
@@ -101,57 +108,38 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk.
+  // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk. Its
+  // registers are few: a tile is read again where it is needed.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
-    const uint64_t policy = weights_policy();
     device::wait_for_previous_launch();
-    const uint32_t chunk_bytes =
-        Weights::kDense ? 0 : Block::kChunkBlocks * kBlockK / p_.group * p_.scale_bytes;
+    // Boxes hold neighbouring rows.
+    const bool boxes =
+        Weights::kScales > 0 && Weights::kEnding != Ending::activations && p_.scales_in_boxes != 0;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      const TileRecord tile = records_.template read<Block::kShares>(n);
-      __syncwarp();
-      if (lane == 0) records_.release(n);
-      if (tile.tokens == 0) return;
-      for (uint32_t i = lane; i < tile.tokens && tile.row + i < tile.end; i += 32) {
-        device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
-      }
-      const uint32_t chunks = Block::chunks(), first = tile.share * chunks;
-      for (uint32_t i = first; i < first + chunks; ++i, ++filled) {
+      if (!send_out_rows(n)) return;
+      const uint32_t chunks = Block::chunks();
+#pragma unroll 1
+      for (uint32_t i = 0; i < chunks; ++i, ++filled) {
         const uint32_t slot = filled % kScaleSlots;
         device::barrier_wait(barrier(Block::kScalesEmpty) + slot * 8,
                              (filled / kScaleSlots % 2) ^ 1);
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
         const uint32_t full = barrier(Block::kScalesFull) + slot * 8;
-        // Boxes hold neighbouring rows.
-        const bool boxes = Weights::kScales > 0 && Weights::kEnding != Ending::activations &&
-                           p_.scales_in_boxes != 0;
-        if (Weights::kScales > 0 && !boxes) {
-          copy_scales(p_.scales, p_.glu_rows.second_scales, tile, i * chunk_bytes, to);
-          if constexpr (Weights::kBiases) {
-            copy_scales(p_.biases, p_.glu_rows.second_biases, tile, i * chunk_bytes,
-                        to + Shape::kRows * p_.scale_pitch);
-          }
-        }
+        if (Weights::kScales > 0 && !boxes) copy_scales(n, i, to);
         // Copies arrive as they end, what was stored with lane 0, boxes by their bytes.
         device::copies_async_arrive(full);
         __syncwarp();
         if (lane != 0) continue;
         if (boxes) {
-          const uint32_t bytes = Shape::kRows * chunk_bytes;
-          const auto at = static_cast<int32_t>(i * chunk_bytes);
-          const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
-          const auto w = static_cast<int32_t>(tile.w * p_.matrix_step);
-          device::barrier_expect(full, Weights::kBiases ? 2 * bytes : bytes);
-          device::copy_box(to, &p_.scale_boxes, at, row, w, full, policy);
-          if constexpr (Weights::kBiases) {
-            device::copy_box(to + bytes, &p_.bias_boxes, at, row, w, full, policy);
-          }
+          copy_scale_boxes(n, i, to, full);
         } else {
           device::barrier_arrive(full);
         }
       }
+      __syncwarp();
+      if (lane == 0) records_.release(device::forgotten(n));
     }
   }
 
@@ -180,42 +168,84 @@ class QmmProducer : public QmmBlock<Weights, Tiles> {
     return filled;
   }
 
-  // A chunk's bytes from `at` on of so many rows; zeros for what does not exist.
-  __device__ void copy_scales(const ScaleRows& from, int64_t second, const TileRecord& tile,
-                              uint32_t at, uint32_t to) const {
+  // Of tile `n`; false where there is none.
+  __device__ bool send_out_rows(uint32_t n) const {
+    const TileRecord tile = records_.template read<Block::kShares>(n);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x % 32; i < tile.tokens && tile.row + i < tile.end; i += 32) {
+      device::copy_async<8>(Block::out_rows(n) + i * 8, p_.out_rows + tile.row + i, true);
+    }
+    return tile.tokens != 0;
+  }
+
+  // Chunk `i` of tile `n`: so many rows', and zeros for what does not exist.
+  __device__ void copy_scales(uint32_t n, uint32_t i, uint32_t to) const {
+    copy_scales_of(p_.scales, p_.glu_rows.second_scales, n, i, to);
+    if constexpr (Weights::kBiases) {
+      copy_scales_of(p_.biases, p_.glu_rows.second_biases, n, i,
+                     to + Shape::kRows * p_.scale_pitch);
+    }
+  }
+  __device__ void copy_scales_of(const ScaleRows& rows, int64_t second, uint32_t n, uint32_t i,
+                                 uint32_t to) const {
     if (p_.scale_unit == 16) {
-      copy_scale_rows<16>(from, second, tile, at, to);
+      copy_scale_rows<16>(rows, second, n, i, to);
     } else if (p_.scale_unit == 8) {
-      copy_scale_rows<8>(from, second, tile, at, to);
+      copy_scale_rows<8>(rows, second, n, i, to);
     } else {
-      copy_scale_rows<4>(from, second, tile, at, to);
+      copy_scale_rows<4>(rows, second, n, i, to);
     }
   }
   template <int kUnit>
-  __device__ void copy_scale_rows(const ScaleRows& rows, int64_t second, const TileRecord& tile,
-                                  uint32_t chunk, uint32_t to) const {
-    const uint8_t* first = rows.data + tile.w * rows.matrix_stride + chunk;
-    const int32_t left = static_cast<int32_t>(p_.scale_row_bytes - chunk);
-    for (uint32_t row = threadIdx.x % 32; row < Shape::kRows; row += 32) {
+  __device__ void copy_scale_rows(const ScaleRows& rows, int64_t second, uint32_t n, uint32_t i,
+                                  uint32_t to) const {
+    uint32_t row = threadIdx.x % 32;
+    to += row * p_.scale_pitch;
+#pragma unroll 1
+    for (; row < Shape::kRows; row += 32) {
+      const TileRecord tile = records_.template read_again<Block::kShares>(n);
       const auto row_of_w = Block::row_of_w(rows, second, tile, row);
-      const uint8_t* from = first + row_of_w.at;
-      const auto shift =
-          static_cast<int32_t>(kUnit == 4 ? reinterpret_cast<uintptr_t>(from) % 4 : 0);
-      const int32_t bytes = row_of_w.exists ? left + shift : 0;
-      for (int32_t i = 0; i < static_cast<int32_t>(p_.scale_pitch); i += kUnit) {
-        const uint32_t at = to + row * p_.scale_pitch + i;
-        if (i < bytes && bytes < i + kUnit) {
-          store_few<kUnit>(at, from - shift + i, bytes - i);
-        } else {
-          device::copy_async<kUnit>(at, from - shift + i, i < bytes);
-        }
+      const uint32_t chunk = (tile.share * Block::chunks() + i) * p_.scale_chunk;
+      const uint8_t* from = rows.data + tile.w * rows.matrix_stride + row_of_w.at + chunk;
+      int32_t left = static_cast<int32_t>(p_.scale_row_bytes - chunk);
+      if (kUnit == 4) {
+        const auto shift = static_cast<int32_t>(reinterpret_cast<uintptr_t>(from) % 4);
+        from -= shift;
+        left += shift;
       }
+      if (!row_of_w.exists) left = 0;
+#pragma unroll 1
+      for (const uint32_t end = to + p_.scale_pitch; to < end; to += kUnit) {
+        if (0 < left && left < kUnit) {
+          store_few<kUnit>(to, from, left);
+        } else {
+          device::copy_async<kUnit>(to, from, 0 < left);
+        }
+        from += kUnit;
+        left -= kUnit;
+      }
+      to += 31 * p_.scale_pitch;
+    }
+  }
+  // The same by boxes, by one thread.
+  __device__ void copy_scale_boxes(uint32_t n, uint32_t i, uint32_t to, uint32_t full) const {
+    const TileRecord tile = records_.template read_again<Block::kShares>(n);
+    const uint64_t policy = weights_policy();
+    const uint32_t bytes = Shape::kRows * p_.scale_chunk;
+    const auto at = static_cast<int32_t>((tile.share * Block::chunks() + i) * p_.scale_chunk);
+    const auto row = static_cast<int32_t>(tile.w_row + rank_ * Shape::kRows);
+    const auto w = static_cast<int32_t>(tile.w * p_.matrix_step);
+    device::barrier_expect(full, Weights::kBiases ? 2 * bytes : bytes);
+    device::copy_box(to, &p_.scale_boxes, at, row, w, full, policy);
+    if constexpr (Weights::kBiases) {
+      device::copy_box(to + bytes, &p_.bias_boxes, at, row, w, full, policy);
     }
   }
   // `count` < kBytes one by one, and zeros: a row's end may be that of all the memory there is.
   template <int kBytes>
   __device__ static void store_few(uint32_t to, const uint8_t* from, int32_t count) {
     using Scale = typename Weights::Stored::Stored;
+#pragma unroll 1
     for (int32_t i = 0; i < kBytes; i += sizeof(Scale)) {
       const Scale scale = i < count ? __ldg(reinterpret_cast<const Scale*>(from + i)) : Scale{0};
       Weights::Stored::store(to + i, scale);
@@ -228,7 +258,7 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
   // Else it is made anew at every use.
-  if constexpr (QmmBlock<Weights, Tiles>::kOneRing) base = device::uniform(base);
+  if constexpr (QmmBlock<Weights, Tiles>::kByBlocks) base = device::uniform(base);
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
   __syncthreads();
   device::cluster_barrier();
@@ -236,11 +266,13 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
     device::leave_registers<Tiles::kProducerRegisters>();
     const QmmProducer<Weights, Tiles> producer(p, base);
     if (threadIdx.x < 32) {
-      producer.send_rows();
+      if (threadIdx.x == 0) producer.send_rows();
     } else if (threadIdx.x < 64) {
       if (threadIdx.x == 32) producer.send_codes();
     } else if (threadIdx.x < 96) {
       producer.send_scales();
+    } else {
+      producer.send_tiles();
     }
   } else {
     device::take_registers<Tiles::kConsumerRegisters>();
@@ -271,13 +303,14 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
     "qmm_sm90_" #name, reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, Tiles>) \
   }
 // What an expert layer's products end in.
-#define MB_QMM_SM90_LAYER(name, ...)                                         \
-  MB_QMM_SM90_ALL(gates_##name, EndingIn<__VA_ARGS__, Ending::activations>); \
-  MB_QMM_SM90_ALL(sums_##name, EndingIn<__VA_ARGS__, Ending::sums>)
-#define MB_QMM_SM90_ALL(name, ...)                \
-  MB_QMM_SM90(name##_256, Tiles256, __VA_ARGS__); \
-  MB_QMM_SM90(name##_128, Tiles128, __VA_ARGS__); \
-  MB_QMM_SM90(name##_64, Tiles64, __VA_ARGS__);   \
-  MB_QMM_SM90(name##_32, Tiles32, __VA_ARGS__)
+// What an expert layer's products end in.
+#define MB_QMM_SM90_LAYER(name, Of, ...)                                         \
+  MB_QMM_SM90_ALL(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \
+  MB_QMM_SM90_ALL(sums_##name, Of, EndingIn<__VA_ARGS__, Ending::sums>)
+#define MB_QMM_SM90_ALL(name, Of, ...)                \
+  MB_QMM_SM90(name##_256, Of<Tiles256>, __VA_ARGS__); \
+  MB_QMM_SM90(name##_128, Of<Tiles128>, __VA_ARGS__); \
+  MB_QMM_SM90(name##_64, Of<Tiles64>, __VA_ARGS__);   \
+  MB_QMM_SM90(name##_32, Of<Tiles32>, __VA_ARGS__)
 
 }  // namespace moeblas::cuda

@@ -3,8 +3,8 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_SM90_ALL(affine4_bf16, Affine<Bfloat16Pairs, 4>);
-MB_QMM_SM90_ALL(affine4_f16, Affine<Float16Pairs, 4>);
+MB_QMM_SM90_ALL(affine4_bf16, NibbleTiles, Affine<Bfloat16Pairs, 4>);
+MB_QMM_SM90_ALL(affine4_f16, NibbleTiles, Affine<Float16Pairs, 4>);
 MB_QMM_SM90(affine4_any_bf16, Tiles256Any, AnyAffine<Bfloat16Pairs, 4>);
 
 }  // namespace moeblas::cuda

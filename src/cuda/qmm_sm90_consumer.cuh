@@ -56,7 +56,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
-    if constexpr (Block::kOneRing) {
+    if constexpr (Block::kByBlocks) {
       x_empty_ = __shfl_sync(0xffffffffu, x_empty_, lane_);
     }
   }
@@ -76,7 +76,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   }
 
  private:
-  static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Tiles::kCodeSlots;
+  static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Memory::Codes::kSlots;
 
   static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
   static constexpr uint32_t kScales = Weights::kScales, kPieceWords = Lane::kPieceWords;
@@ -174,7 +174,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
     if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
-    } else if constexpr (Block::kOneRing) {
+    } else if constexpr (Block::kByBlocks) {
       multiply_blocks<kTokens>(sums);
     } else if constexpr (Tiles::kRowGroups > 2) {
       multiply_pieces<kTokens>(sums, zero);
@@ -182,7 +182,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       multiply_halves<kTokens>(sums, zero);
     }
     x_slot_ += p_.share_blocks * (2 / Block::parts(kTokens));
-    code_slot_ += p_.share_blocks * kPieces;
+    code_slot_ += Block::code_slots();
     chunk_ += Block::chunks();
     // Registers are short while the tile is multiplied.
     TileRecord tile = records_.template read_again<Block::kShares>(n);
@@ -261,21 +261,31 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     release_rows(slot - 1);
   }
 
-  // One block after the other, codes and rows of x from one slot. To fetch codes before the
-  // products, not after them, makes products wait for what has not come yet.
+  // One block after the other. To fetch codes before the products, not after them, makes products
+  // wait for what has not come yet.
   template <uint32_t kTokens>
   __device__ void multiply_blocks(float (&sums)[kTokens / 2]) {
-    static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
-    uint32_t a[8][4];
+    constexpr bool kSlabs = Memory::Codes::kSlabs;
+    constexpr uint32_t kHalves = Tiles::kHalves;
+    uint32_t a[4 * kHalves][4];
     Raw raw;
     uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
-    uint32_t scales_of_block = 0;
+    uint32_t slab = code_slot_ % kCodeSlots, slab_parity = code_slot_ / kCodeSlots % 2;
+    uint32_t codes_of_block = 0, scales_of_block = 0;
+    const uint32_t chunk_mask = (1u << p_.chunk_shift) - 1;
     const auto release_chunk = [&] {
       device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8);
     };
-    // Block `b`, from `slot`. All that was read before has been decoded.
+    const auto release_slab = [&] {
+      if (lane_ == 0) device::barrier_arrive(barrier(Block::kCodesEmpty) + slab * 8);
+    };
+    const auto wait_for_rows = [&] {
+      device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
+    };
+    // Block `b`, in one ring that of `slot`. All that was read before has been decoded, by all
+    // lanes.
     const auto fetch_block = [&](uint32_t b) {
-      if (b % kChunkBlocks == 0) {
+      if ((b & chunk_mask) == 0) {
         if (b != 0) {
           release_chunk();
           ++chunk;
@@ -284,17 +294,40 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
         device::barrier_wait(barrier(Block::kScalesFull) + scale_slot * 8, chunk / kScaleSlots % 2);
         scales_of_block = scale_slot * Memory::kScaleSlotBytes;
       }
-      device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
-      load_piece(raw, codes_ + slot * Memory::kCodeSlotBytes, scales_of_block);
+      if constexpr (!kSlabs) {
+        wait_for_rows();
+        codes_of_block = slot * Memory::kCodeSlotBytes;
+      } else if (b % 2 == 0) {
+        if (b != 0) {
+          release_slab();
+          if (++slab == kCodeSlots) slab = 0, slab_parity ^= 1;
+        }
+        device::barrier_wait(barrier(Block::kCodesFull) + slab * 8, slab_parity);
+        codes_of_block = slab * Memory::kCodeSlotBytes;
+      } else {
+        codes_of_block += Weights::Bytes::kPiece;
+      }
+      load_piece(raw, codes_ + codes_of_block, scales_of_block);
       scales_of_block += next_scales_;
     };
-    fetch_block(0);
-    decode<2>(raw, 0, a);
-    for (uint32_t b = 1;; ++b) {
+    const auto multiply_half = [&](uint32_t half) {
       device::wgmma_begin();
-      multiply_steps<kTokens, 8>(sums, a,
-                                 columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes));
+      multiply_steps<kTokens, 4 * kHalves>(
+          sums, a,
+          columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+              half * device::wgmma_columns_step(kTokens * 128));
       device::wgmma_commit();
+    };
+    fetch_block(0);
+    decode<kHalves>(raw, 0, a);
+    for (uint32_t b = 1;; ++b) {
+      if constexpr (kSlabs) wait_for_rows();
+      if constexpr (kHalves == 1) {
+        multiply_half(0);
+        device::wgmma_wait<0>();
+        decode<1>(raw, 1, a);
+      }
+      multiply_half(2 - kHalves);
       const uint32_t done = slot;
       if (++slot == kXSlots) slot = 0, parity ^= 1;
       const bool more = b < p_.share_blocks;
@@ -303,8 +336,9 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       __syncwarp();
       release_rows(done);
       if (!more) break;
-      decode<2>(raw, 0, a);
+      decode<kHalves>(raw, 0, a);
     }
+    if constexpr (kSlabs) release_slab();
     release_chunk();
   }
 
@@ -386,20 +420,27 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   template <uint32_t kTokens>
   __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
                              uint32_t n) const {
-    constexpr uint32_t kAtOnce = kTokens < 64 ? kTokens : 64, kSteps = kTokens / kAtOnce;
-    static_assert(kSteps == 1 || Tiles::kOutBuffers == 2, "one buffer is filled, one is read");
-    const uint32_t out = base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes;
-    // With several steps, a barrier has been passed since another warp last read the first buffer.
-    if (kSteps == 1) device::named_barrier(1 + group_, 128);
+    constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = kTokens / kAtOnce;
+    constexpr uint32_t kBuffers = Tiles::kOutBuffers;
+    const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
+    // Where one buffer is filled while the other is read, a barrier has been passed since another
+    // warp last read the first.
+    if (kBuffers == 1 || kSteps == 1) device::named_barrier(1 + group_, 128);
     put_tokens<kTokens, kAtOnce>(sums, 0, out);
     device::named_barrier(1 + group_, 128);
 #pragma unroll
     for (uint32_t i = 0; i < kSteps; ++i) {
-      if (i + 1 < kSteps) {
-        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % 2 * Memory::kOutBytes);
-      }
-      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n), out + i % 2 * Memory::kOutBytes);
+      const auto put_next = [&] {
+        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % kBuffers * Memory::kOutBytes);
+      };
+      if (kBuffers == 2 && i + 1 < kSteps) put_next();
+      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n),
+                            out + i % kBuffers * Memory::kOutBytes);
       if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
+      if (kBuffers == 1 && i + 1 < kSteps) {
+        put_next();
+        device::named_barrier(1 + group_, 128);
+      }
     }
   }
 

@@ -24,7 +24,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Weights::Bytes::kPiece + t * (kPieceWords * 4);
+    codes_ = base + Memory::kCodes + row * Memory::Codes::kRowBytes + t * (kPieceWords * 4);
     row_ = row;
     scales_ = base + Memory::kScales + row * p.scale_pitch +
               t * (kBlockK / kPieces / 4) / p.group * p.scale_bytes;
@@ -32,7 +32,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
     // What comes out of a shuffle is kept, not made anew at every use.
-    if constexpr (Block::kOneRing) codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
+    if constexpr (Block::kByBlocks) codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
   }
 
  protected:
@@ -65,7 +65,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   // From this address of codes on, and from so far behind where this lane's scales begin.
   __device__ void load_piece(Raw& raw, uint32_t codes, uint32_t scales) const {
     device::load_shared_words(codes, raw.codes[0]);
-    device::load_shared_words(codes + 8 * Weights::Bytes::kPiece, raw.codes[1]);
+    device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
 #pragma unroll
     for (uint32_t s = 0; s < kScales; ++s) {
 #pragma unroll
@@ -82,7 +82,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   // the warp's to choose: branches that lanes take apart do not meet again before the products.
   template <uint32_t kCount>
   __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
-    if constexpr (Weights::kSmallScales && !Block::kLayer) {
+    if constexpr (Weights::kSmallScales) {
       static_assert(kScales == 1);
       if (__all_sync(0xffffffffu, Weights::small(raw.scales[0]))) {
 #pragma unroll

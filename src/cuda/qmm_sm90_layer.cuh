@@ -190,8 +190,9 @@ class LayerEnd {
   // one to the next, so that lanes meet in no bank.
   template <uint32_t kTokens>
   __device__ void store_sums(const float (&sums)[kTokens / 2]) const {
-    constexpr uint32_t kAtOnce = 16, kPitch = 80, kPlaces = Tiles::kOutBuffers;
-    static_assert(kAtOnce * kPitch * kPlaces * 4 <= kBuffers, "each warp has its own");
+    constexpr uint32_t kPitch = 80, kPlaces = Tiles::kOutBuffers;
+    constexpr uint32_t kAtOnce = kBuffers / (4 * kPitch * kPlaces) >= 16 ? 16 : 8;
+    static_assert(4 * kAtOnce * kPitch * kPlaces <= kBuffers, "each warp has its own");
     const uint32_t own = out_ + warp_ * kAtOnce * kPitch * kPlaces;
     const uint32_t lane = thread_ % 32, column = first_row_ + warp_ * 16 + lane % 4 * 4;
     auto* out = reinterpret_cast<float*>(p_.out) + column;
@@ -201,15 +202,16 @@ class LayerEnd {
       // What was there has been read: before the last __syncwarp, where there are two places.
       if (kPlaces == 1) __syncwarp();
 #pragma unroll
-      for (uint32_t j = 0; j < 8; ++j) {
+      for (uint32_t j = 0; j < kAtOnce / 2; ++j) {
         const uint32_t token = j / 4 * 8 + 2 * c_ + j % 2, row = j / 2 % 2 * 8 + g_;
         put(place + token * kPitch + row * 4, sums[i / 2 + j]);
       }
       __syncwarp();
-      uint4 v[2];
-      int64_t row[2];
+      constexpr uint32_t kHalves = kAtOnce / 8;
+      uint4 v[kHalves];
+      int64_t row[kHalves];
 #pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
+      for (uint32_t h = 0; h < kHalves; ++h) {
         const uint32_t token = h * 8 + lane / 4;
         asm volatile("ld.shared.b64 %0, [%1];"
                      : "=l"(row[h])
@@ -218,7 +220,7 @@ class LayerEnd {
         v[h] = device::load_shared_4(place + token * kPitch + lane % 4 * 16);
       }
 #pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
+      for (uint32_t h = 0; h < kHalves; ++h) {
         // N is a K elsewhere: a multiple of four.
         if (tile_.row + i + h * 8 + lane / 4 >= tile_.end || column >= p_.n) continue;
         *reinterpret_cast<uint4*>(out + row[h]) = v[h];

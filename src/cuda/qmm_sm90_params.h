@@ -17,11 +17,13 @@ inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
 
 // How the rows of one call are divided among blocks. A block owns 64 rows of w per consumer
 // warpgroup and a cluster of two blocks one tile of tokens; a run of rows is cut into tiles of
-// kMostTokens, the last as narrow as kLeastTokens. (The registers of all widths in one kernel add
-// up: no two fit beside four row groups.)
+// kMostTokens, the last as narrow as kLeastTokens. A warpgroup holds kHalves of a block of K
+// decoded and has kOutBuffers for kOutTokens of its results each. (The registers of all widths in
+// one kernel add up: no two fit beside four row groups.)
 struct Tiles256 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
-  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4;
+  static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
 };
 // Room for wide scales.
@@ -30,18 +32,35 @@ struct Tiles256Any : Tiles256 {
 };
 struct Tiles128 {
   static constexpr uint32_t kRowGroups = 3, kMostTokens = 128, kLeastTokens = 64;
-  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 3, kCodeSlots = 4, kOutBuffers = 2;
+  static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 3, kCodeSlots = 4;
+  static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 152, kProducerRegisters = 40;
 };
 struct Tiles64 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
-  static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
+  static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4;
+  static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
 };
 struct Tiles32 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
-  static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4, kOutBuffers = 1;
+  static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4;
+  static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+};
+
+// Formats have these, or their own.
+template <class Tiles>
+using SameTiles = Tiles;
+
+// Codes of four bits leave room for a fourth row group beside 128 tokens: half a block is decoded
+// at a time, and results leave 32 tokens at a time.
+template <class Tiles>
+struct NibbleTiles : Tiles {};
+template <>
+struct NibbleTiles<Tiles128> : Tiles128 {
+  static constexpr uint32_t kRowGroups = 4, kCodeSlots = 3, kOutTokens = 32, kHalves = 1;
+  static constexpr int kConsumerRegisters = 112, kProducerRegisters = 32;
 };
 
 // Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
@@ -92,27 +111,47 @@ template <uint32_t kBits>  // as AffineBytes, a lane's 32 codes in a piece
 struct FieldBytes : AffineBytes<8> {
   static constexpr uint32_t kPiece = kBlockK * kBits / 8, kPieces = 1;
 };
-using Mxfp4Bytes = WeightBytes<4, 16 + 4, 4>;
+using Mxfp4Bytes = WeightBytes<4, 32 + 4, 8>;
 using Mxfp8Bytes = WeightBytes<8, 16 + 4, 4>;
 using Nvfp4Bytes = WeightBytes<4, 32 + 4, 4>;
+
+// The ring of codes. Where few tokens meet codes of four bits, two blocks of K lie side by side in
+// a slot: beside its bytes each piece of a row costs time, and at 32 tokens the copies are what
+// products wait for.
+template <class Bytes, class Tiles>
+struct CodeRing {
+  static constexpr bool kSlabs =
+      Bytes::kPieces == 1 && Bytes::kPiece == 64 && Tiles::kMostTokens <= 64;
+  static constexpr uint32_t kBlocks = kSlabs ? 2 : 1;
+  static constexpr uint32_t kSlots = kSlabs ? 3 : Tiles::kCodeSlots;
+  static constexpr uint32_t kRowBytes = Bytes::kPiece * kBlocks;
+  // Else, where codes and rows of x both come a block at a time, to rings of as many slots, they
+  // share a slot.
+  static constexpr bool kOneRing = !kSlabs && Bytes::kPieces == 1 &&
+                                   Tiles::kXSlots == Tiles::kCodeSlots &&
+                                   Tiles::kXSlotBytes == Tiles::kMostTokens * kBlockK * 2;
+  // Either way a chunk of scales has as many blocks as fill its bytes of a row.
+  static constexpr bool kByBlocks = kSlabs || kOneRing;
+};
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
 template <class Bytes, class Tiles>
 struct BlockMemory {
   static constexpr uint32_t kRows = BlockShape<Tiles>::kRows;
-  static constexpr uint32_t kOutBytes = 64 * 64 * 2;  // that leave a warpgroup at a time
-  static constexpr uint32_t kCodeSlotBytes = kRows * Bytes::kPiece;
+  static constexpr uint32_t kOutBytes = 64 * Tiles::kOutTokens * 2;
+  using Codes = CodeRing<Bytes, Tiles>;
+  static constexpr uint32_t kCodeSlotBytes = kRows * Codes::kRowBytes;
   static constexpr uint32_t kScaleSlotBytes = kRows * Bytes::kScales;
 
   static constexpr uint32_t kX = 0;
   static constexpr uint32_t kOut = kX + Tiles::kXSlots * Tiles::kXSlotBytes;
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
-  static constexpr uint32_t kScales = kCodes + Tiles::kCodeSlots * kCodeSlotBytes;
+  static constexpr uint32_t kScales = kCodes + Codes::kSlots * kCodeSlotBytes;
   static constexpr uint32_t kOutRows = kScales + kScaleSlots * kScaleSlotBytes;
   static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kEnd =
-      kBarriers + 16 * (Tiles::kXSlots + Tiles::kCodeSlots + kScaleSlots + kRecordSlots);
+      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleSlots + kRecordSlots);
   // With what it takes to reach a multiple of 1024.
   static constexpr uint32_t kBytes = kEnd + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
@@ -190,9 +229,11 @@ struct QmmSm90Params {
   uint32_t scale_type;  // a simt::ElementType
   uint32_t scale_bytes;
   uint32_t scale_row_bytes;  // that exist, of a row
-  uint32_t scale_pitch;      // of a row and chunk in shared memory
+  uint32_t scale_chunk;      // of a row and chunk
+  uint32_t scale_pitch;      // the same in shared memory
   uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
   uint32_t scales_in_boxes;  // chunks can come by scale_boxes and bias_boxes
+  uint32_t chunk_shift;      // log2 of the blocks of a chunk, where products go by blocks
   uint32_t matrix_step;      // 0: all matrices lie in one place
   uint32_t wide_out;         // eight neighbours may be written as one
   // K shared out: so many products of share_blocks each make a tile (qmm_sm90_shares.cuh).

@@ -44,7 +44,8 @@ struct QmmProduct {
   const char* format;  // what kernels are named for, behind their kind; null: no layer's
   uint32_t rows;       // of w, in a block
   uint32_t threads, shared_bytes;
-  bool nibbles;  // the order of K in staged rows: NibbleOrder or ByteOrder
+  uint32_t code_blocks;  // of K, in a copy of codes
+  bool nibbles;          // the order of K in staged rows: NibbleOrder or ByteOrder
   QmmSm90Params params;
 
   // Without tensor maps and addresses of x where `rows` is null: for plans that are asked about.

@@ -1,10 +1,10 @@
 #include "cuda/qmm_sm90_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_layout.h"
@@ -23,6 +23,7 @@ using dispatch::Reason;
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr uint32_t kLeastGroup = 32;  // of affine weights whose scales are of x's type
 
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
@@ -43,11 +44,18 @@ struct Kernel {
   uint32_t rows, tokens;  // of w, in a block; of x, at most
   uint32_t threads;
   uint32_t shared_bytes;
+  uint32_t code_blocks;  // of K, in a copy of codes
+  bool by_blocks;
 };
 template <class Bytes, class Tiles>
 constexpr Kernel kernel(const char* name) {
-  return {name, BlockShape<Tiles>::kRows, Tiles::kMostTokens, BlockShape<Tiles>::kThreads,
-          BlockMemory<Bytes, Tiles>::kBytes};
+  return {name,
+          BlockShape<Tiles>::kRows,
+          Tiles::kMostTokens,
+          BlockShape<Tiles>::kThreads,
+          BlockMemory<Bytes, Tiles>::kBytes,
+          CodeRing<Bytes, Tiles>::kBlocks,
+          CodeRing<Bytes, Tiles>::kByBlocks};
 }
 // Of a format, by the width of their tiles.
 struct Kernels {
@@ -59,7 +67,8 @@ struct Kernels {
    kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
    kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
    kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
-#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, std::type_identity_t)
+#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, SameTiles)
+#define MB_NIBBLE_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, NibbleTiles)
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
 #define MB_FIELD_KERNELS(bits) \
   MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
@@ -69,26 +78,27 @@ constexpr Kernels any_kernels(const char* name) {
   constexpr auto of = kernel<Bytes, Tiles256Any>;
   return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
 }
-constexpr Kernels kAffine4 = MB_KERNELS("affine4_bf16", AffineBytes<4>);
+constexpr Kernels kAffine4 = MB_NIBBLE_KERNELS("affine4_bf16", AffineBytes<4>);
 constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>);
 constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
 constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
-constexpr Kernels kAffine4F16 = MB_KERNELS("affine4_f16", AffineBytes<4>);
+constexpr Kernels kAffine4F16 = MB_NIBBLE_KERNELS("affine4_f16", AffineBytes<4>);
 constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>);
 constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
 constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
 constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
 constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
-constexpr Kernels kMxfp4 = MB_KERNELS("mxfp4_bf16", Mxfp4Bytes);
+constexpr Kernels kMxfp4 = MB_NIBBLE_KERNELS("mxfp4_bf16", Mxfp4Bytes);
 constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
-constexpr Kernels kNvfp4 = MB_KERNELS("nvfp4_bf16", Nvfp4Bytes);
-constexpr Kernels kNvfp4F16 = MB_KERNELS("nvfp4_f16", Nvfp4Bytes);
+constexpr Kernels kNvfp4 = MB_NIBBLE_KERNELS("nvfp4_bf16", Nvfp4Bytes);
+constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
 constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
 constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
 constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
 #undef MB_FIELD_KERNELS
 #undef MB_DENSE_KERNELS
+#undef MB_NIBBLE_KERNELS
 #undef MB_KERNELS
 #undef MB_KERNELS_OF
 
@@ -129,7 +139,7 @@ const Kernel& kernel_of(const MatmulProblem& p) {
 
 // ---- Products
 
-TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
+TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows, uint32_t blocks) {
   const Matrices& w = p.w.values;
   const int64_t stride = matrix_stride(w).value_or(0);
   const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
@@ -140,7 +150,7 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows) {
   if (p.w.spec) {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
     s.add(static_cast<uint64_t>(row_bytes(p)) / 4, 4,
-          lies_across_bytes(p) ? 4 * p.w.spec->bits : 16);
+          lies_across_bytes(p) ? 4 * p.w.spec->bits : 16 * blocks);
     s.add(n, static_cast<uint64_t>(w.row_stride), rows);
   } else {
     s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
@@ -192,6 +202,23 @@ bool has_scale_boxes(const Matrices& m, const MatmulProblem& p, uint32_t chunk) 
          !why_no_tensor_map(shape, "");
 }
 
+// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
+int64_t tiles_to_share(const MatmulProblem& p) {
+  if (!qmm_sm90_shares(p)) return 0;
+  const Kernel& kernel = kernel_of(p);
+  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
+}
+QmmShares shared_out(const MatmulProblem& p) {
+  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, kernels_of(p).chunk_blocks);
+}
+// Blocks of K of a chunk of scales: by blocks as many as fill its bytes.
+uint32_t chunk_blocks(const MatmulProblem& p) {
+  const uint32_t least = kernels_of(p).chunk_blocks;
+  if (!kernel_of(p).by_blocks || p.w.spec->mode != Mode::affine) return least;
+  return chunk_within(shared_out(p), least,
+                      least * static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup);
+}
+
 // Of packed weights.
 void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
@@ -201,7 +228,9 @@ void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
   q.tensor_scale = {tensor_scale.data, tensor_scale.stride, tensor_scale.host};
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
-  const uint32_t chunk = kernels_of(p).chunk_blocks * kBlockK / q.group * size;
+  const uint32_t blocks = chunk_blocks(p), chunk = blocks * kBlockK / q.group * size;
+  q.chunk_shift = static_cast<uint32_t>(std::countr_zero(blocks));
+  q.scale_chunk = chunk;
   q.scale_bytes = size;
   q.scale_type = static_cast<uint32_t>(p.w.scales.dtype);
   q.scale_row_bytes = static_cast<uint32_t>(p.k) / q.group * size;
@@ -249,7 +278,7 @@ uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(
 void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
   const Kernel& kernel = kernel_of(p);
   const uint32_t grid = grid_of(p.device.id);
-  q.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  q.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
   if (early) {
     queue.run_early(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
   } else {
@@ -257,15 +286,6 @@ void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue)
   }
 }
 
-// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
-int64_t tiles_to_share(const MatmulProblem& p) {
-  if (!qmm_sm90_shares(p)) return 0;
-  const Kernel& kernel = kernel_of(p);
-  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
-}
-QmmShares shared_out(const MatmulProblem& p) {
-  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, kernels_of(p).chunk_blocks);
-}
 QmmShareRoom share_room(const MatmulProblem& p) {
   const Kernel& kernel = kernel_of(p);
   return {shared_out(p), tiles_to_share(p), kernel.rows, kernel.tokens};
@@ -353,7 +373,7 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
       return Reason::of("rows of w overlap");
     }
   }
-  if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1), "rows of w")) return no_map;
+  if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1, 1), "rows of w")) return no_map;
   if (reads_in_place(p)) {
     if (const Reason no_map = why_no_tensor_map(rows_shape(p, nullptr, 8), "rows of x")) {
       return no_map;
@@ -397,13 +417,14 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
       &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 || &of == &kNvfp4;
   format = layer ? kernel.name + kPrefix.size() : nullptr;
   rows = kernel.rows;
+  code_blocks = kernel.code_blocks;
   threads = kernel.threads;
   shared_bytes = kernel.shared_bytes;
   nibbles = p.w.spec && p.w.spec->bits == 4;
   params = {};
   if (given == nullptr) return;
   params = params_of(p, *given);
-  params.codes = tensor_map(codes_shape(p, kernel.rows), p.op);
+  params.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
 }
 
 void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {

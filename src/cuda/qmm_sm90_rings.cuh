@@ -14,25 +14,21 @@ class QmmBlock {
  public:
   using Memory = BlockMemory<typename Weights::Bytes, Tiles>;
   static constexpr uint32_t kConsumerWarps = 4 * Tiles::kRowGroups;
-  static constexpr uint32_t kReadingProducers = 2;  // warps that hear of tiles, beside consumers
+  static constexpr uint32_t kReadingProducers = 3;  // warps that hear of tiles, beside consumers
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
   // K may be shared out.
   static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
 
-  // Where codes and rows of x both come a block of K at a time, to rings of as many slots, they
-  // share a slot: its barriers are those of the rows. Products of expert layers keep two rings and
-  // the longer decoding: neither has been measured or checked in them.
-  static constexpr bool kLayer = Weights::kEnding != Ending::rounded;
-  static constexpr bool kOneRing = !Weights::kDense && !kLayer && kPieces == 1 &&
-                                   Tiles::kXSlots == Tiles::kCodeSlots &&
-                                   Tiles::kXSlotBytes == Tiles::kMostTokens * kBlockK * 2;
+  // In one ring the barriers are those of the rows.
+  using Codes = typename Memory::Codes;
+  static constexpr bool kOneRing = Codes::kOneRing, kByBlocks = Codes::kByBlocks;
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
   static constexpr uint32_t kCodesFull = kXEmpty + Tiles::kXSlots;
-  static constexpr uint32_t kCodesEmpty = kCodesFull + Tiles::kCodeSlots;
-  static constexpr uint32_t kScalesFull = kCodesEmpty + Tiles::kCodeSlots;
+  static constexpr uint32_t kCodesEmpty = kCodesFull + Codes::kSlots;
+  static constexpr uint32_t kScalesFull = kCodesEmpty + Codes::kSlots;
   static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
   static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
@@ -49,8 +45,8 @@ class QmmBlock {
     };
     init(kXFull, Tiles::kXSlots, kOneRing ? 2 : 1);
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
-    init(kCodesFull, Tiles::kCodeSlots, 1);
-    init(kCodesEmpty, Tiles::kCodeSlots, kConsumerWarps);
+    init(kCodesFull, Codes::kSlots, 1);
+    init(kCodesEmpty, Codes::kSlots, kConsumerWarps);
     init(kScalesFull, kScaleSlots, 33);
     init(kScalesEmpty, kScaleSlots, 32 * kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
@@ -86,8 +82,16 @@ class QmmBlock {
     return {row * s.row_stride, row < p_.n};
   }
 
+  // Slots of codes, of a tile.
+  __device__ uint32_t code_slots() const {
+    return (p_.share_blocks * kPieces + Codes::kBlocks - 1) / Codes::kBlocks;
+  }
+
   // Of a tile. The last copies that count as a chunk's are those of where the rows go.
   __device__ uint32_t chunks() const {
+    if constexpr (kByBlocks) {
+      return (p_.share_blocks + (1u << p_.chunk_shift) - 1) >> p_.chunk_shift;
+    }
     return Weights::kDense ? 1 : (p_.share_blocks + kChunkBlocks - 1) / kChunkBlocks;
   }
 

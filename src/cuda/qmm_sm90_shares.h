@@ -31,6 +31,14 @@ inline QmmShares shares_of(int64_t tiles, int64_t blocks, int64_t chunk) {
   return best;
 }
 
+// The most blocks of K that a chunk of scales can have, up to `most`, a power of two times `least`:
+// a share begins with one.
+inline uint32_t chunk_within(const QmmShares& shares, uint32_t least, uint32_t most) {
+  uint32_t blocks = most;
+  while (blocks > least && shares.count > 1 && shares.blocks % blocks != 0) blocks /= 2;
+  return blocks;
+}
+
 // What shares leave behind: the sums of each, of 64 rows of w and a tile's tokens at a time, and
 // how many are done.
 struct QmmShareRoom {

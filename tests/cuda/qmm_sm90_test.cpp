@@ -141,7 +141,8 @@ void expect_all_rows_of(const std::vector<uint32_t>& counts, bool some_have_none
 
 template <class Tiles>
 class QmmShared : public testing::Test {};
-using AllTiles = testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::Tiles64, cuda::Tiles32>;
+using AllTiles = testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::NibbleTiles<cuda::Tiles128>,
+                                cuda::Tiles64, cuda::Tiles32>;
 TYPED_TEST_SUITE(QmmShared, AllTiles);
 
 TYPED_TEST(QmmShared, ClustersMakeEveryBlockOfKOnce) {
@@ -242,6 +243,20 @@ TEST(QmmSharesOf, AreWorthWhatTheyCost) {
   EXPECT_EQ(cuda::shares_of(32, 128, 4).count, 2u);  // 16384^2 with 64 rows
   EXPECT_EQ(cuda::shares_of(64, 128, 4).count, 1u);
   EXPECT_EQ(cuda::shares_of(16, 8, 4).count, 1u);
+}
+
+TEST(QmmSharesOf, BeginWithAChunkOfScales) {
+  for (int64_t tiles = 1; tiles <= 66; ++tiles) {
+    for (int64_t blocks = 1; blocks <= 256; ++blocks) {
+      const QmmShares s = cuda::shares_of(tiles, blocks, 4);
+      for (uint32_t most : {4u, 8u, 16u}) {
+        const uint32_t chunk = cuda::chunk_within(s, 4, most);
+        ASSERT_TRUE(chunk >= 4 && chunk <= most);
+        ASSERT_EQ(s.count == 1 ? most : chunk, chunk);
+        ASSERT_EQ(s.count == 1 ? 0 : s.blocks % chunk, 0u) << tiles << " tiles, " << blocks;
+      }
+    }
+  }
 }
 
 }  // namespace
