@@ -379,19 +379,6 @@ __device__ __forceinline__ void wait_for_everybody(const uint32_t* meeting, uint
   while (((load_acquire(meeting) ^ before) & 0x80000000u) == 0) look_again();
 }
 
-// One of the warps that bring codes.
-__device__ __forceinline__ void bring_codes(const FfnOneParams& p, FfnOneShared& shared,
-                                            const FfnOneMemory& memory, const FfnOneMaps& maps,
-                                            uint32_t producer, uint32_t lane) {
-  if (lane == 0) {
-    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
-    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
-                      ahead, {producer, 1}, {producer, 0}};
-    by.bring_down(by.bring_gates_and_ups(producer));
-  }
-  __syncwarp();
-}
-
 // What an expert's rows of down are multiplied by, by one warp.
 template <class T>
 __device__ __forceinline__ void weigh_down(const FfnOneParams& p, FfnOneShared& shared,
@@ -417,7 +404,7 @@ __device__ __forceinline__ void make_barriers(FfnOneShared& shared) {
     barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
     barrier_init(shared_address(&shared.taken[i]), 32);
   }
-  barrier_init(shared_address(&shared.words_are_empty), 1);
+  barrier_init(shared_address(&shared.words_are_empty), 32);
   barrier_init_visible();
 }
 
@@ -457,19 +444,25 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
       find_experts(p, shared, lane);
       named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 1));
     }
+    const uint32_t producer = warp == kOneConsumers ? 0 : warp - kOneConsumers - 1;
+    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
+    const FfnOneBlock block(p);
+    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
+                      ahead, {producer, 1}, {producer, 0}};
     named_barrier(kOneKnown, kOthers);
     if (warp != kOneConsumers + 1) {
-      const uint32_t producer = warp - kOneConsumers;
-      bring_codes(p, shared, memory, maps, producer == 0 ? 0 : producer - 1, lane);
+      if (lane == 0) {
+        by.bring_down(by.bring_gates_and_ups(by.bring_first(block, producer)));
+      }
+      __syncwarp();
     } else {
       wait_for_previous_launch();
       const uint32_t before = empty_words(p, meeting, lane);
       weigh_down<T>(p, shared, lane);
-      if (lane == 0) {
-        wait_for_everybody(meeting, before);
-        barrier_arrive(shared_address(&shared.words_are_empty));
-      }
+      if (lane == 0) wait_for_everybody(meeting, before);
       __syncwarp();
+      // By every lane: racecheck takes an arrival for that lane's accesses alone.
+      barrier_arrive(shared_address(&shared.words_are_empty));
       FfnOneActivator<T>{p, shared, memory, lane}.run();
     }
   }

@@ -142,6 +142,32 @@ struct FfnOneProducer {
     }
   }
 
+  // Of the first tile the chunks that may be under way, from chunk `c` on; returns the first one of
+  // this thread's behind them. All that follows would do, in few instructions: until these copies
+  // have left nothing else goes on, and text that runs for the first time comes slowly.
+  __device__ __forceinline__ uint32_t bring_first(const FfnOneBlock& block, uint32_t c) {
+    const FfnOneProduct& q = p.first;
+    if (q.whole_slabs == 0 || block.expert >= shared.active) return c;
+    const int32_t matrix = shared.matrix[block.expert];
+    const auto row = static_cast<int32_t>(block.row() << p.turns);
+    uint32_t slab = c * kOneTileSlabs;
+#pragma unroll 1
+    while (ahead > 0 && slab < q.slabs) {
+      const uint32_t full = shared_address(&shared.full[chunk.at]);
+      const uint32_t to = memory.ring + chunk.at * kOneChunkBytes;
+      barrier_expect(full, kOneChunkBytes);
+      const auto first = static_cast<int32_t>(slab);
+      copy_box(to, &maps.map[0], 0, row, first, matrix, full, policy);
+      if (p.turns == 0) {
+        copy_box(to + kOneChunkBytes / 2, &maps.map[1], 0, row, first, matrix, full, policy);
+      }
+      slab += kOneProducers * kOneTileSlabs;
+      c += kOneProducers;
+      chunk.advance(p.chunks, kOneProducers);
+      --ahead;
+    }
+    return c;
+  }
   // Both from chunk `c` on; return the first one of this thread's behind them.
   __device__ __forceinline__ uint32_t bring_gates_and_ups(uint32_t c) {
     const FfnOneProduct& q = p.first;
