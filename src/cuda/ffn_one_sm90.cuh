@@ -110,11 +110,11 @@ struct FfnOneConsumer {
                            lane);
     const uint32_t second = p.turns ? kPieceLines : kOneChunkBytes / 2;
     const uint32_t columns = kept(memory.x + unit * 64 + lane % 4 * 16, lane);
-    const uint32_t factors = kept(memory.factors + (unit + mine) * kOneFactorBytes, lane);
+    const uint32_t factors = memory.factors + (unit + mine) * kOneFactorBytes;
     const uint32_t scale_unit = unit + mine;
+    const PieceX<T> x(memory.zeros, lane);
 
     ScaleRows rows;
-    RawScales raw;
     FfnOneBlock block(p);
     // Where its tile's scales are: of box row g + 8r of each piece.
     const auto find_rows = [&] {
@@ -134,6 +134,7 @@ struct FfnOneConsumer {
         find_rows();
       }
     };
+    RawScales raw = {};
     const auto load_scales = [&](uint32_t c) {
       const uint32_t of = c * kChunkUnits + scale_unit;
       rows.load<T>(q, 0, of, p.scales[0].to_biases, raw);
@@ -150,18 +151,18 @@ struct FfnOneConsumer {
       float y[2][4] = {};
 #pragma unroll 1
       for (; c < q.chunks; c += kOneTeams) {
-        const RawScales now = raw;
+        const uint32_t codes = wait_for_chunk();
+        const RawScales now = raw.taken();
         if (c + kOneTeams < q.chunks) {
           load_scales(c + kOneTeams);
         } else if (tile + 1 < tiles) {
           next_rows();
           load_scales(c + kOneTeams - q.chunks);
         }
-        const uint32_t codes = wait_for_chunk();
         if (c * kOneTileSlabs + slab < q.slabs) {
-          const PieceX x = {columns + c * kChunkUnits * 64,
-                            factors + c * kChunkUnits * kOneFactorBytes, memory.zeros, 1.0f};
-          add_pieces<T, 0, 1>(codes, second, lines, x, now, y, mine, lane);
+          const Factor factor = load_factor_of(factors + c * kChunkUnits * kOneFactorBytes);
+          add_pieces<T, 0, 1>(codes, second, lines, x, columns + c * kChunkUnits * 64, factor, now,
+                              y);
         }
         give_chunk_back(y);
       }
@@ -203,23 +204,16 @@ struct FfnOneConsumer {
     const uint32_t factors = activations.at + kOneWarpUnits * 64 + mine * kOneFactorBytes;
     const uint32_t scale_unit = unit + mine, chunk_units = p.down_slabs * kSlabUnits;
 
+    const PieceX<T> x(memory.zeros, lane);
+
     ScaleRows rows;
-    RawScales raw;
-    Words words = {};
-    const auto find_expert = [&](uint32_t e) {
+    const auto find_rows = [&](uint32_t e) {
       const int32_t matrix = shared.matrix[e];
       const auto first =
           static_cast<int32_t>(blockIdx.x * p.rows + above * kOnePieceRows + lane / 4);
       const auto last = static_cast<int32_t>(q.n - 1);
       rows.find(p.scales[2], matrix, 0, first, last);
       rows.find(p.scales[2], matrix, 1, side_by_side ? first : first + kOnePieceRows, last);
-    };
-    // What chunk c needs beside its codes.
-    const auto look_ahead = [&](uint32_t e, uint32_t c) {
-      const uint32_t of = c * chunk_units;
-      rows.load<T>(q, 0, of + scale_unit, p.scales[2].to_biases, raw);
-      rows.load<T>(q, 1, of + scale_unit + second_units, p.scales[2].to_biases, raw);
-      words = activations.look(e, (of + unit) * kQmvUnit);
     };
     float y[2][4] = {};
     const auto settle = [&](uint32_t& e, uint32_t& c) {
@@ -228,8 +222,17 @@ struct FfnOneConsumer {
     uint32_t e = 0, c = team();
     settle(e, c);
     barrier_wait(shared_address(&shared.words_are_empty), 0);
+    Words words = {};
+    RawScales raw = {};
+    // What chunk c needs beside its codes.
+    const auto look_ahead = [&](uint32_t expert, uint32_t chunk) {
+      const uint32_t of = chunk * chunk_units;
+      rows.load<T>(q, 0, of + scale_unit, p.scales[2].to_biases, raw);
+      rows.load<T>(q, 1, of + scale_unit + second_units, p.scales[2].to_biases, raw);
+      words = activations.look(expert, (of + unit) * kQmvUnit);
+    };
     if (e < experts) {
-      find_expert(e);
+      find_rows(e);
       look_ahead(e, c);
     }
 #pragma unroll 1
@@ -238,21 +241,25 @@ struct FfnOneConsumer {
       settle(next_e, next_c);
       const bool here = slab < p.down_slabs && c * p.down_slabs + slab < q.slabs;
       if (here) activations.take(words, e, (c * chunk_units + unit) * kQmvUnit);
-      const RawScales now = raw;
+      const RawScales now = raw.taken();
       if (next_e < experts) {
-        if (next_e != e) find_expert(next_e);
+        if (next_e != e) find_rows(next_e);
         look_ahead(next_e, next_c);
       }
       const uint32_t codes = wait_for_chunk();
       if (here) {
-        PieceX x = {columns, factors, memory.zeros, shared.down_weight[e]};
+        const float weight = shared.down_weight[e];
+        const auto weighed = [&](uint32_t at) {
+          const Factor f = load_factor_of(at);
+          return Factor{f.scale * weight, f.sum * weight};
+        };
+        const Factor factor = weighed(factors);
         if (side_by_side) {
-          add_pieces<T, 0, 0>(codes, second, lines, x, now, y, mine, lane);
-          x.columns += T::kUnits * 64;
-          x.factors += T::kUnits * kOneFactorBytes;
-          add_pieces<T, 1, 1>(codes, second, lines, x, now, y, mine, lane);
+          add_pieces<T, 0, 0>(codes, second, lines, x, columns, factor, now, y);
+          add_pieces<T, 1, 1>(codes, second, lines, x, columns + T::kUnits * 64,
+                              weighed(factors + T::kUnits * kOneFactorBytes), now, y);
         } else {
-          add_pieces<T, 0, 1>(codes, second, lines, x, now, y, mine, lane);
+          add_pieces<T, 0, 1>(codes, second, lines, x, columns, factor, now, y);
         }
       }
       give_chunk_back(y);
@@ -427,7 +434,7 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     take_registers<kOneConsumerRegisters>();
     wait_for_previous_launch();
     fill_x<T>(p, memory, warp, lane);
-    if (T::kHalves && threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
+    if (threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
     named_barrier(kOneReady, 32 * (kOneConsumers + 1));
     FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
     consumer.gates_and_ups();

@@ -59,7 +59,8 @@ __device__ __forceinline__ float scale_of_raw(uint32_t raw) {
   } else if constexpr (T::kScale == simt::kF16) {
     return __half2float(__ushort_as_half(static_cast<uint16_t>(raw)));
   } else {
-    return e8m0_or_infinity(raw);
+    // e8m0_or_infinity by one operation of the pipe that decodes.
+    return fmaxf(__uint_as_float(raw << 23), 0x1p-127f);
   }
 }
 
@@ -67,6 +68,16 @@ __device__ __forceinline__ float scale_of_raw(uint32_t raw) {
 struct RawScales {
   uint32_t scale[2][2];
   uint32_t bias[2][2];
+  // Not before here, or the compiler has a loop wait for loads as it ends.
+  __device__ __forceinline__ RawScales taken() const {
+    RawScales same;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      same.scale[i / 2][i % 2] = forgotten(scale[i / 2][i % 2]);
+      same.bias[i / 2][i % 2] = forgotten(bias[i / 2][i % 2]);
+    }
+    return same;
+  }
 };
 // Where rows of scales begin.
 struct ScaleRows {
@@ -100,54 +111,52 @@ struct ScaleRows {
   }
 };
 
-// A row of x as a lane finds it: its values of a piece's first unit, and the factor of the unit that
-// the lane's sums are of. Columns of a product are alike; but where a unit holds two groups they take
-// turns, and lanes without values take `zeros`.
+// A row of x as a lane of a product's eight columns finds it: its column holds x in one unit of a
+// piece (where a unit holds two groups: in a half of it) and zeros in the others.
+template <class T>
 struct PieceX {
-  uint32_t columns, factors, zeros;
-  float weight;  // of all that comes of it
-  template <class T>
-  __device__ __forceinline__ uint4 load(uint32_t unit, uint32_t lane) const {
-    const bool holds = !T::kHalves || lane % 4 / 2 == lane / 4 % 2;
-    return load_shared_4((holds ? columns : zeros) + unit * 64);
+  uint32_t zeros;
+  uint32_t holds[T::kUnits];  // 1 or 0: an address by a product is no work for the pipe that decodes
+  __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane) : zeros(zeros_at) {
+    const uint32_t slot = lane / 4 / T::kTokens;  // of this lane's column
+    const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
+#pragma unroll
+    for (uint32_t u = 0; u < T::kUnits; ++u) {
+      holds[u] = kept(slot / (T::kHalves ? 2 : 1) == u && half ? 1 : 0, lane);
+    }
+  }
+  // `columns`: where the lane's values of the first unit are.
+  __device__ __forceinline__ uint4 load(uint32_t columns, int unit) const {
+    return load_shared_4(zeros + holds[unit] * (columns - zeros) + static_cast<uint32_t>(unit) * 64);
   }
 };
 
-// Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times a row of x. y: rows g
-// and g + 8 of each, of which nvfp4 has two sums. Each unit has sums of its own, of which a lane takes
-// those of unit `mine`.
+// Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times the values at
+// `columns`, `factor` being that of the unit which the lane's sums are of. y: rows g and g + 8 of
+// each, two columns, of which nvfp4 uses both.
 template <class T, int first, int last>
 __device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, const PieceLines& lines,
-                                           const PieceX& x, const RawScales& raw, float (&y)[2][4],
-                                           uint32_t mine, uint32_t lane) {
+                                           const PieceX<T>& x, uint32_t columns,
+                                           const Factor& factor, const RawScales& raw,
+                                           float (&y)[2][4]) {
   constexpr int kAtOnce = T::kUnits / 2;  // units whose codes come together
-  float sum[2][4] = {};
+  float d[2][2][4] = {};                  // products of one sum wait for each other
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    uint4 columns[kAtOnce];
+    uint4 v[kAtOnce];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      columns[u] = x.load<T>(static_cast<uint32_t>(i * kAtOnce + u), lane);
-    }
+    for (int u = 0; u < kAtOnce; ++u) v[u] = x.load(columns, i * kAtOnce + u);
 #pragma unroll
     for (int h = first; h <= last; ++h) {
       const uint4 w = load_matrices(chunk + (h == 0 ? 0 : second) + lines.at[i]);
-      float d[2][4] = {};
       if constexpr (kAtOnce == 2) {
-        Step::of<T>(w.x, 0, w.y, 0).multiply(d[0], columns[0]);
-        Step::of<T>(w.z, 0, w.w, 0).multiply(d[1], columns[1]);
+        Step::of<T>(w.x, 0, w.y, 0).multiply(d[h][i], v[0]);
+        Step::of<T>(w.z, 0, w.w, 0).multiply(d[h][i], v[1]);
       } else {
-        Step::of<T>(w.x, w.z, w.y, w.w).multiply(d[0], columns[0]);
-      }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float of_two = kAtOnce == 1 || mine % 2 == 0 ? d[0][j] : d[1][j];
-        sum[h][j] = i == 0 || mine / kAtOnce == 1 ? of_two : sum[h][j];
+        Step::of<T>(w.x, w.z, w.y, w.w).multiply(d[h][i], v[0]);
       }
     }
   }
-  const uint2 v = load_shared_2(x.factors);
-  const Factor f = {__uint_as_float(v.x) * x.weight, __uint_as_float(v.y) * x.weight};
 #pragma unroll
   for (int h = first; h <= last; ++h) {
 #pragma unroll
@@ -156,14 +165,20 @@ __device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, cons
       if constexpr (T::kHalves) {
         const uint32_t two = e4m3_pair(scale);
         const float2 s = __half22float2(reinterpret_cast<const __half2&>(two));
-        y[h][2 * r] += s.x * f.scale * sum[h][2 * r];
-        y[h][2 * r + 1] += s.y * f.scale * sum[h][2 * r + 1];
+        y[h][2 * r] += s.x * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
+        y[h][2 * r + 1] += s.y * factor.scale * (d[h][0][2 * r + 1] + d[h][1][2 * r + 1]);
       } else {
-        y[h][2 * r] += scale_of_raw<T>(scale) * f.scale * sum[h][2 * r];
-        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw.bias[h][r]) * f.sum;
+        y[h][2 * r] +=
+            scale_of_raw<T>(scale) * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
+        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw.bias[h][r]) * factor.sum;
       }
     }
   }
+}
+
+__device__ __forceinline__ Factor load_factor_of(uint32_t at) {
+  const uint2 v = load_shared_2(at);
+  return {__uint_as_float(v.x), __uint_as_float(v.y)};
 }
 
 // The token's x as a column, by all consumers.
