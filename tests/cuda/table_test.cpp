@@ -401,8 +401,7 @@ TEST_F(CudaTable, WholeLayers) {
           const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
           // Where decoding takes longer, or an expert's rows are columns in turn.
           const int64_t rows = tokens * l.top_k;
-          const bool many = (spec.mode == Mode::mxfp4 && rows >= 4 * l.experts) ||
-                            (spec == kAffine4 && rows >= 6 * l.experts) ||
+          const bool many = ((spec == kMxfp4 || spec == kAffine4) && rows >= 6 * l.experts) ||
                             rows > cuda::kQmvMostRows || cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || rows >= 4 * l.experts);
           // One launch for a token, unless it meets more codes than start and hand-over count
