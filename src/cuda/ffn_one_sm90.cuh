@@ -29,7 +29,6 @@ enum {
   kOneReady = 1,  // x is there, the token's experts are known, and barriers are made
   kOneKnown = 2,  // for the other producers: but for x
   kOneDownSums = 3,
-  kOneSummed = 32 * (kOneConsumers + 1),  // threads that meet there
 };
 
 // Term by term, as infinities and NaN may come from no code: a gate or an up,
@@ -104,7 +103,7 @@ struct FfnOneConsumer {
     const uint32_t tiles = tiles_of_this(p, shared.active);
     constexpr uint32_t kSlabUnits = 2 * T::kUnits, kChunkUnits = kOneTileSlabs * kSlabUnits;
     const uint32_t slab = member() / 2, half = member() % 2;
-    const uint32_t mine = kept(unit_of_sums<T>(lane), lane);
+    const uint32_t mine = unit_of_sums<T>(lane);
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;  // in a chunk
     const PieceLines lines(line_from(slab * (kOneBlockRows << p.turns)), half * 4 + lane / 16 % 2,
                            lane);
@@ -190,7 +189,7 @@ struct FfnOneConsumer {
     const uint32_t half = side_by_side ? 0 : member() % 2;
     const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
-    const uint32_t mine = kept(unit_of_sums<T>(lane), lane);
+    const uint32_t mine = unit_of_sums<T>(lane);
     const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
     const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
     // To the other half of a slab the same lane has to go up or down.
@@ -267,7 +266,32 @@ struct FfnOneConsumer {
       c = next_c;
     }
     write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, y);
-    named_barrier_arrive(kOneDownSums, kOneSummed);
+    named_barrier(kOneDownSums, 32 * kOneConsumers);
+    store_rows(own_rows);
+  }
+
+  // The first warps: 32 rows each.
+  __device__ __forceinline__ void store_rows(uint32_t own_rows) const {
+    if (warp * 32 >= own_rows) return;
+    const float* sums = memory.sums + kOneTileSums * 32 * kOneConsumers + lane;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t i = 0; i < kOneConsumers; ++i) {
+      if (p.down_pieces == 4 && i % kOneTeam / 2 != warp) continue;
+      sum += sums[i * 32];
+    }
+    if (p.down_pieces == 1) sum += __shfl_xor_sync(~0u, sum, 16);
+    const uint32_t of_rows = warp * 32 + lane;
+    if (of_rows >= own_rows) return;
+    const uint32_t n = blockIdx.x * p.rows + of_rows;
+    if (!formats::is_finite(sum)) {
+      sum = decoded_output<T>(p, shared, n);
+    } else if (p.w[2].added != nullptr) {
+      for (uint32_t e = 0; e < shared.active; ++e) {
+        sum += shared.weight[e] * added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), n);
+      }
+    }
+    simt::store_float(p.out, p.x_type, n, sum);
   }
 };
 
@@ -280,8 +304,7 @@ struct FfnOneActivator {
   uint32_t lane;
 
   // Both of the tile's halves are in this lane and another: the activations to their words.
-  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total,
-                                                    uint32_t rows) const {
+  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total) const {
     const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
     const uint32_t is_up = p.turns ? lane % 2 : lane / 16;
     const uint32_t n = block.row() + (p.turns ? lane / 2 : lane % 16);
@@ -296,74 +319,28 @@ struct FfnOneActivator {
     const uint32_t of_gate = p.turns ? 2 * lane : lane, of_up = p.turns ? 2 * lane + 1 : lane + 16;
     const float gate = __shfl_sync(~0u, value, of_gate % 32);
     const float up = __shfl_sync(~0u, value, of_up % 32);
+    if (lane >= block.rows(p)) return;
     const float h = activation(gate, up, p.glu);
-    if (lane >= rows) return;
     const uint32_t bits =
         p.x_type == simt::kBf16 ? formats::float_to_bfloat16(h) : formats::float_to_float16(h);
     store_word(p.words + block.expert * p.first.n + block.row() + lane, kOneWritten | bits);
   }
 
-  // Down's sums, those at `sums`, to output rows 32 * `part` on.
-  __device__ __forceinline__ void store_rows(const float* sums, uint32_t part,
-                                             uint32_t rows) const {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = 0; i < kOneConsumers; ++i) {
-      if (p.down_pieces == 4 && i % kOneTeam / 2 != part) continue;
-      sum += sums[i * 32 + lane];
-    }
-    if (p.down_pieces == 1) sum += __shfl_xor_sync(~0u, sum, 16);
-    const uint32_t of_rows = part * 32 + lane, n = blockIdx.x * p.rows + of_rows;
-    const bool stores = of_rows < rows;
-    if (n >= p.second.n) return;
-    if (!formats::is_finite(sum)) {
-      if (stores) sum = decoded_output<T>(p, shared, n);
-    } else if (p.w[2].added != nullptr) {
-      for (uint32_t e = 0; e < shared.active; ++e) {
-        sum += shared.weight[e] * added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), n);
-      }
-    }
-    if (stores) simt::store_float(p.out, p.x_type, n, sum);
-  }
-
-  // What runs for the first time has to come from memory itself. This warp, which has to wait anyhow,
-  // runs what others will wait for on no rows first.
   __device__ __forceinline__ void run() const {
     const uint32_t tiles = tiles_of_this(p, shared.active);
     Turn sums{0, 0};
     FfnOneBlock block(p);
-    bool trial = true;
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles;) {
+    for (uint32_t tile = 0; tile < tiles;
+         ++tile, sums.advance(kOneTileSums), block.advance(p)) {
+      barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
+      const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
       float sum = 0.0f;
-      if (!trial) {
-        barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
-        const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
 #pragma unroll 8
-        for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
-        barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
-      }
-      store_activations(block, sum, trial ? 0 : block.rows(p));
-      if (trial) {
-        trial = false;
-        continue;
-      }
-      ++tile;
-      sums.advance(kOneTileSums);
-      block.advance(p);
+      for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
+      barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
+      store_activations(block, sum);
     }
-    const float* from = memory.sums;
-    uint32_t part = 0, rows = 0;
-#pragma unroll 1
-    do {
-      store_rows(from, part, rows);
-      ++part;
-      if (rows > 0) continue;
-      named_barrier(kOneDownSums, kOneSummed);
-      from += kOneTileSums * 32 * kOneConsumers;
-      rows = rows_of_this(p);
-      part = 0;
-    } while (part * 32 < rows);
   }
 };
 
