@@ -123,12 +123,16 @@ std::string one_per_line(const Json& j) {
 
 namespace {
 
-// The fastest product with the same weights and x as it is.
+// The fastest of what multiplies as `r` does and leaves out quantizing x: with x as it is; or, as
+// the rows of `fast` make another product of codes than of floats, with x in codes, by the same
+// row.
 const Record* product_of(const Run& run, const Record& r) {
+  const bool fast = run.precision == "fast";
   const Record* best = nullptr;
   for (const Record& other : run.records) {
-    if (other.group != r.group || other.spec.op != "quantized_matmul" ||
-        other.threads != r.threads || other.spec.tokens != r.spec.tokens ||
+    if (other.group != r.group || other.spec.op != (fast ? "qqmm_packed" : "quantized_matmul") ||
+        (fast && other.kernel != r.kernel) || other.threads != r.threads ||
+        other.spec.tokens != r.spec.tokens ||
         format_name(other.spec.format) != format_name(r.spec.format) ||
         other.spec.dtype != r.spec.dtype) {
       continue;
@@ -170,9 +174,9 @@ void print_splits(const Run& run, size_t group) {
     const Record* product = product_of(run, r);
     if (product == nullptr) continue;
     const double all = r.samples.median() * 1e6, part = product->samples.median() * 1e6;
-    std::printf("%s, %s: %.2f us = %.2f for quantizing x + %.2f for the product (%s)\n",
+    std::printf("%s, %s: %.2f us = %.2f for quantizing x + %.2f for the product%s (%s)\n",
                 describe(r.spec).c_str(), r.kernel.c_str(), all, all - part, part,
-                product->kernel.c_str());
+                product->spec.op == "qqmm_packed" ? " of codes" : "", product->kernel.c_str());
   }
 }
 

@@ -12,10 +12,14 @@
 //   +---------------+
 //
 // The tensor cores keep some 14 bits of a sum: every 128 k a warpgroup begins anew and adds what
-// it has to sums in float32. Meanwhile the other one multiplies: they take turns. Rows that do not
-// fold are left to qmm_sm90, all if w does not.
+// it has to sums in float32, one half of its rows of x after the other, so that those sums fit
+// beside what is multiplied. The time is that of a warpgroup's own instructions, 250 a block of 128
+// k, of which a scheduler has two warps: the more rows of x, the less of it is decoding; what is
+// decoded was fetched a block before. Rows that do not fold are left to qmm_sm90, all if w does
+// not.
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/copy_async.cuh"
 #include "cuda/device/fold_e4m3.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/device/wgmma_e4m3.cuh"
@@ -52,6 +56,11 @@ class FoldTiles {
     return true;
   }
 
+  __device__ uint32_t count() const {
+    const uint32_t all = p_.stripes * p_.token_tiles, each = gridDim.x / 2;
+    return tile_ < all ? (all - tile_ - 1) / each + 1 : 0;
+  }
+
  private:
   const FoldProductParams& p_;
   uint32_t tile_;
@@ -66,7 +75,9 @@ class FoldBlock {
 
   __device__ void begin() const {
     if (threadIdx.x == 0) {
-      constexpr uint32_t kArrivals = 2 * 8;  // warps that multiply, of both blocks
+      // Of the eight warps that multiply every lane, as every lane reads codes; of the other
+      // block's warps, whose rows of x are in reach of copies from here, one lane each.
+      constexpr uint32_t kArrivals = 8 * 32 + 8;
       for (uint32_t i = 0; i < kSlots; ++i) {
         device::barrier_init(full(i), 1);
         device::barrier_init(empty(i), kArrivals);
@@ -124,199 +135,227 @@ class FoldConsumer : public FoldBlock {
     codes_ = base + Tile::kCodes + row * (kFoldK / 2) + t * 16;
     indices_ = base + Tile::kIndices + row * (kFoldK / 32) + t;
     columns_ = device::uniform(device::wgmma_columns_at(base));
-    empty_ = device::cluster_address(empty(0), lane_ % 2);
-    const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
-    out_ = base + Tile::kOut + group_ * (2 * Tile::kOutBytes);
-    factors_ = base + Tile::kFactors + group_ * (kTokens * 4);
-    stored_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
-    policy_ = device::evict_first_policy();
+    empty_of_other_ = device::cluster_address(empty(0), rank_ ^ 1);
+    out_ = base + Tile::kOut + group_ * Tile::kOutBytes;
+    factors_ = base + Tile::kFactors + group_ * Tile::kFactorBytes;
+    // A constant that the compiler is not to know, nor that it is the same in all lanes: it would
+    // put it into a register at each use.
+    positive_ = device::kFoldPositive + (threadIdx.x >> 16);
   }
 
   __device__ void consume() {
     FoldTiles tiles(p_);
-    if (group_ == 1) device::named_barrier_arrive(kTurn, 256);
+    last_ = tiles.count() * p_.blocks - 1;
+    Fragments a[2];
+    Codes c;
+    fetch(from(0), c);
+    fetch_tables(c);
+    decode<0>(c, a[0]);
+    decode<1>(c, a[0]);
+    fetch(from(1), c);
+    fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
-      const Factors factors(*this, place);
-      multiply(sums);
-      store(sums, place, factors);
+      ask_factors(place);
+      multiply(sums, a, c);
+      store(sums, place);
     }
-    if (group_ == 0) device::named_barrier(kTurn, 256);  // the other's last
     if (thread_ == 0) device::bulk_store_wait_read<0>();
   }
 
  private:
   static constexpr uint32_t kTokens = Tile::kTokens, kSums = kTokens / 2, kSlots = Tile::kSlots;
-  // Barriers of a warpgroup, and of whose turn it is to multiply: products that take w from
-  // registers hold up those who issue them, so that what is not a product runs beside the other's.
-  static constexpr uint32_t kOwn = 1, kTurn = 3;
-  using Fragments = uint32_t[4][4];  // A of the four products of a block
-
-  // The powers of two of a tile, asked for before its products: of this thread's rows of w, and of
-  // rows of x, which change hands in shared memory.
-  struct Factors {
-    float w[2], x[2];
-
-    __device__ Factors(const FoldConsumer& c, const FoldPlace& place) {
-      const uint32_t n = c.first_n(place) + c.thread_ / 32 * 16 + c.lane_ / 4;  // below padded_n
-      w[0] = __ldg(c.p_.w_factors + n);
-      w[1] = __ldg(c.p_.w_factors + n + 8);
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t at = c.thread_ + i * 128, row = place.row + at;
-        x[i] = at < kTokens && row < c.p_.rows ? __ldg(c.p_.x_factors + row) : 0.0f;
-      }
-    }
-    __device__ void put(const FoldConsumer& c) const {
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        if (c.thread_ + i * 128 >= kTokens) break;
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(c.factors_ + (c.thread_ + i * 128) * 4),
-                     "f"(x[i])
-                     : "memory");
-      }
-    }
+  static constexpr uint32_t kHalf = kTokens / 2, kPart = kHalf / 2;
+  static constexpr uint32_t kOwn = 1;  // the barrier of the first warpgroup
+  using Fragments = uint32_t[4][4];    // A of the four products of a block
+  // Of a block, what lanes decode: the codes of rows g and g + 8, and the tables of their groups.
+  struct Codes {
+    uint32_t words[2][4], index[2];
+    device::FoldTable tables[2];
   };
 
   __device__ uint32_t first_n(const FoldPlace& place) const {
     return place.w_row + rank_ * Tile::kRows + group_ * 64;
   }
 
-  // The step's codes of rows g and g + 8, whose slot is full.
-  __device__ void decode(uint32_t slot, Fragments& a) const {
-    const uint32_t codes = codes_ + slot * Tile::kCodeBytes;
-    const uint32_t indices = indices_ + slot * Tile::kIndexBytes;
+  // The powers of two of a tile, on their way while its products are made.
+  __device__ void ask_factors(const FoldPlace& place) const {
+    if (thread_ < 64) {  // below padded_n
+      device::copy_async<4>(factors_ + thread_ * 4, p_.w_factors + first_n(place) + thread_, true);
+    }
+#pragma unroll
+    for (uint32_t at = thread_; at < kTokens; at += 128) {
+      const uint32_t row = place.row + at;
+      const bool exists = row < p_.rows;
+      device::copy_async<4>(factors_ + (64 + at) * 4, p_.x_factors + (exists ? row : 0), exists);
+    }
+    device::copies_end_group();
+  }
+
+  // Where a step's codes come to lie, and the barrier that says so. (The compiler would work it out
+  // where it is needed, one operation waiting for the other.)
+  struct From {
+    uint32_t full, parity, codes, indices;
+  };
+  __device__ From from(uint32_t step) const {
+    const uint32_t slot = step % kSlots;
+    From f{full(slot), step / kSlots % 2, codes_ + slot * Tile::kCodeBytes,
+           indices_ + slot * Tile::kIndexBytes};
+    asm volatile("" : "+r"(f.full), "+r"(f.parity), "+r"(f.codes), "+r"(f.indices));
+    return f;
+  }
+  __device__ void fetch(const From& f, Codes& c) const {
+    device::barrier_wait(f.full, f.parity);
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4 c = device::load_shared_4(codes + r * (8 * kFoldK / 2));
-      const uint32_t index = device::load_shared_u8(indices + r * (8 * kFoldK / 32));
-      const uint2 v = device::load_shared_2(base_ + Tile::kTables + index * 8);
-      const device::FoldTable table{v.x, v.y};
-      const uint32_t words[4] = {c.x, c.y, c.z, c.w};
+      c.index[r] = device::load_shared_u8(f.indices + r * (8 * kFoldK / 32));
+    }
 #pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        const device::FoldedOctet octet = device::fold_octet(words[j], table);
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint4 v = device::load_shared_4(f.codes + r * (8 * kFoldK / 2));
+      c.words[r][0] = v.x, c.words[r][1] = v.y, c.words[r][2] = v.z, c.words[r][3] = v.w;
+    }
+  }
+  __device__ void fetch_tables(Codes& c) const {
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint2 v = device::load_shared_2(base_ + Tile::kTables + c.index[r] * 8);
+      c.tables[r] = {v.x, v.y};
+    }
+  }
+  // A of two products.
+  template <uint32_t kAt>
+  __device__ void decode(const Codes& c, Fragments& a) const {
+#pragma unroll
+    for (uint32_t j = 2 * kAt; j < 2 * kAt + 2; ++j) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        const device::FoldedOctet octet = device::fold_octet(c.words[r][j], c.tables[r], positive_);
         a[j][r] = octet.low;
         a[j][2 + r] = octet.high;
       }
     }
   }
 
-  __device__ void wait_full(uint32_t step) const {
-    device::barrier_wait(full(step % kSlots), step / kSlots % 2);
-  }
-
-  // One block of K, while the next one's codes are decoded.
-  __device__ void multiply_block(float (&sums)[kSums], Fragments& now, Fragments& next, bool more) {
+  // Of one block of K and half of the rows of x, while a half of the next block is decoded.
+  template <uint32_t kAt>
+  __device__ void multiply_half(float (&sums)[kSums], const Fragments& now, Fragments& next,
+                                Codes& c) {
+    constexpr auto product = [](uint32_t bytes) { return device::wgmma_columns_step(bytes); };
     const uint32_t slot = step_ % kSlots;
-    float part[kSums];
-    device::named_barrier(kTurn + group_, 256);
+    const uint32_t columns =
+        columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
+    float part[kPart];
+    // Beyond the last step it is the last one's again, and not used.
+    From ahead{};
+    if constexpr (kAt == 1) ahead = from(min(step_ + 2, last_));
     device::wgmma_begin();
-    const uint32_t columns = columns_ + slot * device::wgmma_columns_step(Tile::kXBytes);
-    device::WgmmaE4m3<kTokens>::template multiply<false>(part, now[0],
-                                                         device::wgmma_columns(columns));
+    device::WgmmaE4m3<kHalf>::template multiply<false>(part, now[0],
+                                                       device::wgmma_columns(columns));
 #pragma unroll
     for (uint32_t j = 1; j < 4; ++j) {
-      device::WgmmaE4m3<kTokens>::template multiply<true>(
-          part, now[j], device::wgmma_columns(columns + j * device::wgmma_columns_step(32)));
+      device::WgmmaE4m3<kHalf>::template multiply<true>(
+          part, now[j], device::wgmma_columns(columns + j * product(32)));
     }
     device::wgmma_commit();
-    device::named_barrier_arrive(kTurn + (group_ ^ 1), 256);
-    if (more) {
-      wait_full(step_ + 1);
-      decode((step_ + 1) % kSlots, next);
-    }
+    // (Without a condition the compiler would let no product overlap what is decoded for another.)
+    if (step_ < last_) decode<kAt>(c, next);
+    if constexpr (kAt == 1) fetch(ahead, c);
     device::wgmma_wait<0>();
-    if (lane_ < 2) device::cluster_barrier_arrive(empty_ + slot * 8);
-    ++step_;
+    if constexpr (kAt == 1) {
+      device::barrier_arrive(empty(slot));
+      if (lane_ == 0) device::cluster_barrier_arrive(empty_of_other_ + slot * 8);
+    }
 #pragma unroll
-    for (uint32_t i = 0; i < kSums; ++i) sums[i] += part[i];
+    for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
+  }
+  __device__ void multiply_block(float (&sums)[kSums], const Fragments& now, Fragments& next,
+                                 Codes& c) {
+    multiply_half<0>(sums, now, next, c);
+    multiply_half<1>(sums, now, next, c);
+    fetch_tables(c);
+    ++step_;
   }
 
-  __device__ void multiply(float (&sums)[kSums]) {
-    Fragments a[2];
-    wait_full(step_);
-    decode(step_ % kSlots, a[0]);
+  __device__ void multiply(float (&sums)[kSums], Fragments (&a)[2], Codes& c) {
 #pragma unroll
     for (uint32_t i = 0; i < kSums; ++i) sums[i] = 0.0f;
     for (uint32_t b = 0; b < p_.blocks; b += 2) {
-      multiply_block(sums, a[0], a[1], b + 1 < p_.blocks);
-      if (b + 1 < p_.blocks) multiply_block(sums, a[1], a[0], b + 2 < p_.blocks);
+      multiply_block(sums, a[0], a[1], c);
+      multiply_block(sums, a[1], a[0], c);
     }
   }
 
-  // Powers of two applied, rounded, and turned by way of shared memory, kAtOnce rows of out at a
-  // time, each of which leaves beside what follows.
-  __device__ void store(const float (&sums)[kSums], const FoldPlace& place,
-                        const Factors& factors) {
+  // Powers of two applied, rounded, and turned by way of shared memory, from where they leave
+  // beside what follows.
+  __device__ void store(const float (&sums)[kSums], const FoldPlace& place) const {
+    device::copies_wait<0>();
     const uint32_t n = first_n(place);
     if (n >= p_.n) return;
-    constexpr uint32_t kAtOnce = Tile::kAtOnce;
-    factors.put(*this);
+    const uint32_t of_w = factors_ + (thread_ / 32 * 16 + lane_ / 4) * 4;
+    const uint32_t of_x = factors_ + (64 + lane_ % 4 * 2) * 4;
+    const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
+    const uint32_t to = out_ + token * 128 + ((octet ^ lane_ % 8) << 4);
+    if (thread_ == 0) device::bulk_store_wait_read<0>();
+    device::named_barrier(kOwn + group_, 128);
+    // All before the first is used: each would be waited for.
+    const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
+    uint2 x[kTokens / 8];
 #pragma unroll
-    for (uint32_t i = 0; i < kTokens / kAtOnce; ++i) {
-      const uint32_t row = place.row + i * kAtOnce;
-      if (row >= p_.rows) break;
-      const uint32_t buffer = out_ + stores_++ % 2 * Tile::kOutBytes;
-      if (thread_ == 0) device::bulk_store_wait_read<1>();
-      device::named_barrier(kOwn + group_, 128);
+    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_2(of_x + 8 * j * 4);
 #pragma unroll
-      for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
-        uint32_t pairs[4];
+    for (uint32_t j = 0; j < kTokens / 8; j += 2) {
+      uint32_t pairs[4];
 #pragma unroll
-        for (uint32_t e = 0; e < 2; ++e) {
-          const uint32_t token = i * kAtOnce + 8 * (j + e) + lane_ % 4 * 2;
-          const uint2 x = device::load_shared_2(factors_ + token * 4);
-          const float* s = &sums[4 * (i * (kAtOnce / 8) + j + e)];
+      for (uint32_t e = 0; e < 2; ++e) {
+        const float* s = &sums[4 * (j + e)];
 #pragma unroll
-          for (uint32_t r = 0; r < 2; ++r) {
-            const float w = factors.w[r];
-            asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-                : "=r"(pairs[2 * e + r])
-                : "f"(s[2 * r + 1] * (w * __uint_as_float(x.y))),
-                  "f"(s[2 * r] * (w * __uint_as_float(x.x))));
-          }
+        for (uint32_t r = 0; r < 2; ++r) {
+          asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+              : "=r"(pairs[2 * e + r])
+              : "f"(s[2 * r + 1] * (w[r] * __uint_as_float(x[j + e].y))),
+                "f"(s[2 * r] * (w[r] * __uint_as_float(x[j + e].x))));
         }
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                         buffer + stored_ + j * 1024),
-                     "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                     : "memory");
       }
-      device::shared_stores_visible();
-      device::named_barrier(kOwn + group_, 128);
-      if (thread_ == 0) {
-        device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(row), 0, buffer,
-                          policy_);
-        device::bulk_store_commit();
-      }
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       to + j * 1024),
+                   "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                   : "memory");
+    }
+    device::shared_stores_visible();
+    device::named_barrier(kOwn + group_, 128);
+    if (thread_ == 0) {
+      device::store_box(&p_.out, static_cast<int32_t>(n), static_cast<int32_t>(place.row), 0, out_,
+                        device::evict_first_policy());
+      device::bulk_store_commit();
     }
   }
 
   uint32_t thread_, lane_, group_;
   uint32_t codes_, indices_;  // this lane's, in slot 0
   uint32_t columns_;          // descriptor of the rows of x
-  uint32_t empty_;            // of slot 0, of this block or the other by lane
-  uint32_t out_, stored_;
-  uint32_t factors_;  // of the tile's rows of x
-  uint64_t policy_;
-  uint32_t step_ = 0, stores_ = 0;
+  uint32_t empty_of_other_;   // of slot 0
+  uint32_t out_, factors_;    // of this warpgroup
+  uint32_t positive_;
+  uint32_t step_ = 0, last_ = 0;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     qqmm_fp8_sm90(const __grid_constant__ FoldProductParams p) {
 #if defined(__CUDA_ARCH__)
-  if (p.state->skip != 0) return;
   extern __shared__ __align__(1024) uint8_t folded_memory[];
   const uint32_t base = (device::shared_address(folded_memory) + 1023) & ~1023u;
   FoldBlock(p, base).begin();
   __syncthreads();
   device::cluster_barrier();
+  device::wait_for_previous_launch();
+  if (p.state->skip != 0) return;
   if (threadIdx.x < 128) {
-    device::leave_registers<40>();
+    device::leave_registers<24>();
     if (threadIdx.x == 0) FoldBlock(p, base).send();
   } else {
-    device::take_registers<232>();
+    device::take_registers<240>();
     FoldConsumer(p, base).consume();
   }
   // The other block may still send rows here, or arrive at a barrier of this one.

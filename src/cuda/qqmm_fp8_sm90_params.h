@@ -9,7 +9,7 @@
 namespace moeblas::cuda {
 
 // K is taken in blocks of so many, after each of which the sums of the tensor cores, which keep few
-// bits, are added to those in float32. Folded rows are padded to whole blocks.
+// bits, are added to those in float32. Folded rows are padded to pairs of blocks.
 inline constexpr uint32_t kFoldK = 128;
 inline constexpr uint32_t kFoldThreads = 256;  // of the kernels that fold
 
@@ -23,24 +23,25 @@ struct FoldOrder {
 };
 
 // A block of the product: 64 rows of w for each of two warpgroups times kTokens rows of x. A
-// cluster of two has the rows of w of both and brings half of the rows of x to both. Of 128, 160
-// and 192 rows the middle one is the fastest: more leave no registers for what is multiplied next.
+// cluster of two has the rows of w of both and brings half of the rows of x to both. More rows of x
+// leave no registers.
 struct FoldTile {
-  static constexpr uint32_t kTokens = 160, kSlots = 6;
+  static constexpr uint32_t kTokens = 240, kSlots = 4;
   static constexpr uint32_t kRows = 128, kStripe = 2 * kRows;  // of w: a block's, a cluster's
   static constexpr uint32_t kThreads = 384;
   static constexpr uint32_t kXBytes = kTokens * kFoldK, kCodeBytes = kRows * kFoldK / 2;
   static constexpr uint32_t kIndexBytes = kRows * kFoldK / 32;
-  // What leaves a warpgroup at a time: 64 columns of out, of so many rows.
-  static constexpr uint32_t kAtOnce = 32, kOutBytes = kAtOnce * 128;
+  // What leaves a warpgroup: 64 columns of out.
+  static constexpr uint32_t kOutBytes = kTokens * 128;
+  // Of each warpgroup: powers of two of its rows of w, then of the rows of x.
+  static constexpr uint32_t kFactorBytes = (64 + kTokens) * 4;
   // Offsets in shared memory from a multiple of 1024.
-  static constexpr uint32_t kOut = kSlots * kXBytes, kCodes = kOut + 4 * kOutBytes;
+  static constexpr uint32_t kOut = kSlots * kXBytes, kCodes = kOut + 2 * kOutBytes;
   static constexpr uint32_t kIndices = kCodes + kSlots * kCodeBytes;
   static constexpr uint32_t kTables = kIndices + kSlots * kIndexBytes;
-  static constexpr uint32_t kFactors = kTables + 128;  // of the rows of x, for each warpgroup
-  static constexpr uint32_t kBarriers = kFactors + 2 * kTokens * 4;
+  static constexpr uint32_t kFactors = kTables + 128, kBarriers = kFactors + 2 * kFactorBytes;
   static constexpr uint32_t kBytes = kBarriers + 16 * kSlots + 1024;
-  static_assert(kXBytes % 1024 == 0, "where a slot begins");
+  static_assert(kXBytes % 2048 == 0 && kOutBytes % 1024 == 0, "where a half of a slot begins");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
 
@@ -90,7 +91,7 @@ struct FoldRowsParams {
 struct FoldProductParams {
   CUtensorMap x;  // folded rows, two values an element; boxes of a block's and half a tile's rows
   CUtensorMap codes;  // words of w; boxes of a block's and kRows rows
-  CUtensorMap out;    // N, rows, 1; boxes of 64 and kAtOnce
+  CUtensorMap out;    // N, rows, 1; boxes of 64 and kTokens
   const uint8_t* indices;
   const float* w_factors;
   const float* x_factors;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cuda/device.h"
+#include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
@@ -29,10 +30,10 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 // 2048.
 constexpr int64_t kLeastRows = 2048;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t padded(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
-int64_t blocks(const MatmulProblem& p) { return ceil_div(p.k, kFoldK); }
+// Two at a time: w is decoded into two sets of registers by turns.
+int64_t blocks(const MatmulProblem& p) { return padded(ceil_div(p.k, kFoldK), 2); }
 int64_t padded_n(const MatmulProblem& p) { return padded(p.n, Tile::kStripe); }
 bool packed(const MatmulProblem& p) { return p.x.form == Form::packed; }
 
@@ -55,7 +56,7 @@ struct Room {
     x_factors = take(rows * 4);
     folded = take(rows * blocks(p) * kFoldK);
     out_rows = take(rows * 8);
-    staged = take(rows * blocks(p) * kFoldK * 2);
+    staged = take(rows * staged_k(p) * 2);
   }
   static constexpr int64_t kMisfits = 264;  // thread blocks of fold_weights at most
 };
@@ -96,7 +97,7 @@ TensorMapShape out_shape(const MatmulProblem& p, int64_t stride) {
   s.data = p.out.data;
   s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   s.add(static_cast<uint64_t>(p.n), 2, 64);
-  s.add(rows, bytes, Tile::kAtOnce);
+  s.add(rows, bytes, Tile::kTokens);
   s.add(1, bytes * rows, 1);
   return s;
 }
@@ -191,7 +192,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   w.state = state;
   const auto groups =
       static_cast<uint32_t>(std::min<int64_t>(padded_n(p) / (kFoldThreads / 4), Room::kMisfits));
-  queue.run("fold_weights", groups, kFoldThreads, 0, w);
+  queue.run_early("fold_weights", groups, kFoldThreads, 0, w);
 
   constexpr uint32_t kWarps = kFoldThreads / 32;
   FoldRowsParams x{};
@@ -203,8 +204,8 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   x.misfit_count = groups;
   x.state = state;
   x.list = list;
-  queue.run(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
-            kFoldThreads, 0, x);
+  queue.run_early(packed(p) ? "fold_rows_packed" : "fold_rows_bf16", (rows + kWarps - 1) / kWarps,
+                  kFoldThreads, 0, x);
 
   FoldProductParams q{};
   q.x = tensor_map(folded_shape(p, x.folded), p.op);
@@ -220,19 +221,19 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.blocks = w.blocks;
   q.stripes = w.padded_n / Tile::kStripe;
   q.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
-  queue.run("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
-            Tile::kThreads, Tile::kBytes, q);
+  queue.run_early("qqmm_fp8_sm90", std::min(processors / 2, q.stripes * q.token_tiles) * 2,
+                  Tile::kThreads, Tile::kBytes, q);
 
   StageUnfoldedParams u{};
   u.x = x.x;
   u.state = state;
   u.list = list;
   u.staged = base + at.staged;
-  u.staged_k = w.blocks * kFoldK;
+  u.staged_k = static_cast<uint32_t>(staged_k(p));
   u.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   u.out_stride = *row_stride(p.out);
-  queue.run(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
-            std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
+  queue.run_early(packed(p) ? "stage_unfolded_packed" : "stage_unfolded_bf16",
+                  std::min(4 * processors, (rows + kWarps - 1) / kWarps), kFoldThreads, 0, u);
   QmmRows unfolded;
   unfolded.runs.runs = &state->runs;
   unfolded.runs.rows_per_pair = 1;

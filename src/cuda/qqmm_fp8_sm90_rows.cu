@@ -4,8 +4,9 @@
 //   fold_rows       a warp a row of x: quantized if it is floats, and folded, 8 codes a lane
 //   stage_unfolded  a warp a row of x that does not fold: what qmm_sm90 takes
 //
-// The time is that of reading x and writing as many bytes as it has values; x is read twice, the
-// second time from the caches, since a row's largest scale must be known before it is folded.
+// The time is that of reading x and writing as many bytes as it has values. A row's largest scale
+// must be known before it is folded: lanes keep its codes meanwhile, so that x is read once. It is
+// made codes beside fold_weights.
 #include <cuda_bf16.h>
 
 #include "cuda/device/encode.cuh"
@@ -55,6 +56,8 @@ struct Extremes {
 __global__ void __launch_bounds__(kFoldThreads)
     fold_weights(const __grid_constant__ FoldWeightsParams p) {
   const uint32_t t = threadIdx.x % 4;
+  device::wait_for_previous_launch();
+  device::let_next_launch_begin();  // fold_rows, which asks for what is made here when it must
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.state = {1, 0, 0, 0};
   bool misfit = false;
   constexpr uint32_t kRowsAtOnce = kFoldThreads / 4;
@@ -118,19 +121,12 @@ struct FloatRows {
     most = max(most & 0xffffu, most >> 16);
     return joined_most(most) << 16;
   }
-  __device__ static uint4 load(const FoldSource& x, uint32_t row, uint32_t chunk) {
+  using Raw = uint4;
+  __device__ static Raw load(const FoldSource& x, uint32_t row, uint32_t chunk) {
     const auto* from = reinterpret_cast<const uint4*>(x.values + row * x.stride);
     return chunk * 8 < x.k ? __ldg(from + chunk) : uint4{0, 0, 0, 0};
   }
-  // Something that is ordered as keys are and costs less; see `key`.
-  __device__ static uint32_t rank(const FoldSource& x, uint32_t row, uint32_t chunk) {
-    return largest(load(x, row, chunk));
-  }
-  __device__ static uint32_t key(uint32_t rank) {
-    return rank == 0 ? 0 : device::fit_group<formats::Mxfp4>(__uint_as_float(rank), 1.0f).scale + 1;
-  }
-  __device__ static Eight eight(const FoldSource& x, uint32_t row, uint32_t chunk) {
-    const uint4 v = load(x, row, chunk);
+  __device__ static Eight eight(Raw v) {
     const uint32_t most = largest(v);
     const device::GroupFit fit = device::fit_group<formats::Mxfp4>(__uint_as_float(most), 1.0f);
     device::Encoder<formats::Mxfp4> encoder;
@@ -145,45 +141,92 @@ struct FloatRows {
 
 // Rows of codes.
 struct PackedRows {
-  __device__ static Eight eight(const FoldSource& x, uint32_t row, uint32_t chunk) {
-    uint32_t codes = 0, byte = 0;
-    if (chunk * 8 < x.k) {
-      codes = __ldg(reinterpret_cast<const uint32_t*>(x.values + row * x.stride) + chunk);
-      byte = __ldg(x.scales + row * x.scale_stride + chunk / 4);
+  struct Raw {
+    uint32_t codes, byte;
+  };
+  __device__ static Raw load(const FoldSource& x, uint32_t row, uint32_t chunk) {
+    if (chunk * 8 >= x.k) return {0, 0};
+    return {__ldg(reinterpret_cast<const uint32_t*>(x.values + row * x.stride) + chunk),
+            __ldg(x.scales + row * x.scale_stride + chunk / 4)};
+  }
+  __device__ static Eight eight(Raw v) {
+    return {v.codes, key_of(v.byte, joined_most(v.codes & 0x77777777u) == 0)};
+  }
+};
+
+// A row's codes, of which a lane keeps the first kKept words, 4096 of a row's: a longer row's
+// others are made twice.
+template <class Rows>
+class Codes {
+ public:
+  static constexpr uint32_t kKept = 16, kAtOnce = 4;
+
+  __device__ Codes(const FoldSource& x, uint32_t row, uint32_t chunks)
+      : x_(x), row_(row), chunks_(chunks) {}
+
+  // f(eight) of all chunks.
+  template <class F>
+  __device__ void make(F f) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < kKept; i += kAtOnce) {
+      if (i * 32 >= chunks_) break;
+      typename Rows::Raw raw[kAtOnce];
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) raw[j] = Rows::load(x_, row_, (i + j) * 32 + lane);
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        kept_[i + j] = Rows::eight(raw[j]);
+        f(kept_[i + j]);
+      }
     }
-    return {codes, key_of(byte, joined_most(codes & 0x77777777u) == 0)};
+#pragma unroll 4
+    for (uint32_t first = kKept * 32; first < chunks_; first += 32) {
+      f(Rows::eight(Rows::load(x_, row_, first + lane)));
+    }
   }
-  __device__ static uint32_t rank(const FoldSource& x, uint32_t row, uint32_t chunk) {
-    return eight(x, row, chunk).key;
+  // f(the first lane's chunk, eight) of them again.
+  template <class F>
+  __device__ void take(F f) const {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < kKept; ++i) {
+      if (i * 32 < chunks_) f(i * 32, kept_[i]);
+    }
+#pragma unroll 4
+    for (uint32_t first = kKept * 32; first < chunks_; first += 32) {
+      f(first, Rows::eight(Rows::load(x_, row_, first + lane)));
+    }
   }
-  __device__ static uint32_t key(uint32_t rank) { return rank; }
+
+ private:
+  const FoldSource& x_;
+  uint32_t row_, chunks_;
+  Eight kept_[kKept];
 };
 
 template <class Rows>
 __global__ void __launch_bounds__(kFoldThreads)
     fold_rows(const __grid_constant__ FoldRowsParams p) {
   __shared__ device::FoldTable tables[device::kFolds];
-  if (threadIdx.x < device::kFolds) {
-    tables[threadIdx.x] = device::fold_table(static_cast<int>(threadIdx.x) + device::kFoldLeast);
+  if (threadIdx.x < device::kFolds * 8) {
+    reinterpret_cast<uint8_t*>(tables)[threadIdx.x] = static_cast<uint8_t>(
+        device::fold_code(static_cast<int>(threadIdx.x / 8) + device::kFoldLeast, threadIdx.x % 8));
   }
+  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t chunks = p.blocks * (kFoldK / 8);
+  Codes<Rows> codes(p.x, min(row, p.x.rows - 1), chunks);
+  Extremes keys;
+  codes.make([&](const Eight& e) { keys.add(e.key); });
+  keys.join<32>();
+  device::wait_for_previous_launch();  // fold_weights, which has waited for what makes x
   bool misfit = false;
   for (uint32_t i = threadIdx.x; i < p.misfit_count; i += kFoldThreads) misfit |= p.misfits[i] != 0;
   const bool none = __syncthreads_or(misfit) != 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) p.state->skip = none;
-  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= p.x.rows) return;
-  const uint32_t chunks = p.blocks * (kFoldK / 8);
-  Extremes ranks;
-  if (!none) {
-#pragma unroll 4
-    for (uint32_t first = 0; first < chunks; first += 32) {
-      ranks.add(Rows::rank(p.x, row, first + lane));
-    }
-    ranks.join<32>();
-  }
-  const uint32_t most = Rows::key(ranks.most), least = Rows::key(ranks.least + 1);
-  const bool fold = !none && folds(least, most);
-  const uint32_t top = top_of(most);
+  const bool fold = !none && keys.fold();
+  const uint32_t top = top_of(keys.most);
   if (lane == 0) {
     p.factors[row] = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
     if (!fold) p.list[atomicAdd(&p.state->count, 1u)] = row;
@@ -194,17 +237,15 @@ __global__ void __launch_bounds__(kFoldThreads)
   const uint32_t h = lane / 4 % 2;
   uint8_t* to = p.folded + uint64_t{row} * (p.blocks * kFoldK) + lane / 16 * kFoldK +
                 lane % 4 * 32 + h * 16 + lane / 8 % 2 * 8;
-  constexpr uint32_t kStep = 32 * 8;
-  for (uint32_t first = 0; first < chunks; first += 32, to += kStep) {
-    const Eight e = Rows::eight(p.x, row, first + lane);
+  codes.take([&](uint32_t first, const Eight& e) {
     const uint32_t index = e.key == 0 ? 0 : device::fold_index(e.key - 1, top);
     const device::FoldedOctet octet = device::fold_octet(e.codes, tables[index]);
     const uint32_t kept = h == 0 ? octet.low : octet.high;
     const uint32_t other = __shfl_xor_sync(kAll, h == 0 ? octet.high : octet.low, 4);
-    if (first + lane / 16 * 16 >= chunks) continue;
-    *reinterpret_cast<uint2*>(to) =
+    if (first + lane / 16 * 16 >= chunks) return;
+    *reinterpret_cast<uint2*>(to + first * 8) =
         fold ? h == 0 ? uint2{kept, other} : uint2{other, kept} : uint2{0, 0};
-  }
+  });
 }
 
 // Rows are staged as stage_rows does it, from codes.
@@ -212,6 +253,7 @@ template <class Rows>
 __global__ void __launch_bounds__(kFoldThreads)
     stage_unfolded(const __grid_constant__ StageUnfoldedParams p) {
   __shared__ uint4 shared[kWarps][32];
+  device::wait_for_previous_launch();
   const uint32_t lane = threadIdx.x % 32, count = p.state->count;
   uint4* mine = shared[threadIdx.x / 32];
   const auto* values = reinterpret_cast<const uint16_t*>(mine);
@@ -222,7 +264,7 @@ __global__ void __launch_bounds__(kFoldThreads)
     auto* to = reinterpret_cast<uint4*>(p.staged + uint64_t{i} * p.staged_k * 2);
     const uint32_t chunks = p.staged_k / 8;
     for (uint32_t first = 0; first < chunks; first += 32) {
-      const Eight e = Rows::eight(p.x, row, first + lane);
+      const Eight e = Rows::eight(Rows::load(p.x, row, first + lane));
       const float scale = formats::e8m0_decode(e.key == 0 ? 0 : e.key - 1);
       uint32_t words[4];
 #pragma unroll

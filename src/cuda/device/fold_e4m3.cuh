@@ -20,13 +20,15 @@ struct FoldTable {
   unsigned int low, high;
 };
 
-MB_FN FoldTable fold_table(int power) {
+// Byte i of the table of a power.
+MB_FN unsigned int fold_code(int power, unsigned int i) {
   const float factor = formats::bits_to_float(static_cast<unsigned int>(127 + power) << 23);
-  FoldTable table{0x80808080u, 0x80808080u};
+  return formats::e4m3_encode(formats::mul(formats::e2m1_decode(i), factor)) | 0x80u;
+}
+MB_FN FoldTable fold_table(int power) {
+  FoldTable table{0, 0};
   for (unsigned int i = 0; i < 8; ++i) {
-    const unsigned int code = formats::e4m3_encode(formats::mul(formats::e2m1_decode(i), factor))
-                              << i % 4 * 8;
-    (i < 4 ? table.low : table.high) |= code;
+    (i < 4 ? table.low : table.high) |= fold_code(power, i) << i % 4 * 8;
   }
   return table;
 }
@@ -65,12 +67,14 @@ MB_FN unsigned int pick_bytes(unsigned int low, unsigned int high, unsigned int 
 #endif
 }
 
+// Twice this takes a sign away again.
+constexpr unsigned int kFoldPositive = 0x40404040u;
 // Eight codes of e2m1 as e4m3, in their order.
 struct FoldedOctet {
   unsigned int low, high;
 };
-MB_FN FoldedOctet fold_octet(unsigned int word, FoldTable table) {
-  const unsigned int positive = 0x40404040u;  // twice this takes a sign away again
+MB_FN FoldedOctet fold_octet(unsigned int word, FoldTable table,
+                             unsigned int positive = kFoldPositive) {
   const unsigned int upper = word >> 16;
   const unsigned int low = pick_bytes(table.low, table.high, word & 0x7777u);
   const unsigned int high = pick_bytes(table.low, table.high, upper & 0x7777u);

@@ -13,16 +13,19 @@ namespace moeblas::cuda::device {
 template <int kCols>
 struct WgmmaE4m3;
 
-#define MB_TEN(a)                                                                        \
-  "%" #a "0, %" #a "1, %" #a "2, %" #a "3, %" #a "4, %" #a "5, %" #a "6, %" #a "7, %" #a \
-  "8, "                                                                                  \
-  "%" #a "9"
-#define MB_N80                                                                                    \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " MB_TEN(1) ", " MB_TEN(2) ", " MB_TEN(3) ", " MB_TEN( \
-      4) ", " MB_TEN(5) ", " MB_TEN(6) ", " MB_TEN(7)
+#define MB_N8(a, b, c, d, e, f, g, h) \
+  "%" #a ", %" #b ", %" #c ", %" #d ", %" #e ", %" #f ", %" #g ", %" #h
+#define MB_N60                                                                                    \
+  MB_N8(0, 1, 2, 3, 4, 5, 6, 7)                                                                   \
+  ", " MB_N8(8, 9, 10, 11, 12, 13, 14, 15) ", " MB_N8(16, 17, 18, 19, 20, 21, 22, 23) ", " MB_N8( \
+      24, 25, 26, 27, 28, 29, 30,                                                                 \
+      31) ", " MB_N8(32, 33, 34, 35, 36, 37, 38,                                                  \
+                     39) ", " MB_N8(40, 41, 42, 43, 44, 45, 46,                                   \
+                                    47) ", " MB_N8(48, 49, 50, 51, 52, 53, 54,                    \
+                                                   55) ", %56, %57, %58, %59"
 #define MB_S4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define MB_S16(i) MB_S4(i), MB_S4(i + 4), MB_S4(i + 8), MB_S4(i + 12)
-#define MB_S80 MB_S16(0), MB_S16(16), MB_S16(32), MB_S16(48), MB_S16(64)
+#define MB_S20(i) MB_S4(i), MB_S4(i + 4), MB_S4(i + 8), MB_S4(i + 12), MB_S4(i + 16)
+#define MB_S60 MB_S20(0), MB_S20(20), MB_S20(40)
 #define MB_WGMMA_E4M3(cols, sums_of, a0, a1, a2, a3, b, add)                                     \
   template <>                                                                                    \
   struct WgmmaE4m3<cols> {                                                                       \
@@ -36,13 +39,13 @@ struct WgmmaE4m3;
     }                                                                                            \
   }
 
-MB_WGMMA_E4M3(160, 80, 80, 81, 82, 83, 84, 85);
+MB_WGMMA_E4M3(120, 60, 60, 61, 62, 63, 64, 65);
 
-#undef MB_TEN
-#undef MB_N80
+#undef MB_N8
+#undef MB_N60
 #undef MB_S4
-#undef MB_S16
-#undef MB_S80
+#undef MB_S20
+#undef MB_S60
 #undef MB_WGMMA_E4M3
 
 }  // namespace moeblas::cuda::device
