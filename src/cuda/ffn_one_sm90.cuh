@@ -15,8 +15,9 @@
 // makes activations of each tile's sums. A warp converts the activations that its pieces need by
 // itself, looking at them a chunk ahead.
 //
-// The time goes into reading w; for small experts into the start, and into the way of the last
-// activations from one multiprocessor to all others.
+// The time goes into reading w and, in four bits, as much into the instructions that decode it; for
+// small experts into the start, and into the way of the last activations from one multiprocessor to
+// all others.
 #pragma once
 
 #include "cuda/device/ffn_one_item.cuh"
@@ -27,7 +28,7 @@ namespace moeblas::cuda::device {
 enum {
   kOneAll = 0,    // barriers by number
   kOneReady = 1,  // x is there, the token's experts are known, and barriers are made
-  kOneKnown = 2,  // for the other producers: but for x
+  kOneKnown = 2,  // for those who do not multiply: but for x
   kOneDownSums = 3,
 };
 
@@ -193,9 +194,7 @@ struct FfnOneConsumer {
     const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
     const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
     // To the other half of a slab the same lane has to go up or down.
-    const uint32_t second = !side_by_side            ? kPieceLines
-                            : (line & 4) == 0 ? 64u
-                                                     : ~63u;
+    const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
     const uint32_t second_units = side_by_side ? T::kUnits : 0;
     const Activations<T> activations(p, memory.activations + warp * kOneWarpBytes,
                                      side_by_side ? kSlabUnits : T::kUnits, lane);
@@ -331,8 +330,7 @@ struct FfnOneActivator {
     Turn sums{0, 0};
     FfnOneBlock block(p);
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles;
-         ++tile, sums.advance(kOneTileSums), block.advance(p)) {
+    for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums), block.advance(p)) {
       barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
       const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
       float sum = 0.0f;

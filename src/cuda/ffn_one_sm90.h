@@ -80,7 +80,7 @@ struct FfnOneParams {
   unsigned char* out;
   uint32_t* words;  // [experts that there are][n of the first]
 
-  QmvWeights w[3];  // gates, ups, down
+  QmvWeights w[3];         // gates, ups, down
   FfnOneScales scales[3];  // gates, ups (where they take turns, sixteen rows further on), down
   simt::GluParams glu;
 };

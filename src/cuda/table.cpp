@@ -224,8 +224,8 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 // clang-format on
 
 // Of affine 4-bit and mxfp4: from so many rows for each expert on, which are sixteen columns of
-// qmv_sm90, ffn_qmm_sm90 was faster. OLMoE at 64 tokens 121 us for 143 (mxfp4 129 for 158), but at 32
-// 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for 275).
+// qmv_sm90, ffn_qmm_sm90 was faster. OLMoE at 64 tokens 121 us for 143 (mxfp4 129 for 158), but at
+// 32 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for 275).
 constexpr int64_t kRowsOfFourBits = 6;
 
 Reason ffn_sm90_of_few(const FfnProblem& p) {
@@ -245,17 +245,21 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
-// Of the codes that a token meets. Beyond it one launch was no faster: 70 us for 58 with Mixtral's
-// experts, 67 for 64 with DeepSeek-V3's; 13 for 21 with Qwen3-30B's, 17 MB, in affine 4-bit.
-constexpr int64_t kOneCodeBytes = 128 << 20;
+// Of the codes that a token meets, and of down's rows. Where there are more codes under longer rows
+// of affine scales one launch was no faster: 60 us for 59 with Mixtral's experts in affine 4-bit;
+// but 62 for 65 in mxfp4, and 60 for 67 (mxfp4 66 for 70) with DeepSeek-V3's.
+constexpr int64_t kOneCodeBytes = 128 << 20, kOneAffineRow = 8192;
 
 Reason ffn_one_sm90_of_small(const FfnProblem& p) {
   if (const Reason r = ffn_one_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
-  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * p.gate_up.spec->bits / 8;
-  if (bytes <= kOneCodeBytes) return {};
-  return Reason::of("%lld bytes of codes, more than %lld, are ffn_sm90's",
+  const QuantSpec& spec = *p.gate_up.spec;
+  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * spec.bits / 8;
+  if (bytes <= kOneCodeBytes || p.intermediate <= kOneAffineRow || spec.mode != Mode::affine) {
+    return {};
+  }
+  return Reason::of("%lld bytes of affine codes, more than %lld, in long rows are ffn_sm90's",
                     static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
 }
 

@@ -10,8 +10,8 @@ namespace moeblas::cuda::device {
 
 constexpr uint32_t kPieceLines = uint32_t{kOnePieceRows} * kQmvSlab;  // bytes
 
-// The same value, of the lane itself, which stays in its register: the compiler does not see that it
-// could be made anew.
+// The same value, of the lane itself, which stays in its register: the compiler does not see that
+// it could be made anew.
 __device__ __forceinline__ uint32_t kept(uint32_t value, uint32_t lane) {
   return __shfl_sync(~0u, value, static_cast<int>(lane));
 }
@@ -24,7 +24,7 @@ struct PieceLines {
   __device__ __forceinline__ PieceLines(uint32_t line, uint32_t first, uint32_t lane) {
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
-      at[i] = kept(line * kQmvSlab + ((first + 2 * i ^ (line & 7)) << 4), lane);
+      at[i] = kept(line * kQmvSlab + (((first + 2 * i) ^ (line & 7)) << 4), lane);
     }
   }
 };
@@ -37,9 +37,9 @@ __device__ __forceinline__ uint32_t unit_of_sums(uint32_t lane) {
 
 // A scale (nvfp4: a unit's two) as it lies in memory.
 template <class T>
-constexpr uint32_t kRawScaleBytes = T::kScale == simt::kF32              ? 4
+constexpr uint32_t kRawScaleBytes = T::kScale == simt::kF32                ? 4
                                     : T::kHalves || T::kScale != simt::kU8 ? 2
-                                                                         : 1;
+                                                                           : 1;
 template <class T>
 __device__ __forceinline__ uint32_t load_raw_scale(const unsigned char* from) {
   if constexpr (kRawScaleBytes<T> == 4) {
@@ -116,7 +116,8 @@ struct ScaleRows {
 template <class T>
 struct PieceX {
   uint32_t zeros;
-  uint32_t holds[T::kUnits];  // 1 or 0: an address by a product is no work for the pipe that decodes
+  uint32_t
+      holds[T::kUnits];  // 1 or 0: an address by a product is no work for the pipe that decodes
   __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane) : zeros(zeros_at) {
     const uint32_t slot = lane / 4 / T::kTokens;  // of this lane's column
     const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
@@ -127,7 +128,8 @@ struct PieceX {
   }
   // `columns`: where the lane's values of the first unit are.
   __device__ __forceinline__ uint4 load(uint32_t columns, int unit) const {
-    return load_shared_4(zeros + holds[unit] * (columns - zeros) + static_cast<uint32_t>(unit) * 64);
+    return load_shared_4(zeros + holds[unit] * (columns - zeros) +
+                         static_cast<uint32_t>(unit) * 64);
   }
 };
 
@@ -168,8 +170,7 @@ __device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, cons
         y[h][2 * r] += s.x * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
         y[h][2 * r + 1] += s.y * factor.scale * (d[h][0][2 * r + 1] + d[h][1][2 * r + 1]);
       } else {
-        y[h][2 * r] +=
-            scale_of_raw<T>(scale) * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
+        y[h][2 * r] += scale_of_raw<T>(scale) * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
         if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw.bias[h][r]) * factor.sum;
       }
     }
@@ -221,11 +222,12 @@ struct Activations {
                                          uint32_t of_lane)
       : p(params),
         at(to),
-        first(kept((of_lane / 4 & (units - 1)) * kQmvUnit + of_lane % 4 * Decode::kPerWord,
-                   of_lane)),
+        first(
+            kept((of_lane / 4 & (units - 1)) * kQmvUnit + of_lane % 4 * Decode::kPerWord, of_lane)),
         lane(of_lane) {}
 
-  // Whatever there is by now, of expert `expert` from value k on; for what is beyond K, of the first.
+  // Whatever there is by now, of expert `expert` from value k on; for what is beyond K, of the
+  // first.
   __device__ __forceinline__ Words look(uint32_t expert, uint32_t k) const {
     const uint32_t of = k + first < p.second.k ? k + first : first % kQmvUnit;
     const uint32_t* from = p.words + (expert * p.second.k + of);
