@@ -31,6 +31,21 @@ namespace {
 
 using Tile = FoldTile;
 
+// Whether a barrier's phase is over, without waiting.
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
 // Where a cluster's tile begins.
 struct FoldPlace {
   uint32_t w_row, row;
@@ -42,17 +57,21 @@ class FoldTiles {
  public:
   static constexpr uint32_t kPanel = 8;
 
-  __device__ explicit FoldTiles(const FoldProductParams& p) : p_(p), tile_(blockIdx.x / 2) {}
+  __device__ explicit FoldTiles(const FoldProductParams& p)
+      : p_(p), tile_(blockIdx.x / 2), within_(tile_) {}
 
   __device__ bool next(FoldPlace& place) {
     if (tile_ >= p_.stripes * p_.token_tiles) return false;
-    const uint32_t of_panel = kPanel * p_.token_tiles, panel = tile_ / of_panel;
-    const uint32_t within = tile_ - panel * of_panel;
-    const uint32_t width = min(kPanel, p_.stripes - panel * kPanel);
-    const uint32_t token_tile = within / width;
-    place.w_row = (panel * kPanel + within - token_tile * width) * Tile::kStripe;
+    for (const uint32_t of_panel = kPanel * p_.token_tiles; within_ >= of_panel;) {
+      within_ -= of_panel;
+      first_ += kPanel;
+    }
+    const uint32_t width = p_.stripes - first_;
+    const uint32_t token_tile = width >= kPanel ? within_ / kPanel : within_ / width;
+    place.w_row = (first_ + within_ - token_tile * min(width, kPanel)) * Tile::kStripe;
     place.row = token_tile * Tile::kTokens;
     tile_ += gridDim.x / 2;
+    within_ += gridDim.x / 2;
     return true;
   }
 
@@ -63,7 +82,8 @@ class FoldTiles {
 
  private:
   const FoldProductParams& p_;
-  uint32_t tile_;
+  uint32_t tile_, within_;  // of all, of the panel
+  uint32_t first_ = 0;      // stripe of the panel
 };
 
 class FoldBlock {
@@ -145,14 +165,15 @@ class FoldConsumer : public FoldBlock {
 
   __device__ void consume() {
     FoldTiles tiles(p_);
-    last_ = tiles.count() * p_.blocks - 1;
+    pairs_ = tiles.count() * (p_.blocks / 2);
     Fragments a[2];
     Codes c;
-    fetch(from(0), c);
+    const From first = from(0);
+    wait_and_fetch<0>(first, c);
     fetch_tables(c);
     decode<0>(c, a[0]);
     decode<1>(c, a[0]);
-    fetch(from(1), c);
+    wait_and_fetch<1>(first, c);
     fetch_tables(c);
     for (FoldPlace place; tiles.next(place);) {
       float sums[kSums];
@@ -183,43 +204,49 @@ class FoldConsumer : public FoldBlock {
     if (thread_ < 64) {  // below padded_n
       device::copy_async<4>(factors_ + thread_ * 4, p_.w_factors + first_n(place) + thread_, true);
     }
-#pragma unroll
-    for (uint32_t at = thread_; at < kTokens; at += 128) {
-      const uint32_t row = place.row + at;
+    if (thread_ < kTokens / 2) {
+      const uint32_t row = place.row + thread_ * 2;  // and the next
       const bool exists = row < p_.rows;
-      device::copy_async<4>(factors_ + (64 + at) * 4, p_.x_factors + (exists ? row : 0), exists);
+      device::copy_async<4>(factors_ + (64 + thread_) * 4, p_.x_factors + (exists ? row : 0),
+                            exists);
     }
     device::copies_end_group();
   }
 
-  // Where a step's codes come to lie, and the barrier that says so. (The compiler would work it out
-  // where it is needed, one operation waiting for the other.)
+  // Where the codes of a pair of blocks lie, which takes the first two slots or the last two, and
+  // the barrier that says so. Of the second block all is a constant further.
   struct From {
     uint32_t full, parity, codes, indices;
   };
-  __device__ From from(uint32_t step) const {
-    const uint32_t slot = step % kSlots;
-    From f{full(slot), step / kSlots % 2, codes_ + slot * Tile::kCodeBytes,
-           indices_ + slot * Tile::kIndexBytes};
-    asm volatile("" : "+r"(f.full), "+r"(f.parity), "+r"(f.codes), "+r"(f.indices));
-    return f;
+  static_assert(kSlots == 4, "two pairs");
+  __device__ From from(uint32_t pair) const {
+    const uint32_t slot = pair % 2 * 2;
+    return {full(slot), pair / 2 % 2, codes_ + slot * Tile::kCodeBytes,
+            indices_ + slot * Tile::kIndexBytes};
   }
+  template <uint32_t kBlock>
   __device__ void fetch(const From& f, Codes& c) const {
-    device::barrier_wait(f.full, f.parity);
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      c.index[r] = device::load_shared_u8(f.indices + r * (8 * kFoldK / 32));
+      c.index[r] =
+          device::load_shared_u8(f.indices + kBlock * Tile::kIndexBytes + r * (8 * kFoldK / 32));
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint4 v = device::load_shared_4(f.codes + r * (8 * kFoldK / 2));
+      const uint4 v =
+          device::load_shared_4(f.codes + kBlock * Tile::kCodeBytes + r * (8 * kFoldK / 2));
       c.words[r][0] = v.x, c.words[r][1] = v.y, c.words[r][2] = v.z, c.words[r][3] = v.w;
     }
+  }
+  template <uint32_t kBlock>
+  __device__ void wait_and_fetch(const From& f, Codes& c) const {
+    device::barrier_wait(f.full + kBlock * 8, f.parity);
+    fetch<kBlock>(f, c);
   }
   __device__ void fetch_tables(Codes& c) const {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint2 v = device::load_shared_2(base_ + Tile::kTables + c.index[r] * 8);
+      const uint2 v = device::load_shared_2(base_ + Tile::kTables + c.index[r]);
       c.tables[r] = {v.x, v.y};
     }
   }
@@ -237,18 +264,15 @@ class FoldConsumer : public FoldBlock {
     }
   }
 
-  // Of one block of K and half of the rows of x, while a half of the next block is decoded.
-  template <uint32_t kAt>
+  // Of one block of a pair and half of the rows of x, while a half of the next block is decoded.
+  template <uint32_t kBlock, uint32_t kAt>
   __device__ void multiply_half(float (&sums)[kSums], const Fragments& now, Fragments& next,
-                                Codes& c) {
+                                Codes& c, const From& ahead) {
     constexpr auto product = [](uint32_t bytes) { return device::wgmma_columns_step(bytes); };
-    const uint32_t slot = step_ % kSlots;
+    const uint32_t slot = pair_ % 2 * 2 + kBlock;
     const uint32_t columns =
         columns_ + slot * product(Tile::kXBytes) + kAt * product(kHalf * kFoldK);
     float part[kPart];
-    // Beyond the last step it is the last one's again, and not used.
-    From ahead{};
-    if constexpr (kAt == 1) ahead = from(min(step_ + 2, last_));
     device::wgmma_begin();
     device::WgmmaE4m3<kHalf>::template multiply<false>(part, now[0],
                                                        device::wgmma_columns(columns));
@@ -258,9 +282,18 @@ class FoldConsumer : public FoldBlock {
           part, now[j], device::wgmma_columns(columns + j * product(32)));
     }
     device::wgmma_commit();
+    // The answer takes about as long as the decoding.
+    const bool more = pair_ + 1 < pairs_;
+    bool here = true;
+    if constexpr (kAt == 1) here = barrier_test(ahead.full + kBlock * 8, ahead.parity);
     // (Without a condition the compiler would let no product overlap what is decoded for another.)
-    if (step_ < last_) decode<kAt>(c, next);
-    if constexpr (kAt == 1) fetch(ahead, c);
+    if (pair_ + kBlock < pairs_) decode<kAt>(c, next);
+    if constexpr (kAt == 1) {
+      if (more) {
+        if (!here) device::barrier_wait(ahead.full + kBlock * 8, ahead.parity);
+        fetch<kBlock>(ahead, c);
+      }
+    }
     device::wgmma_wait<0>();
     if constexpr (kAt == 1) {
       device::barrier_arrive(empty(slot));
@@ -269,40 +302,42 @@ class FoldConsumer : public FoldBlock {
 #pragma unroll
     for (uint32_t i = 0; i < kPart; ++i) sums[kAt * kPart + i] += part[i];
   }
+  template <uint32_t kBlock>
   __device__ void multiply_block(float (&sums)[kSums], const Fragments& now, Fragments& next,
-                                 Codes& c) {
-    multiply_half<0>(sums, now, next, c);
-    multiply_half<1>(sums, now, next, c);
+                                 Codes& c, const From& ahead) {
+    multiply_half<kBlock, 0>(sums, now, next, c, ahead);
+    multiply_half<kBlock, 1>(sums, now, next, c, ahead);
     fetch_tables(c);
-    ++step_;
   }
 
   __device__ void multiply(float (&sums)[kSums], Fragments (&a)[2], Codes& c) {
 #pragma unroll
     for (uint32_t i = 0; i < kSums; ++i) sums[i] = 0.0f;
     for (uint32_t b = 0; b < p_.blocks; b += 2) {
-      multiply_block(sums, a[0], a[1], c);
-      multiply_block(sums, a[1], a[0], c);
+      const From ahead = from(pair_ + 1);
+      multiply_block<0>(sums, a[0], a[1], c, ahead);
+      multiply_block<1>(sums, a[1], a[0], c, ahead);
+      ++pair_;
     }
   }
 
-  // Powers of two applied, rounded, and turned by way of shared memory, from where they leave
-  // beside what follows.
+  // Rounded, powers of two applied, which is exact of all but the smallest numbers, and turned by
+  // way of shared memory, from where they leave beside what follows.
   __device__ void store(const float (&sums)[kSums], const FoldPlace& place) const {
     device::copies_wait<0>();
     const uint32_t n = first_n(place);
     if (n >= p_.n) return;
     const uint32_t of_w = factors_ + (thread_ / 32 * 16 + lane_ / 4) * 4;
-    const uint32_t of_x = factors_ + (64 + lane_ % 4 * 2) * 4;
+    const uint32_t of_x = factors_ + (64 + lane_ % 4) * 4;
     const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
     const uint32_t to = out_ + token * 128 + ((octet ^ lane_ % 8) << 4);
     if (thread_ == 0) device::bulk_store_wait_read<0>();
     device::named_barrier(kOwn + group_, 128);
     // All before the first is used: each would be waited for.
-    const float w[2] = {device::load_shared_float(of_w), device::load_shared_float(of_w + 8 * 4)};
-    uint2 x[kTokens / 8];
+    const uint32_t w[2] = {device::load_shared_u32(of_w), device::load_shared_u32(of_w + 8 * 4)};
+    uint32_t x[kTokens / 8];
 #pragma unroll
-    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_2(of_x + 8 * j * 4);
+    for (uint32_t j = 0; j < kTokens / 8; ++j) x[j] = device::load_shared_u32(of_x + 4 * j * 4);
 #pragma unroll
     for (uint32_t j = 0; j < kTokens / 8; j += 2) {
       uint32_t pairs[4];
@@ -311,10 +346,10 @@ class FoldConsumer : public FoldBlock {
         const float* s = &sums[4 * (j + e)];
 #pragma unroll
         for (uint32_t r = 0; r < 2; ++r) {
-          asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-              : "=r"(pairs[2 * e + r])
-              : "f"(s[2 * r + 1] * (w[r] * __uint_as_float(x[j + e].y))),
-                "f"(s[2 * r] * (w[r] * __uint_as_float(x[j + e].x))));
+          uint32_t pair;
+          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(s[2 * r + 1]), "f"(s[2 * r]));
+          pairs[2 * e + r] =
+              device::multiply_bfloats(pair, device::multiply_bfloats(w[r], x[j + e]));
         }
       }
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
@@ -337,7 +372,7 @@ class FoldConsumer : public FoldBlock {
   uint32_t empty_of_other_;   // of slot 0
   uint32_t out_, factors_;    // of this warpgroup
   uint32_t positive_;
-  uint32_t step_ = 0, last_ = 0;
+  uint32_t pair_ = 0, pairs_ = 0;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -33,8 +33,8 @@ struct FoldTile {
   static constexpr uint32_t kIndexBytes = kRows * kFoldK / 32;
   // What leaves a warpgroup: 64 columns of out.
   static constexpr uint32_t kOutBytes = kTokens * 128;
-  // Of each warpgroup: powers of two of its rows of w, then of the rows of x.
-  static constexpr uint32_t kFactorBytes = (64 + kTokens) * 4;
+  // Of each warpgroup: powers of two of its rows of w, each twice, then of the rows of x.
+  static constexpr uint32_t kFactorBytes = 64 * 4 + kTokens * 2;
   // Offsets in shared memory from a multiple of 1024.
   static constexpr uint32_t kOut = kSlots * kXBytes, kCodes = kOut + 2 * kOutBytes;
   static constexpr uint32_t kIndices = kCodes + kSlots * kCodeBytes;
@@ -52,16 +52,16 @@ struct FoldState {
   uint32_t skip;  // w does not fold
 };
 
-// fold_weights: for every block of K and row of w, padded to whole stripes, four bytes: which table
-// each group takes; for every row its power of two; for every thread block whether a row does not
-// fold.
+// fold_weights: for every block of K and row of w, padded to whole stripes, four bytes: where the
+// table of each group lies; for every row its power of two; for every thread block whether a row
+// does not fold.
 struct FoldWeightsParams {
   const uint8_t* codes;
   const uint8_t* scales;
   int64_t code_stride, scale_stride;  // from row to row, in bytes
   uint32_t n, padded_n, groups, blocks;
   uint8_t* indices;
-  float* factors;
+  uint32_t* factors;
   uint32_t* misfits;
   FoldState* state;
 };
@@ -74,13 +74,13 @@ struct FoldSource {
   uint32_t rows, k;
 };
 
-// fold_rows: folded rows in FoldOrder, and their powers of two; the list of those that do not fold,
-// or of all if w does not.
+// fold_rows: folded rows in FoldOrder, and their powers of two, the last one twice; the list of
+// those that do not fold, or of all if w does not.
 struct FoldRowsParams {
   FoldSource x;
   uint32_t blocks;
   uint8_t* folded;
-  float* factors;
+  uint16_t* factors;
   const uint32_t* misfits;
   uint32_t misfit_count;
   FoldState* state;
@@ -93,8 +93,8 @@ struct FoldProductParams {
   CUtensorMap codes;  // words of w; boxes of a block's and kRows rows
   CUtensorMap out;    // N, rows, 1; boxes of 64 and kTokens
   const uint8_t* indices;
-  const float* w_factors;
-  const float* x_factors;
+  const uint32_t* w_factors;
+  const uint16_t* x_factors;
   const FoldState* state;
   uint32_t n, padded_n, rows, blocks;
   uint32_t stripes, token_tiles;

@@ -53,7 +53,7 @@ struct Room {
     list = take(rows * 4);
     indices = take(blocks(p) * padded_n(p) * (kFoldK / 32));
     w_factors = take(padded_n(p) * 4);
-    x_factors = take(rows * 4);
+    x_factors = take((rows + 1) * 2);
     folded = take(rows * blocks(p) * kFoldK);
     out_rows = take(rows * 8);
     staged = take(rows * staged_k(p) * 2);
@@ -187,7 +187,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   w.groups = static_cast<uint32_t>(p.k / 32);
   w.blocks = static_cast<uint32_t>(blocks(p));
   w.indices = base + at.indices;
-  w.factors = reinterpret_cast<float*>(base + at.w_factors);
+  w.factors = reinterpret_cast<uint32_t*>(base + at.w_factors);
   w.misfits = reinterpret_cast<uint32_t*>(base + at.misfits);
   w.state = state;
   const auto groups =
@@ -199,7 +199,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   x.x = source(p);
   x.blocks = w.blocks;
   x.folded = base + at.folded;
-  x.factors = reinterpret_cast<float*>(base + at.x_factors);
+  x.factors = reinterpret_cast<uint16_t*>(base + at.x_factors);
   x.misfits = w.misfits;
   x.misfit_count = groups;
   x.state = state;

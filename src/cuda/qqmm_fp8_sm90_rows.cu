@@ -7,9 +7,7 @@
 // The time is that of reading x and writing as many bytes as it has values. A row's largest scale
 // must be known before it is folded: lanes keep its codes meanwhile, so that x is read once. It is
 // made codes beside fold_weights.
-#include <cuda_bf16.h>
-
-#include "cuda/device/encode.cuh"
+#include "cuda/device/encode_pairs.cuh"
 #include "cuda/device/fold_e4m3.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/qmm_sm90_order.h"
@@ -87,22 +85,24 @@ __global__ void __launch_bounds__(kFoldThreads)
     }
     misfit |= exists && !found.fold();
     const uint32_t top = top_of(found.most);
-    if (t == 0)
-      p.factors[row] = device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing);
+    if (t == 0) {
+      p.factors[row] =
+          device::fold_factor(found.fold() ? top : device::kFoldTopOfNothing) * 0x10001u;
+    }
 #pragma unroll 4
     for (uint32_t b = 0; b < p.blocks; ++b) {
       const uint32_t g = 4 * b + t;
       const uint32_t byte = exists && g < p.groups ? __ldg(scales + g) : 0;
       p.indices[(uint64_t{b} * p.padded_n + row) * 4 + t] =
-          static_cast<uint8_t>(device::fold_index(byte, top));
+          static_cast<uint8_t>(device::fold_index(byte, top) * sizeof(device::FoldTable));
     }
   }
   const bool any = __syncthreads_or(misfit) != 0;
   if (threadIdx.x == 0) p.misfits[blockIdx.x] = any;
 }
 
-// Eight codes of a row and the key of their group, whose other codes the neighbours of the same
-// four lanes have; zeros beyond the row.
+// Eight codes of a row, in an order of the rows' own, and the key of their group, whose other codes
+// the neighbours of the same four lanes have; zeros beyond the row.
 struct Eight {
   uint32_t codes, key;
 };
@@ -114,12 +114,11 @@ __device__ __forceinline__ uint32_t joined_most(uint32_t v) {
 
 // Rows of bfloat16.
 struct FloatRows {
-  // The largest magnitude of the group, as float32's bits, among which NaN is the largest.
+  // The largest magnitude of the group, as its bits, among which NaN is the largest.
   __device__ static uint32_t largest(uint4 v) {
-    uint32_t most = __vmaxu2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu),
-                             __vmaxu2(v.z & 0x7fff7fffu, v.w & 0x7fff7fffu));
-    most = max(most & 0xffffu, most >> 16);
-    return joined_most(most) << 16;
+    const uint32_t most = __vimax3_u16x2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu),
+                                         v.z & 0x7fff7fffu, v.w & 0x7fff7fffu);
+    return joined_most(max(most & 0xffffu, most >> 16));
   }
   using Raw = uint4;
   __device__ static Raw load(const FoldSource& x, uint32_t row, uint32_t chunk) {
@@ -128,14 +127,14 @@ struct FloatRows {
   }
   __device__ static Eight eight(Raw v) {
     const uint32_t most = largest(v);
-    const device::GroupFit fit = device::fit_group<formats::Mxfp4>(__uint_as_float(most), 1.0f);
-    device::Encoder<formats::Mxfp4> encoder;
-    encoder.multiplier = fit.multiplier;
-    const auto low = [](uint32_t pair) { return __uint_as_float(pair << 16); };
-    const auto high = [](uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
-    const uint32_t codes = encoder.four(low(v.x), high(v.x), low(v.y), high(v.y), false) |
-                           encoder.four(low(v.z), high(v.z), low(v.w), high(v.w), false) << 16;
-    return {codes, most == 0 ? 0 : fit.scale + 1};
+    const device::PairFit fit(most);
+    return {fit.eight(v.x, v.y, v.z, v.w), most == 0 ? 0 : fit.scale + 1};
+  }
+  __device__ static uint32_t code(uint32_t codes, uint32_t i) {
+    return codes >> (i % 4 * 8 + i / 4 * 4) & 15u;
+  }
+  __device__ static device::FoldedOctet fold(uint32_t codes, device::FoldTable table) {
+    return device::fold_bytes(codes, table);
   }
 };
 
@@ -151,6 +150,10 @@ struct PackedRows {
   }
   __device__ static Eight eight(Raw v) {
     return {v.codes, key_of(v.byte, joined_most(v.codes & 0x77777777u) == 0)};
+  }
+  __device__ static uint32_t code(uint32_t codes, uint32_t i) { return codes >> 4 * i & 15u; }
+  __device__ static device::FoldedOctet fold(uint32_t codes, device::FoldTable table) {
+    return device::fold_octet(codes, table);
   }
 };
 
@@ -176,11 +179,12 @@ class Codes {
       for (uint32_t j = 0; j < kAtOnce; ++j) raw[j] = Rows::load(x_, row_, (i + j) * 32 + lane);
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if ((i + j) * 32 >= chunks_) break;
         kept_[i + j] = Rows::eight(raw[j]);
         f(kept_[i + j]);
       }
     }
-#pragma unroll 4
+#pragma unroll 1
     for (uint32_t first = kKept * 32; first < chunks_; first += 32) {
       f(Rows::eight(Rows::load(x_, row_, first + lane)));
     }
@@ -193,7 +197,7 @@ class Codes {
     for (uint32_t i = 0; i < kKept; ++i) {
       if (i * 32 < chunks_) f(i * 32, kept_[i]);
     }
-#pragma unroll 4
+#pragma unroll 1
     for (uint32_t first = kKept * 32; first < chunks_; first += 32) {
       f(first, Rows::eight(Rows::load(x_, row_, first + lane)));
     }
@@ -208,10 +212,11 @@ class Codes {
 template <class Rows>
 __global__ void __launch_bounds__(kFoldThreads)
     fold_rows(const __grid_constant__ FoldRowsParams p) {
-  __shared__ device::FoldTable tables[device::kFolds];
-  if (threadIdx.x < device::kFolds * 8) {
+  __shared__ device::FoldTable tables[device::kFolds + 1];  // the last: of groups of zeros
+  if (threadIdx.x < sizeof tables) {
+    const int power = static_cast<int>(threadIdx.x / 8) + device::kFoldLeast;
     reinterpret_cast<uint8_t*>(tables)[threadIdx.x] = static_cast<uint8_t>(
-        device::fold_code(static_cast<int>(threadIdx.x / 8) + device::kFoldLeast, threadIdx.x % 8));
+        power > device::kFoldMost ? 0x80u : device::fold_code(power, threadIdx.x % 8));
   }
   const uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t chunks = p.blocks * (kFoldK / 8);
@@ -228,7 +233,10 @@ __global__ void __launch_bounds__(kFoldThreads)
   const bool fold = !none && keys.fold();
   const uint32_t top = top_of(keys.most);
   if (lane == 0) {
-    p.factors[row] = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
+    const uint32_t factor = device::fold_factor(fold ? top : device::kFoldTopOfNothing);
+    p.factors[row] = static_cast<uint16_t>(factor);
+    // Factors are read by twos.
+    if (row + 1 == p.x.rows) p.factors[row + 1] = static_cast<uint16_t>(factor);
     if (!fold) p.list[atomicAdd(&p.state->count, 1u)] = row;
   }
   if (none) return;
@@ -237,14 +245,16 @@ __global__ void __launch_bounds__(kFoldThreads)
   const uint32_t h = lane / 4 % 2;
   uint8_t* to = p.folded + uint64_t{row} * (p.blocks * kFoldK) + lane / 16 * kFoldK +
                 lane % 4 * 32 + h * 16 + lane / 8 % 2 * 8;
+  // Of a row that does not fold no more is asked than that it be numbers.
+  uint32_t tables_at = device::shared_address(tables);
+  asm volatile("" : "+r"(tables_at));  // or the compiler works it out again each time
   codes.take([&](uint32_t first, const Eight& e) {
-    const uint32_t index = e.key == 0 ? 0 : device::fold_index(e.key - 1, top);
-    const device::FoldedOctet octet = device::fold_octet(e.codes, tables[index]);
+    const uint32_t index = min(e.key - 1 + device::kFolds - 1 - top, device::kFolds);
+    const uint2 table = device::load_shared_2(tables_at + index * 8);
+    const device::FoldedOctet octet = Rows::fold(e.codes, {table.x, table.y});
     const uint32_t kept = h == 0 ? octet.low : octet.high;
     const uint32_t other = __shfl_xor_sync(kAll, h == 0 ? octet.high : octet.low, 4);
-    if (first + lane / 16 * 16 >= chunks) return;
-    *reinterpret_cast<uint2*>(to + first * 8) =
-        fold ? h == 0 ? uint2{kept, other} : uint2{other, kept} : uint2{0, 0};
+    *reinterpret_cast<uint2*>(to + first * 8) = h == 0 ? uint2{kept, other} : uint2{other, kept};
   });
 }
 
@@ -270,7 +280,7 @@ __global__ void __launch_bounds__(kFoldThreads)
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         const auto value = [&](uint32_t which) {
-          return formats::mul(formats::e2m1_decode(e.codes >> 4 * which & 15u), scale);
+          return formats::mul(formats::e2m1_decode(Rows::code(e.codes, which)), scale);
         };
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
             : "=r"(words[j])

@@ -23,11 +23,17 @@ using device::LaneGroups;
 template <class Format, class T>
 constexpr uint32_t kBlocks = quantizes_two_blocks(Format::kMode, Format::kBits, sizeof(T)) ? 2 : 1;
 
-// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more to
-// e4m3, whose codes take few operations, and to lanes with two blocks than a fifth thread block.
+// Of affine formats that take two blocks otherwise, lanes with one have groups of 16.
+template <class Format, class T, uint32_t kOfLane>
+constexpr bool kSixteens = device::kAffine<Format> && kOfLane < kBlocks<Format, T>;
+
+// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more
+// than a fifth thread block to e4m3, whose codes take few operations, and to lanes with two blocks
+// or two groups.
 template <class Format, class T, uint32_t kOfLane = 1>
 constexpr int kResident = sizeof(T) == 4                                          ? 3
                           : std::is_same_v<Format, formats::Mxfp8> || kOfLane > 1 ? 4
+                          : kSixteens<Format, T, kOfLane>                         ? 4
                                                                                   : 5;
 
 template <class T>
@@ -38,9 +44,9 @@ __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
 }
 
 // Codes of a lane's block in shared memory, whose values x are.
-template <int kChunks, class Format, class T>
+template <int kChunks, class Format, class T, class Groups>
 __device__ __forceinline__ void encode_from(const uint4* shared, uint32_t b, const LaneBlock<T>& x,
-                                            const LaneGroups<Format, T>& groups,
+                                            const Groups& groups,
                                             uint32_t (&words)[Format::kBits]) {
   device::encode<Format, T>(
       x, groups, [=](uint32_t i) { return LaneBlock<T>::template value_in<kChunks>(shared, b, i); },
@@ -48,15 +54,16 @@ __device__ __forceinline__ void encode_from(const uint4* shared, uint32_t b, con
 }
 
 // A lane's only block.
-template <class Format, class T>
+template <class Format, class T, class Groups>
 __device__ __forceinline__ void quantize_block(const ConversionParams& p, const BlockPlace& at,
-                                               uint4* shared, LaneGroups<Format, T>& groups,
+                                               uint4* shared, Groups& groups,
                                                uint32_t (&words)[Format::kBits]) {
+  constexpr int kChunks = LaneBlock<T>::kChunks;
   groups.start(p, at);
   LaneBlock<T> x;
   x.load(values_at<T>(p, at), shared);
   groups.fit(x, p, device::NoSecond{});
-  encode_from<LaneBlock<T>::kChunks>(shared, 0, x, groups, words);
+  encode_from<kChunks, Format>(shared, 0, x, groups, words);
 }
 
 // A lane's two blocks, the last of a row possibly without the second. A loop that is not unrolled
@@ -84,7 +91,7 @@ __device__ __forceinline__ void quantize_two(const ConversionParams& p, const Bl
       });
     }
     uint32_t words[Format::kBits];
-    encode_from<kChunks>(shared, b, x, groups, words);
+    encode_from<kChunks, Format>(shared, b, x, groups, words);
     if (!at.valid || b >= at.blocks) continue;
     if (fits) groups.store(p, at.at(b));
     device::store_words<Format::kBits>(words, codes + b * (4 * Format::kBits), p.code_alignment);
@@ -101,7 +108,7 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLa
     if constexpr (kOfLane == 2) {
       quantize_two<Format, T>(p, at, shared[threadIdx.x / 32]);
     } else {
-      LaneGroups<Format, T> groups;
+      LaneGroups<Format, T, kSixteens<Format, T, kOfLane>> groups;
       uint32_t words[Format::kBits];
       quantize_block<Format, T>(p, at, shared[threadIdx.x / 32], groups, words);
       device::store_block<Format, T>(p, at, groups, words);

@@ -147,6 +147,12 @@ void expect_quotients() {
 TEST(Quotients, EverySignificand) {
   expect_quotients<6>();
   expect_quotients<448>();
+  expect_quotients<3>();
+  expect_quotients<7>();
+  expect_quotients<15>();
+  expect_quotients<31>();
+  expect_quotients<63>();
+  expect_quotients<255>();
 }
 
 TYPED_TEST(BlockEncoders, NoScaleNoCodes) {
@@ -195,6 +201,31 @@ TYPED_TEST(AffineEncoders, GroupsUnderTheirOwnScale) {
       high = std::fmax(high, v);
     }
     expect_same<TypeParam>(formats::affine_fit(low, high, TypeParam::kBits), values);
+  }
+}
+
+// Ranges of any magnitude, with either end the larger, zero inside and outside.
+TYPED_TEST(AffineEncoders, ScalesAndBiasesOfAnyRange) {
+  Random random(5);
+  for (int i = 0; i < 200000; ++i) {
+    const int spread = random.one_in(2) ? 4 : 140;
+    const auto any = [&] {
+      const float v = std::ldexp(static_cast<float>(random.normal()),
+                                 static_cast<int>(random.between(-spread, spread - 12)));
+      return random.one_in(2) ? formats::bfloat16_to_float(formats::float_to_bfloat16(v)) : v;
+    };
+    float low = any(), high = random.one_in(4) ? std::nextafter(low, 1e30f) : any();
+    if (random.one_in(20)) low = 0;
+    if (random.one_in(20)) high = low;
+    if (random.one_in(50)) low = high = formats::quiet_nan();
+    if (random.one_in(50)) high = std::numeric_limits<float>::infinity();
+    if (low > high) std::swap(low, high);
+    const formats::AffineParams expected = formats::affine_fit(low, high, TypeParam::kBits);
+    const formats::AffineParams got = cuda::device::fit_affine<int(TypeParam::kBits)>(low, high);
+    ASSERT_EQ(formats::float_to_bits(got.scale), formats::float_to_bits(expected.scale))
+        << low << " to " << high;
+    ASSERT_EQ(formats::float_to_bits(got.bias), formats::float_to_bits(expected.bias))
+        << low << " to " << high;
   }
 }
 

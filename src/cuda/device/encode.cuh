@@ -105,6 +105,40 @@ MB_FN float quotient(float a) {
   return usual ? divided_by<kDivisor>(a) : a / static_cast<float>(kDivisor);
 }
 
+// 1 / b and a / b as divisions round them, of numbers whose exponents lie between -120 and 120, as
+// do their quotients': what the compiler makes of a division without the question whether it may.
+MB_FN float reciprocal_of(float b) {
+#if defined(__CUDA_ARCH__)
+  float near;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(b));
+  return fused(fused(-b, near, 1.0f), near, near);
+#else
+  return 1.0f / b;
+#endif
+}
+MB_FN float quotient_of(float a, float b, float reciprocal) {
+  const float first = formats::mul(a, reciprocal);
+  return fused(fused(-b, first, a), reciprocal, first);
+}
+
+// formats::affine_fit.
+template <int kBits>
+MB_FN formats::AffineParams fit_affine(float low, float high) {
+  const float range = formats::add(high, -low);
+  const bool low_is_larger = formats::magnitude(low) > formats::magnitude(high);
+  const float edge = low_is_larger ? low : high;
+  const auto usual = [](float v) {  // 2^-60 to 2^60
+    return (formats::float_to_bits(v) & 0x7fffffffu) - 0x21800000u < 0x3c000000u;
+  };
+  if (!usual(range) || !usual(edge)) return formats::affine_fit(low, high, kBits);
+  float scale = divided_by<(1 << kBits) - 1>(range);
+  if (!(scale > 1e-7f)) scale = 1e-7f;
+  if (!low_is_larger) scale = -scale;
+  const float codes_to_zero = formats::round_even(quotient_of(edge, scale, reciprocal_of(scale)));
+  if (codes_to_zero == 0.0f) return {scale, 0.0f};
+  return {quotient_of(edge, codes_to_zero, reciprocal_of(codes_to_zero)), edge};
+}
+
 // The scale of a block format's group and what its values are multiplied by, from its largest
 // magnitude, as encode_scale and encode_multiplier of the format have them.
 struct GroupFit {
@@ -214,7 +248,7 @@ struct Encoder<formats::Affine<kBits>> {
   MB_FN void start(formats::AffineParams p) {
     params = p;
     const unsigned int exponent = formats::float_to_bits(p.scale) >> 23 & 0xffu;
-    reciprocal = exponent - 67u <= 120u ? 1.0f / p.scale : 0.0f;  // 2^-60 to 2^60
+    reciprocal = exponent - 67u <= 120u ? reciprocal_of(p.scale) : 0.0f;  // 2^-60 to 2^60
     rest = formats::mul(fused(-reciprocal, p.scale, 1.0f), reciprocal);
   }
   MB_FN float code(float value) const {

@@ -14,7 +14,7 @@ constexpr bool kAffine = simt::IsAffine<Format>::value;
 // The groups of a lane's block: two of 16 values, one of 32, or its share of a larger one. Block
 // formats: the largest magnitudes, as bits, among which NaN is above infinity and infinity above
 // every number.
-template <class Format, class T>
+template <class Format, class T, bool kSixteens = false>
 struct LaneGroups {
   static constexpr int kHalves = int(Format::kGroup) == 16 ? 2 : 1;
 
@@ -135,20 +135,24 @@ struct Range {
 // A lane's only block: groups of more than 32 values go on in the lanes beside it.
 struct NoSecond {};
 
-template <int kBits, class T>
-struct LaneGroups<formats::Affine<kBits>, T> {
+// kSixteens: groups are known to be of 16.
+template <int kBits, class T, bool kSixteens>
+struct LaneGroups<formats::Affine<kBits>, T, kSixteens> {
   Encoder<formats::Affine<kBits>> encoder[2];
 
   __device__ void start(const ConversionParams&, const BlockPlace&) {}
-  __device__ static bool wide(const ConversionParams& p) { return p.packed.group_size > 32; }
+  __device__ static uint32_t size(const ConversionParams& p) {
+    return kSixteens ? 16 : p.packed.group_size;
+  }
+  __device__ static bool wide(const ConversionParams& p) { return size(p) > 32; }
   // second(): the lane's other block, which larger groups have in common with the first.
   template <class Second>
   __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, Second second) {
     Range<T> range(x, 0);
     const Range<T> upper(x, 16);
-    uint32_t lanes_of_group = p.packed.group_size / 32;  // 0: half a lane
+    uint32_t lanes_of_group = size(p) / 32;  // 0: half a lane
     if (lanes_of_group == 0) {
-      encoder[1].start(formats::affine_fit(upper.lowest(), upper.highest(), kBits));
+      encoder[1].start(fit_affine<kBits>(upper.lowest(), upper.highest()));
     } else {
       range.join(upper);
     }
@@ -165,13 +169,13 @@ struct LaneGroups<formats::Affine<kBits>, T> {
       low = fminf(low, __shfl_xor_sync(0xffffffffu, low, lanes));
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
     }
-    encoder[0].start(formats::affine_fit(low, high, kBits));
-    if (p.packed.group_size != 16) encoder[1] = encoder[0];
+    encoder[0].start(fit_affine<kBits>(low, high));
+    if (size(p) != 16) encoder[1] = encoder[0];
   }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
     // Groups are powers of two.
-    const bool halves = p.packed.group_size == 16;
-    const uint32_t shift = halves ? 0 : 26 - __clz(static_cast<int>(p.packed.group_size));
+    const bool halves = size(p) == 16;
+    const uint32_t shift = halves ? 0 : 26 - __clz(static_cast<int>(size(p)));
     if ((at.column & ((1u << shift) - 1)) != 0) return;
     const int64_t group = halves ? at.column * int64_t{2} : at.column >> shift;
     const int64_t scale = row_offset(p.packed.scales, at.row) + group;
@@ -213,10 +217,9 @@ struct LaneGroups<formats::Affine<kBits>, T> {
   }
 };
 
-template <class Format, class T>
-__device__ __forceinline__ void encode_as(const LaneBlock<T>& x,
-                                          const LaneGroups<Format, T>& groups, bool saturates,
-                                          uint32_t (&words)[Format::kBits]) {
+template <class Format, class T, class Groups>
+__device__ __forceinline__ void encode_as(const LaneBlock<T>& x, const Groups& groups,
+                                          bool saturates, uint32_t (&words)[Format::kBits]) {
 #pragma unroll
   for (int i = 0; i < int(Format::kBits); ++i) words[i] = 0;
 #pragma unroll
@@ -228,9 +231,8 @@ __device__ __forceinline__ void encode_as(const LaneBlock<T>& x,
   }
 }
 // By the definition; look(i) is value i, in shared memory, where a loop may look for it.
-template <class Format, class T, class Look>
-__device__ void encode_defined(Look look, const LaneGroups<Format, T>& groups,
-                               uint32_t (&words)[Format::kBits]) {
+template <class Format, class T, class Groups, class Look>
+__device__ void encode_defined(Look look, const Groups& groups, uint32_t (&words)[Format::kBits]) {
   formats::uint64 octet = 0;
   const formats::AffineParams first = groups.encoder[0].params, second = groups.encoder[1].params;
   uint32_t bits = 0, word = 0;
@@ -252,9 +254,9 @@ __device__ void encode_defined(Look look, const LaneGroups<Format, T>& groups,
 }
 
 // Lanes that need the longer way take all others with them, so that none waits for both.
-template <class Format, class T, class Look>
-__device__ __forceinline__ void encode(const LaneBlock<T>& x, const LaneGroups<Format, T>& groups,
-                                       Look look, uint32_t (&words)[Format::kBits]) {
+template <class Format, class T, class Groups, class Look>
+__device__ __forceinline__ void encode(const LaneBlock<T>& x, const Groups& groups, Look look,
+                                       uint32_t (&words)[Format::kBits]) {
   const auto any = [](bool lane) { return __any_sync(0xffffffffu, lane) != 0; };
   if constexpr (kAffine<Format>) {
     if (any(groups.encoder[0].reciprocal == 0.0f || groups.encoder[1].reciprocal == 0.0f)) {
@@ -275,9 +277,9 @@ __device__ __forceinline__ uint8_t* codes_at(const ConversionParams& p, const Bl
   return p.codes + row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits};
 }
 // A lane's codes and scales to where the block's belong.
-template <class Format, class T>
+template <class Format, class T, class Groups>
 __device__ __forceinline__ void store_block(const ConversionParams& p, const BlockPlace& at,
-                                            const LaneGroups<Format, T>& groups,
+                                            const Groups& groups,
                                             const uint32_t (&words)[Format::kBits]) {
   if (!at.valid) return;
   groups.store(p, at);

@@ -3,6 +3,7 @@
 // power of two. Proved equal to src/formats on every code: tests/cuda/fold_test.cpp.
 #pragma once
 
+#include "cuda/device/encode_pairs.cuh"
 #include "formats/fp4.h"
 #include "formats/fp8.h"
 
@@ -38,10 +39,8 @@ MB_FN FoldTable fold_table(int power) {
 MB_FN bool row_folds(unsigned int least, unsigned int most) {
   return most >= kFoldLeastTop && most <= kFoldMostTop && most - least < kFolds;
 }
-// Its power of two.
-MB_FN float fold_factor(unsigned int most) {
-  return formats::bits_to_float((most - kFoldMost) << 23);
-}
+// Its power of two, as bfloat16.
+MB_FN unsigned int fold_factor(unsigned int most) { return (most - kFoldMost) << 7; }
 // Which table a block of it takes; any for a block of zeros.
 MB_FN unsigned int fold_index(unsigned int byte, unsigned int most) {
   const unsigned int below = most - byte;  // huge where byte is above
@@ -80,6 +79,14 @@ MB_FN FoldedOctet fold_octet(unsigned int word, FoldTable table,
   const unsigned int high = pick_bytes(table.low, table.high, upper & 0x7777u);
   return {low - 2 * pick_bytes(positive, positive, word),
           high - 2 * pick_bytes(positive, positive, upper)};
+}
+// The same of codes as PairFit leaves them: byte i of `bytes` has code i and above it code i + 4.
+MB_FN FoldedOctet fold_bytes(unsigned int bytes, FoldTable table) {
+  const unsigned int which = bytes & 0x77777777u;
+  const unsigned int a = pick_bytes(table.low, table.high, which);
+  const unsigned int b = pick_bytes(table.low, table.high, which >> 16);
+  return {bits_of(bytes << 4, pick_bytes(a, b, 0x6420), 0x80808080u),
+          bits_of(bytes, pick_bytes(a, b, 0x7531), 0x80808080u)};
 }
 
 }  // namespace moeblas::cuda::device
