@@ -52,6 +52,8 @@ struct PanelProduct {
   const void* panel = nullptr;
   float* sums = nullptr;
   bool first = false;  // from 0
+  // The kTileRows rows to be met next, whose sums follow these, are fetched meanwhile; null: none.
+  const uint8_t* const* next_x = nullptr;
   // int8: scales and biases as in WeightBlock, and the rows' groups.
   Codes codes = Codes::u8;
   const float* scales = nullptr;

@@ -8,32 +8,33 @@
 
 namespace moeblas::cpu {
 
-inline constexpr int64_t kConversionChunk = 4096;  // values of an item; a multiple of every group
+inline constexpr int64_t kConversionChunk = 4096;  // values; a multiple of every group
 
-// Calls f(row, first, count) for parts of rows that together are all values. An item is so many
-// parts that what a thread reads and writes is a stream, and few enough for every thread to have
-// several; `end_of_item` is called after each.
+// Calls f(row, first, count) for parts of rows that together are all values: of every row of an
+// item the longest part. An item is so many chunks that what a thread reads and writes is a stream,
+// and few enough for every thread to have several; `end_of_item` is called after each.
 template <class F, class End>
-void for_each_chunk(const dispatch::Rows& values, F&& f, End&& end_of_item) {
-  constexpr int64_t kItem = 32, kItemsPerThread = 8;  // parts; measured
-  const int64_t cols = values.cols, rows = values.count();
+void for_each_part(int64_t rows, int64_t cols, F&& f, End&& end_of_item) {
+  constexpr int64_t kItem = 32, kItemsPerThread = 8;  // chunks; measured
   const int64_t in_row = (cols + kConversionChunk - 1) / kConversionChunk;
-  const int64_t parts = rows * in_row, least = std::max<int64_t>(1, kConversionChunk / cols);
-  const int64_t share = parts / (threads::num_threads() * kItemsPerThread);
-  const int64_t item_parts = std::max(least, std::min(share, kItem * least));
-  threads::for_each_item((parts + item_parts - 1) / item_parts, threads::num_threads(),
-                         [&](int64_t item, int) {
-                           const int64_t end = std::min((item + 1) * item_parts, parts);
-                           for (int64_t part = item * item_parts; part < end; ++part) {
-                             const int64_t first = part % in_row * kConversionChunk;
-                             f(part / in_row, first, std::min(kConversionChunk, cols - first));
-                           }
-                           end_of_item();
-                         });
+  const int64_t chunks = rows * in_row, least = std::max<int64_t>(1, kConversionChunk / cols);
+  const int64_t share = chunks / (threads::num_threads() * kItemsPerThread);
+  const int64_t item_chunks = std::max(least, std::min(share, kItem * least));
+  threads::for_each_item(
+      (chunks + item_chunks - 1) / item_chunks, threads::num_threads(), [&](int64_t item, int) {
+        const int64_t end = std::min((item + 1) * item_chunks, chunks);
+        for (int64_t chunk = item * item_chunks; chunk < end;) {
+          const int64_t row = chunk / in_row, next = std::min(end, (row + 1) * in_row);
+          const int64_t first = chunk % in_row * kConversionChunk;
+          f(row, first, std::min((next - chunk) * kConversionChunk, cols - first));
+          chunk = next;
+        }
+        end_of_item();
+      });
 }
 template <class F>
-void for_each_chunk(const dispatch::Rows& values, F&& f) {
-  for_each_chunk(values, f, [] {});
+void for_each_part(const dispatch::Rows& values, F&& f) {
+  for_each_part(values.count(), values.cols, f, [] {});
 }
 
 // One direction of a problem: values and their packed form.

@@ -1,5 +1,5 @@
-// What a tier brings to quantize and dequantize (quantize_tier.cpp): whole groups of a row, floats
-// without gaps. Scales and biases are float32 here.
+// What a tier brings to quantize and dequantize (quantize_tier.cpp): whole groups that follow each
+// other without gaps.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,29 @@
 
 namespace moeblas::cpu {
 
+// What scales, and biases with them, are stored as; floats as in Element.
+enum class Scales : uint8_t { f32, f16, bf16, e8m0, e4m3 };
+
 struct Groups {
   void* values = nullptr;
   uint8_t* codes = nullptr;
-  float* scales = nullptr;         // affine, or to be decoded with
-  float* biases = nullptr;         // affine
-  uint8_t* scale_bytes = nullptr;  // of block formats, to be written
-  float enc = 1.0f;                // nvfp4: 1 / tensor_scale
+  void* scales = nullptr;
+  void* biases = nullptr;  // affine
+  Scales stored_as = Scales::f32;
+  float tensor_scale = 1.0f;
   int64_t count = 0;
   int64_t size = 0;         // of a group
-  bool past_cache = false;  // dequantized values, which then begin at a multiple of 64 bytes
+  bool past_cache = false;  // what is written, which then begins at a multiple of 64 bytes
+};
+
+struct Conversions {
+  using Run = void (*)(const Groups&);
+  Run of[kCodeKinds][kElements] = {};
 };
 
 struct QuantizeKernels {
-  using Run = void (*)(const Groups&);
-  Run dequantize[kCodeKinds][kElements] = {};
-  // To codes and scales; E2M1 under powers of two.
-  Run quantize[kCodeKinds][kElements] = {};
-  Run quantize_nvfp4[kElements] = {};
-  // Scale bytes as numbers, times `factor`.
-  void (*e8m0)(const uint8_t* bytes, int64_t count, float factor, float* scales) = nullptr;
-  void (*e4m3)(const uint8_t* bytes, int64_t count, float factor, float* scales) = nullptr;
+  const Conversions& quantize;
+  const Conversions& dequantize;
 };
 
 #if defined(__x86_64__)

@@ -73,7 +73,7 @@ template <class Format>
 void quantize_side(const Side& side) {
   const int64_t group_size = side.p.spec->group_size;
   const dispatch::Rows& v = side.values;
-  for_each_chunk(v, [&](int64_t r, int64_t first, int64_t count) {
+  for_each_part(v, [&](int64_t r, int64_t first, int64_t count) {
     float values[kMaxGroup];
     const PackedRow row = side.row(r);
     for (int64_t i = first; i < first + count; i += group_size) {
@@ -88,7 +88,7 @@ void quantize_side(const Side& side) {
 template <class Format>
 void dequantize_side(const Side& side) {
   const int64_t group_size = side.p.spec->group_size;
-  for_each_chunk(side.values, [&](int64_t r, int64_t first, int64_t count) {
+  for_each_part(side.values, [&](int64_t r, int64_t first, int64_t count) {
     float values[kMaxGroup];
     const PackedRow row = side.row(r);
     void* out = Side::start(side.values, r);
@@ -117,7 +117,7 @@ void quantize_portable(const QuantizeProblem& p, dispatch::Workspace) {
 void fp8_portable(const QuantizeProblem& p, dispatch::Workspace) {
   const bool encode = p.conversion == Conversion::to_fp8;
   const dispatch::Rows& codes = p.packed.codes;
-  for_each_chunk(p.values, [&](int64_t row, int64_t first, int64_t count) {
+  for_each_part(p.values, [&](int64_t row, int64_t first, int64_t count) {
     const int64_t value_row = p.values.offset(row), code_row = codes.offset(row);
     for (int64_t i = first; i < first + count; ++i) {
       const int64_t value = value_row + i * p.values.col_stride,

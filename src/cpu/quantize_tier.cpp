@@ -10,9 +10,8 @@ namespace {
 using dispatch::Conversion;
 using dispatch::QuantizeProblem;
 
-constexpr int64_t kMostGroups = kConversionChunk / 16;
-// Bytes of values from which on they leave the cache again before anybody reads them, and are
-// stored past it: lines that are only written need not be read first.
+// Bytes of values from which on what is written leaves the cache again, unread, and is stored
+// past it: lines that are only written need not be read first.
 constexpr int64_t kPastCache = 16 << 20;
 
 // What was stored past the cache is there for all to see.
@@ -22,65 +21,33 @@ void fence() {
 #endif
 }
 
-bool aligned(const dispatch::Rows& rows, int64_t element) {
+int64_t bytes_of(const dispatch::Rows& rows) {
+  return rows.count() * rows.cols * static_cast<int64_t>(size_of(rows.dtype));
+}
+
+bool aligned(const dispatch::Rows& rows) {
   uint64_t bytes = reinterpret_cast<uintptr_t>(rows.data);
   for (int i = 0; i < rows.lead_stride.ndim(); ++i)
-    bytes |= static_cast<uint64_t>(rows.lead_stride[i] * element);
+    bytes |= static_cast<uint64_t>(rows.lead_stride[i]) * size_of(rows.dtype);
   return bytes % 64 == 0;
 }
 
-// A part of a row.
-struct Part {
-  PackedRow row;
-  int64_t first_group;
-  Groups groups;
-};
-
-void store_all(const void* to, DType dtype, int64_t first, const float* from, int64_t count) {
-  store_floats(const_cast<void*>(to), dtype, first, count, from);
-}
-
-template <class Format>
-void quantize_part(const QuantizeKernels& kernels, int code, DType dtype, const Part& part) {
-  Groups g = part.groups;
-  const int from = element_index(dtype);
-  if constexpr (formats::kIsAffine<Format>) {
-    kernels.quantize[code][from](g);
-    store_all(part.row.scales, part.row.scale_dtype, part.first_group, g.scales, g.count);
-    store_all(part.row.biases, part.row.scale_dtype, part.first_group, g.biases, g.count);
-  } else {
-    const auto* bytes = static_cast<const uint8_t*>(part.row.scales) + part.first_group;
-    g.scale_bytes = const_cast<uint8_t*>(bytes);
-    g.enc = 1.0f / part.row.tensor_scale;
-    const bool nvfp4 = int(Format::kMode) == MOEBLAS_NVFP4;
-    (nvfp4 ? kernels.quantize_nvfp4[from] : kernels.quantize[code][from])(g);
+// Rows that follow each other without gaps are one.
+int64_t rows_in_one(const QuantizeProblem& p) {
+  for (const dispatch::Rows* rows :
+       {&p.values, &p.packed.codes, &p.packed.scales, &p.packed.biases}) {
+    if (rows->data == nullptr) continue;
+    const int last = rows->lead.ndim() - 1;
+    if (last < 0 || rows->lead[last] != p.rows_per_matrix || rows->lead_stride[last] != rows->cols)
+      return 1;
   }
+  return p.rows_per_matrix;
 }
 
-// Scales of parts that follow: few lines each, which the machine does not see coming.
-void fetch_ahead(const void* scales, DType dtype, const Part& part) {
-  constexpr int64_t kAhead = 4;  // parts
-  const auto element = static_cast<int64_t>(size_of(dtype));
-  const int64_t bytes = part.groups.count * element;
-  const char* const at =
-      static_cast<const char*>(scales) + part.first_group * element + kAhead * bytes;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
-
-template <class Format>
-void dequantize_part(const QuantizeKernels& kernels, int code, DType dtype, const Part& part) {
-  const Groups& g = part.groups;
-  fetch_ahead(part.row.scales, part.row.scale_dtype, part);
-  if (part.row.biases != nullptr) fetch_ahead(part.row.biases, part.row.scale_dtype, part);
-  if constexpr (formats::kIsAffine<Format>) {
-    load_floats(part.row.scales, part.row.scale_dtype, part.first_group, 1, g.count, g.scales);
-    load_floats(part.row.biases, part.row.scale_dtype, part.first_group, 1, g.count, g.biases);
-  } else {
-    const auto* bytes = static_cast<const uint8_t*>(part.row.scales) + part.first_group;
-    const auto decode = int(Format::kMode) == MOEBLAS_NVFP4 ? kernels.e4m3 : kernels.e8m0;
-    decode(bytes, g.count, part.row.tensor_scale, g.scales);
-  }
-  kernels.dequantize[code][element_index(dtype)](g);
+Scales stored_as(const QuantSpec& spec, DType dtype) {
+  if (spec.mode == Mode::nvfp4) return Scales::e4m3;
+  if (spec.mode != Mode::affine) return Scales::e8m0;
+  return dtype == DType::f32 ? Scales::f32 : dtype == DType::f16 ? Scales::f16 : Scales::bf16;
 }
 
 }  // namespace
@@ -95,35 +62,34 @@ dispatch::Reason quantize_tier_reject(const QuantizeProblem& p) {
 }
 
 void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
-  const int64_t size = p.spec->group_size;
-  const DType dtype = p.values.dtype;
-  const int code = code_index(*p.spec);
-  const auto element = static_cast<int64_t>(size_of(dtype));
-  formats::visit_format(p.spec->mode, p.spec->bits, [&]<class Format>() {
-    const Side side{p, p.values, p.packed, p.rows_per_matrix};
-    const bool past_cache = p.conversion == Conversion::dequantize &&
-                            p.values.count() * p.values.cols * element >= kPastCache &&
-                            aligned(p.values, element);
-    const auto convert = [&](int64_t r, int64_t first, int64_t count) {
-      float scales[kMostGroups], biases[kMostGroups];
-      Part part{side.row(r), first / size, {}};
-      char* values = static_cast<char*>(Side::start(p.values, r)) + first * element;
-      part.groups = {.values = values,
-                     .codes = const_cast<uint8_t*>(part.row.codes) + first * Format::kBits / 8,
-                     .scales = scales,
-                     .biases = biases,
-                     .count = count / size,
-                     .size = size,
-                     .past_cache = past_cache};
-      if (p.conversion == Conversion::dequantize) {
-        dequantize_part<Format>(kernels, code, dtype, part);
-      } else {
-        quantize_part<Format>(kernels, code, dtype, part);
-      }
-    };
-    for_each_chunk(p.values, convert, [&] {
-      if (past_cache) fence();
-    });
+  const bool dequantize = p.conversion == Conversion::dequantize;
+  const QuantSpec& spec = *p.spec;
+  const auto run = (dequantize ? kernels.dequantize : kernels.quantize)
+                       .of[code_index(spec)][element_index(p.values.dtype)];
+  const dispatch::Rows& written = dequantize ? p.values : p.packed.codes;
+  const bool past_cache = bytes_of(p.values) >= kPastCache && aligned(written);
+  const auto element = static_cast<int64_t>(size_of(p.values.dtype));
+  const auto scale = static_cast<int64_t>(size_of(p.packed.scales.dtype));
+  const Side side{p, p.values, p.packed, p.rows_per_matrix};
+  const int64_t together = rows_in_one(p);
+  const auto at = [](const void* start, int64_t bytes) {
+    return start == nullptr ? nullptr : static_cast<char*>(const_cast<void*>(start)) + bytes;
+  };
+  const auto convert = [&](int64_t rows, int64_t first, int64_t count) {
+    const PackedRow row = side.row(rows * together);
+    const int64_t group = first / spec.group_size;
+    run({.values = at(Side::start(p.values, rows * together), first * element),
+         .codes = const_cast<uint8_t*>(row.codes) + first / 8 * spec.bits,
+         .scales = at(row.scales, group * scale),
+         .biases = at(row.biases, group * scale),
+         .stored_as = stored_as(spec, row.scale_dtype),
+         .tensor_scale = row.tensor_scale,
+         .count = count / spec.group_size,
+         .size = spec.group_size,
+         .past_cache = past_cache});
+  };
+  for_each_part(p.values.count() / together, p.values.cols * together, convert, [&] {
+    if (past_cache) fence();
   });
 }
 

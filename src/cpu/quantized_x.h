@@ -15,24 +15,21 @@ inline void round_trip(const QuantizeKernels& kernels, const QuantSpec& spec, co
                        DType dtype, int64_t count, float tensor_scale, float decoded_with,
                        float* out) {
   constexpr int64_t kPart = 1024;
-  uint8_t codes[kPart], bytes[kPart / 16];
-  float scales[kPart / 16];
-  const bool nvfp4 = spec.mode == Mode::nvfp4;
+  uint8_t codes[kPart], scales[kPart / 16];
   const int code = code_index(spec), from = element_index(dtype), f32 = element_index(DType::f32);
   for (int64_t i = 0; i < count; i += kPart) {
     const char* part = static_cast<const char*>(values) + i * static_cast<int64_t>(size_of(dtype));
-    const int64_t groups = std::min(kPart, count - i) / spec.group_size;
     Groups g{.values = const_cast<char*>(part),
              .codes = codes,
              .scales = scales,
-             .scale_bytes = bytes,
-             .enc = 1.0f / tensor_scale,
-             .count = groups,
+             .stored_as = spec.mode == Mode::nvfp4 ? Scales::e4m3 : Scales::e8m0,
+             .tensor_scale = tensor_scale,
+             .count = std::min(kPart, count - i) / spec.group_size,
              .size = spec.group_size};
-    (nvfp4 ? kernels.quantize_nvfp4[from] : kernels.quantize[code][from])(g);
-    (nvfp4 ? kernels.e4m3 : kernels.e8m0)(bytes, groups, decoded_with, scales);
+    kernels.quantize.of[code][from](g);
     g.values = out + i;
-    kernels.dequantize[code][f32](g);
+    g.tensor_scale = decoded_with;
+    kernels.dequantize.of[code][f32](g);
   }
 }
 

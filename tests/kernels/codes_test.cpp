@@ -10,6 +10,9 @@
 #include "cpu/decode.h"
 #include "moeblas/kernels.h"
 #include "moeblas/ops.h"
+#include "support/cases.h"
+#include "support/generator.h"
+#include "support/random.h"
 #include "support/seeds.h"
 
 namespace moeblas::test {
@@ -195,9 +198,10 @@ TEST(Codes, EveryAffineCode) {
   every_affine_code<8>();
 }
 
-// Rows that the first cache does not hold are multiplied in pieces, whose sums go on.
+// Rows that the first cache does not hold are multiplied in pieces, whose sums go on: eight rows of
+// x and three, whose pieces begin between a vector of scales' first block and its last.
 TEST(Codes, RowsLongerThanTheFirstCacheHolds) {
-  constexpr int64_t k = 8192 + 64, n = 5, m = 8;
+  constexpr int64_t k = 8192 + 64, n = 5, m = 8 + 3;
   std::vector<uint8_t> codes(static_cast<size_t>(n * k / 2), 0x11);
   std::vector<float> scales(static_cast<size_t>(n * k / 64), 2), biases(scales.size());
   float expected = 0;  // of whole numbers, so of any order
@@ -218,6 +222,66 @@ TEST(Codes, RowsLongerThanTheFirstCacheHolds) {
                            EXPECT_EQ(out.back(), expected) << kernel;
                          }),
             1);
+}
+
+// The result of a row of x, to the bit, whether it meets the weights alone or with others: kernels
+// take rows of x, and rows of weights, by ones, twos and more.
+void expect_alike_beside_others(const QuantSpec& format, int64_t k) {
+  constexpr int64_t n = 37, most = 16;
+  const QuantSpec spec = format.resolved();
+  Random random(static_cast<uint64_t>(k * spec.bits + spec.group_size));
+  std::vector<uint8_t> codes(static_cast<size_t>(n * k * spec.bits / 8));
+  for (uint8_t& byte : codes) {
+    byte = static_cast<uint8_t>(random.between(0, 255));
+    if (spec.mode == Mode::mxfp8 && (byte & 0x7f) == 0x7f) byte &= 0xf0;  // no NaN
+  }
+  const auto groups = static_cast<size_t>(n * k / spec.group_size);
+  std::vector<uint8_t> bytes(groups);
+  for (uint8_t& byte : bytes)
+    byte = static_cast<uint8_t>((spec.mode == Mode::nvfp4 ? 40 : 120) + random.between(0, 15));
+  std::vector<float> scales(groups), biases(groups);
+  for (size_t i = 0; i < groups; ++i) {
+    scales[i] = static_cast<float>(random.between(1, 1000)) / 999;
+    biases[i] = static_cast<float>(random.between(-1000, 1000)) / 99;
+  }
+  const Shape of_scales{n, k / spec.group_size};
+  Quantized w{.spec = spec,
+              .codes = TensorView(codes.data(), DType::u8, {n, k * spec.bits / 8}),
+              .scales = TensorView(bytes.data(), DType::u8, of_scales)};
+  if (spec.mode == Mode::affine) {
+    w.scales = TensorView(scales.data(), DType::f32, of_scales);
+    w.biases = TensorView(biases.data(), DType::f32, of_scales);
+  }
+  std::vector<float> x(static_cast<size_t>(most * k)), all(most * n), some(all.size());
+  for (float& value : x) value = static_cast<float>(random.between(-128, 128)) / 64;
+  const std::vector<uint16_t> x16 = halves(x);
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const void* data = dtype == DType::f32 ? static_cast<const void*>(x.data()) : x16.data();
+    const auto product = [&](int64_t m, std::vector<float>& out) {
+      return [&, m](const Options& o) {
+        quantized_matmul(TensorView(data, dtype, {m, k}), w, true,
+                         TensorView(out.data(), dtype, {m, n}), o);
+      };
+    };
+    EXPECT_GE(for_each_row(product(most, all),
+                           [&](const char* kernel) {
+                             product(most, all)(forcing(kernel));
+                             for (int64_t m = 1; m <= 9; ++m) {
+                               product(m, some)(forcing(kernel));
+                               ASSERT_EQ(std::memcmp(some.data(), all.data(),
+                                                     static_cast<size_t>(m * n) * size_of(dtype)),
+                                         0)
+                                   << kernel << ": " << spec.bits << " bits, k " << k << ", " << m
+                                   << " rows of " << most;
+                             }
+                           }),
+              1);
+  }
+}
+
+TEST(Codes, RowsOfXAreMultipliedAlikeBesideOthers) {
+  for (const QuantSpec& format : all_formats()) expect_alike_beside_others(format, 1024 + 128);
+  expect_alike_beside_others(kAffine4, 16384 + 64);
 }
 
 // Subnormal numbers of x count, whatever instruction multiplies; but for the row that is stated to

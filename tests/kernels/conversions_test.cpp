@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -101,6 +102,9 @@ TEST(Conversions, DequantizePastTheCache) {
   const QuantSpec formats[] = {kAffine4,
                                {Mode::affine, 4, 16},
                                {Mode::affine, 3, 32},
+                               {Mode::affine, 2, 64},
+                               {Mode::affine, 5, 64},
+                               {Mode::affine, 6, 32},
                                {Mode::affine, 8, 128},
                                kMxfp4,
                                kMxfp8,
@@ -142,6 +146,24 @@ std::vector<float> awkward_row(int64_t cols, int64_t size, Random& random) {
   return row;
 }
 
+// A row of groups that are nothing special, of one sign or both, or of few bits, whose quotients
+// lie halfway between codes.
+std::vector<float> usual_row(int64_t cols, int64_t size, Random& random) {
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int64_t begin = 0; begin < cols; begin += size) {
+    const int64_t kind = random.between(0, 3);
+    const auto step = static_cast<float>(random.between(1, 9));
+    for (int64_t i = begin; i < begin + size; ++i) {
+      float& value = row[static_cast<size_t>(i)];
+      value = static_cast<float>(random.normal());
+      if (kind == 1) value = std::fabs(value);
+      if (kind == 2) value = -std::fabs(value);
+      if (kind == 3) value = step * static_cast<float>(random.between(-16, 16));
+    }
+  }
+  return row;
+}
+
 std::vector<uint8_t> stored(const std::vector<float>& row, DType dtype) {
   std::vector<uint8_t> bytes(row.size() * size_of(dtype));
   for (size_t i = 0; i < row.size(); ++i) {
@@ -163,10 +185,14 @@ TEST(Conversions, QuantizeGroupsOfEveryKind) {
         QuantSpec{Mode::affine, 8, 32}, kMxfp4, kMxfp8, kNvfp4}) {
     const QuantSpec spec = given.resolved();
     for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      for (int64_t groups : {1, 3, 16, 63, 64, 65, 79, 257}) {
+      for (int i = 0; i < 16; ++i) {
+        const int64_t groups =
+            std::array{1, 3, 16, 63, 64, 65, 79, 257}[static_cast<size_t>(i / 2)];
+        const bool usual = i % 2 == 1;
         const int64_t cols = groups * spec.group_size, code_bytes = cols * spec.bits / 8;
         if (spec.mode != Mode::affine && cols % 32 != 0) continue;
-        const std::vector<uint8_t> x = stored(awkward_row(cols, spec.group_size, random), dtype);
+        const auto row = usual ? usual_row : awkward_row;
+        const std::vector<uint8_t> x = stored(row(cols, spec.group_size, random), dtype);
         struct Packed {
           std::vector<uint8_t> codes, bytes;
           std::vector<float> scales, biases;
@@ -205,6 +231,52 @@ TEST(Conversions, QuantizeGroupsOfEveryKind) {
           EXPECT_TRUE(same(got.biases, expected.biases)) << where;
         });
       }
+    }
+  }
+}
+
+// Codes stored past the cache, of rows with gaps between them and without.
+TEST(Conversions, QuantizePastTheCache) {
+  Random random(9);
+  for (const QuantSpec& given : {kAffine4, QuantSpec{Mode::affine, 3, 32}, kMxfp8, kNvfp4}) {
+    const QuantSpec spec = given.resolved();
+    constexpr int64_t kCols = 4096, kRows = kPastCache / 2 / kCols + 1;
+    const std::vector<uint8_t> x =
+        stored(usual_row(kRows * kCols, spec.group_size, random), DType::bf16);
+    const int64_t code_bytes = kCols * spec.bits / 8, groups = kCols / spec.group_size;
+    for (int64_t gap : {0, 64, 32}) {
+      struct Packed {
+        std::vector<uint8_t> codes, bytes;
+        std::vector<uint16_t> scales, biases;
+        bool operator==(const Packed&) const = default;
+      } expected;
+      for_each_conversion([&](const std::string& name) {
+        const auto run = [&](const char* kernel) {
+          const auto n = static_cast<size_t>(kRows * groups);
+          const Wanted rows{DType::u8, kRows, code_bytes, code_bytes + gap, 0};
+          Packed p{std::vector<uint8_t>(rows.bytes(), kUnwritten), std::vector<uint8_t>(n),
+                   std::vector<uint16_t>(n), std::vector<uint16_t>(n)};
+          const TensorView codes = rows.view(p.codes.data());
+          Quantized out{.spec = spec,
+                        .codes = codes,
+                        .scales = TensorView(p.bytes.data(), DType::u8, {kRows, groups})};
+          if (spec.mode == Mode::affine) {
+            out.scales = TensorView(p.scales.data(), DType::bf16, {kRows, groups});
+            out.biases = TensorView(p.biases.data(), DType::bf16, {kRows, groups});
+          }
+          quantize(TensorView(const_cast<uint8_t*>(x.data()), DType::bf16, {kRows, kCols}), out,
+                   forcing(kernel));
+          // From the first code on: memory begins anywhere.
+          const auto first = static_cast<const uint8_t*>(codes.data) - p.codes.data();
+          p.codes.erase(p.codes.begin(), p.codes.begin() + first);
+          p.codes.resize(rows.bytes() - 64);
+          return p;
+        };
+        if (expected.codes.empty()) expected = run("quantize_portable");
+        EXPECT_TRUE(run(name.c_str()) == expected)
+            << name << ": " << spec.bits << " bits, groups of " << spec.group_size << ", " << gap
+            << " bytes between rows";
+      });
     }
   }
 }

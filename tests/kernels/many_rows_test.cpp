@@ -72,6 +72,12 @@ TEST(ManyRows, MoreThanABlockOfSums) {
   }
 }
 
+// Six megabytes of x and more are fetched a tile ahead.
+TEST(ManyRows, RowsThatAreFetchedAhead) {
+  expect_right_by_all(matmul_case(kAffine4, DType::f32, {512, 5, 3136}));
+  expect_right_by_all(matmul_case(kAffine4, DType::bf16, {515, 5, 6336}));
+}
+
 TEST(ManyRows, MoreScalesThanAreTransposedAtATime) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     expect_right_by_all(matmul_case({Mode::affine, 4, 16}, dtype, {3, 33, 16 * 270}));

@@ -34,7 +34,8 @@ struct Simd {
   static Words load_words(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+x"(v));
     return v;
   }
@@ -175,13 +176,7 @@ struct Simd {
     store_halves(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT), count);
   }
   static void store_bf16(void* p, Floats v, int count) {
-    const Words u = as_words(v);
-    const Words odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), all_words(1));
-    const Words rounded =
-        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, odd), all_words(0x7fff)), 16);
-    const Words quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), all_words(0x40));
-    const Floats is_nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-    store_halves(p, low_halves(_mm256_blendv_epi8(rounded, quiet, as_words(is_nan))), count);
+    store_halves(p, low_halves(bf16(v)), count);
   }
 
   template <int Bits>
@@ -231,36 +226,98 @@ struct Simd {
 
   static Words to_words(Floats v) { return _mm256_cvtps_epi32(v); }
   static Words largest_words(Words a, Words b) { return _mm256_max_epu32(a, b); }
-  template <class F>
-  static Floats fold(const Floats (&v)[kLanes], F&& f) {
-    const auto pair = [&](Floats a, Floats b) {
-      return f(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-    };
-    const auto within = [&](Floats a, Floats b) {
-      return f(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
-    };
-    return within(within(pair(v[0], v[4]), pair(v[1], v[5])),
-                  within(pair(v[2], v[6]), pair(v[3], v[7])));
+  static Words largest_i16(Words a, Words b) { return _mm256_max_epi16(a, b); }
+  static Words largest_u16(Words a, Words b) { return _mm256_max_epu16(a, b); }
+  static Words least_u16(Words a, Words b) { return _mm256_min_epu16(a, b); }
+  static bool any(Words v) { return _mm256_testz_si256(v, v) == 0; }
+  static Floats capped_magnitude(Floats v, Floats most) {
+    return _mm256_min_ps(_mm256_andnot_ps(all(-0.0f), v), most);
   }
-  template <int Bits>
-  static void store_codes(const Words (&v)[4], uint8_t* p) {
+  static Words bits_of(uint32_t mask, Words a, Words b) {
+    const Words m = all_words(mask);
+    return _mm256_or_si256(_mm256_and_si256(m, a), _mm256_andnot_si256(m, b));
+  }
+  template <class At, class F>
+  static Words fold(At&& at, F&& f) {
+    const auto pair = [&](int i) {
+      const Words a = at(i), b = at(4 + i);
+      return f(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    };
+    const auto within = [&](Words a, Words b) {
+      const Floats x = as_floats(a), y = as_floats(b);
+      return f(as_words(_mm256_shuffle_ps(x, y, 0x88)), as_words(_mm256_shuffle_ps(x, y, 0xdd)));
+    };
+    const Words a = pair(0), b = within(a, pair(1)), c = pair(2);
+    return within(b, within(c, pair(3)));
+  }
+  static void store_bytes(const Words (&v)[4], uint8_t* p) {
     // Four words of each vector in turn, then in order.
     const Words in_turn =
         _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     const Words order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const Words bytes = _mm256_min_epu8(_mm256_permutevar8x32_epi32(in_turn, order),
-                                        _mm256_set1_epi8(static_cast<char>((1 << Bits) - 1)));
-    if constexpr (Bits == 8) return store_words(p, bytes);
-    alignas(32) uint64_t octets[4];
-    store_words(octets, bytes);
-    for (int i = 0; i < 4; ++i) {
-      const uint64_t octet = _pext_u64(octets[i], 0x0101010101010101u * ((1u << Bits) - 1));
-      __builtin_memcpy(p + i * Bits, &octet, Bits);
+    store_words(p, _mm256_permutevar8x32_epi32(in_turn, order));
+  }
+  static void store_bytes_of_pairs(const Words (&v)[4], uint8_t* p) {
+    const Words low = either(v[0], shift_left<16>(v[1])), high = either(v[2], shift_left<16>(v[3]));
+    store_words(p, _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8));
+  }
+  template <int Bits>
+  static void pack_bytes(const uint8_t* codes, uint8_t* p) {
+    constexpr int kMost = (1 << Bits) - 1;
+    const Words bytes = _mm256_min_epu8(load_words(codes), _mm256_set1_epi8(char(kMost)));
+    if constexpr (Bits == 8) {
+      store_words(p, bytes);
+    } else {
+      // Two codes together, four, eight; then the bytes that they fill.
+      constexpr int kUnused = 32 - 4 * Bits;
+      const Words twos = _mm256_maddubs_epi16(bytes, _mm256_set1_epi16(1 | 256 << Bits));
+      const Words fours = _mm256_madd_epi16(twos, all_words(1 | 65536 << 2 * Bits));
+      const Words eights =
+          _mm256_srli_epi64(_mm256_sllv_epi32(fours, _mm256_set1_epi64x(kUnused)), kUnused);
+      alignas(16) static constexpr Octets<Bits> kAt;
+      const Words in_lane = _mm256_shuffle_epi8(
+          eights, twice(_mm_load_si128(reinterpret_cast<const __m128i*>(kAt.bytes))));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(in_lane));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 2 * Bits),
+                       _mm256_extracti128_si256(in_lane, 1));
     }
+  }
+  static Words halves(bool f16, bool numbers, Floats low, Floats high) {
+    if (f16) {
+      return _mm256_set_m128i(_mm256_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT),
+                              _mm256_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT));
+    }
+    const auto words = [numbers](Floats v) {
+      return numbers ? _mm256_srli_epi32(rounded(v), 16) : bf16(v);
+    };
+    return in_order(as_floats(_mm256_packus_epi32(words(low), words(high))));
+  }
+  static void store_past_cache(void* p, Words v) {
+    _mm256_stream_si256(static_cast<__m256i*>(p), v);
   }
   static constexpr bool kHalfTables = false;
 
  private:
+  // The upper halves are bfloat16, of what is no NaN.
+  static Words rounded(Floats v) {
+    const Words u = as_words(v), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), all_words(1));
+    return _mm256_add_epi32(_mm256_add_epi32(u, odd), all_words(0x7fff));
+  }
+  // The lower halves are.
+  static Words bf16(Floats v) {
+    const Words quiet = _mm256_or_si256(_mm256_srli_epi32(as_words(v), 16), all_words(0x40));
+    const Floats is_nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(_mm256_srli_epi32(rounded(v), 16), quiet, as_words(is_nan));
+  }
+  // Of eight bytes the first Bits are kept.
+  template <int Bits>
+  struct Octets {
+    uint8_t bytes[16];
+    constexpr Octets() : bytes{} {
+      for (int i = 0; i < 16; ++i)
+        bytes[i] = static_cast<uint8_t>(i < 2 * Bits ? i / Bits * 8 + i % Bits : 0x80);
+    }
+  };
   // In parts, which a copy through memory would have to wait for.
   template <int Bits>
   static uint64_t octet(const uint8_t* p) {

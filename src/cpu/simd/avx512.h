@@ -34,7 +34,8 @@ struct Simd {
   }
 
   static Words load_words(const void* p) { return _mm512_loadu_si512(p); }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+v"(v));
     return v;
   }
@@ -207,10 +208,13 @@ struct Simd {
       const Words byte = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
       return _mm512_or_si512(byte, _mm512_slli_epi64(byte, 28));
     } else {
+      // The two bytes that a code begins in become its lane's.
+      alignas(64) static constexpr CodesAt<Bits, uint32_t> kAt;
       const __m128i octets = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << 2 * Bits) - 1), p);
-      return _mm512_cvtepu8_epi32(
-          _mm_set_epi64x(spread_octet<Bits>(_mm_cvtsi128_si64(_mm_srli_si128(octets, Bits))),
-                         spread_octet<Bits>(_mm_cvtsi128_si64(octets))));
+      const Words bytes =
+          _mm512_shuffle_epi8(_mm512_broadcast_i32x4(octets), load_words(kAt.bytes));
+      const Words codes = _mm512_srlv_epi32(bytes, load_words(kAt.shifts));
+      return _mm512_and_si512(codes, all_words((1u << Bits) - 1));
     }
   }
 
@@ -262,38 +266,64 @@ struct Simd {
 
   static Words to_words(Floats v) { return _mm512_cvtps_epi32(v); }
   static Words largest_words(Words a, Words b) { return _mm512_max_epu32(a, b); }
-  template <class F>
-  static Floats fold(const Floats (&v)[kLanes], F&& f) {
-    const auto pair = [&](Floats a, Floats b) {
-      return f(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-    };
-    const auto quad = [&](int i) { return pair(pair(v[i], v[4 + i]), pair(v[8 + i], v[12 + i])); };
-    const auto within = [&](Floats a, Floats b) {
-      return f(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
-    };
-    return within(within(quad(0), quad(1)), within(quad(2), quad(3)));
+  static Words largest_i16(Words a, Words b) { return _mm512_max_epi16(a, b); }
+  static Words largest_u16(Words a, Words b) { return _mm512_max_epu16(a, b); }
+  static Words least_u16(Words a, Words b) { return _mm512_min_epu16(a, b); }
+  static bool any(Words v) { return _mm512_test_epi32_mask(v, v) != 0; }
+  static Floats capped_magnitude(Floats v, Floats most) {
+    return _mm512_range_ps(v, most, 0b1010);  // the one of less magnitude, without a sign
   }
-  template <int Bits>
-  static void store_codes(const Words (&v)[4], uint8_t* p) {
+  static Words bits_of(uint32_t mask, Words a, Words b) {
+    return _mm512_ternarylogic_epi32(all_words(mask), a, b, 0xca);
+  }
+  template <class At, class F>
+  static Words fold(At&& at, F&& f) {
+    const auto quad = [&](int i) {
+      const Words low = fold_halves_of(at(i), at(4 + i), f);
+      return fold_halves_of(low, fold_halves_of(at(8 + i), at(12 + i), f), f);
+    };
+    return fold_quads(quad, f);
+  }
+  template <class At, class F>
+  static Words fold_two(At&& at, F&& f) {
+    const auto quad = [&](int i) { return fold_halves_of(at(2 * i), at(2 * i + 1), f); };
+    const Words order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, fold_quads(quad, f));
+  }
+  static void store_bytes(const Words (&v)[4], uint8_t* p) {
     // Four words of each vector in turn, then in order.
     const Words in_turn =
         _mm512_packus_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
     const Words order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const Words bytes = _mm512_min_epu8(_mm512_permutexvar_epi32(order, in_turn),
-                                        _mm512_set1_epi8(static_cast<char>((1 << Bits) - 1)));
+    store_words(p, _mm512_permutexvar_epi32(order, in_turn));
+  }
+  static void store_bytes_of_pairs(const Words (&v)[4], uint8_t* p) {
+    const Words low = either(v[0], shift_left<16>(v[1])), high = either(v[2], shift_left<16>(v[3]));
+    const Words order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    store_words(p, _mm512_permutexvar_epi64(order, _mm512_packus_epi16(low, high)));
+  }
+  template <int Bits>
+  static void pack_bytes(const uint8_t* codes, uint8_t* p) {
+    constexpr int kMost = (1 << Bits) - 1;
+    const Words bytes = _mm512_min_epu8(load_words(codes), _mm512_set1_epi8(char(kMost)));
     if constexpr (Bits == 8) {
       store_words(p, bytes);
-    } else if constexpr (Bits == 4) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(
-                                                             bytes, _mm512_set1_epi16(0x1001))));
-    } else if constexpr (Bits == 2) {
-      const Words pairs = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(0x0401));
-      const Words quads = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(quads));
     } else {
-      alignas(64) uint64_t octets[8];
-      store_words(octets, bytes);
-      for (int i = 0; i < 8; ++i) store_octet<Bits>(octets[i], p + i * Bits);
+      // Two codes together, four, eight; then the bytes that they fill.
+      const Words twos = _mm512_maddubs_epi16(bytes, _mm512_set1_epi16(1 | 256 << Bits));
+      const Words fours = _mm512_madd_epi16(twos, all_words(1 | 65536 << 2 * Bits));
+      if constexpr (Bits == 4) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(twos));
+      } else if constexpr (Bits == 2) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(fours));
+      } else {
+        alignas(64) static constexpr Octets<Bits> kAt;
+        constexpr int kUnused = 32 - 4 * Bits;
+        const Words eights =
+            _mm512_srli_epi64(_mm512_sllv_epi32(fours, _mm512_set1_epi64(kUnused)), kUnused);
+        const Words in_lane = _mm512_shuffle_epi8(eights, load_words(kAt.bytes));
+        store_words(p, _mm512_permutexvar_epi16(load_words(kAt.halves), in_lane));
+      }
     }
   }
 
@@ -313,19 +343,25 @@ struct Simd {
     };
     return _mm512_inserti64x4(_mm512_castsi256_si512(half(low)), half(high), 1);
   }
-  static Words half_table(bool f16, bool numbers, Floats values) {
-    return halves(f16, numbers, values, values);
-  }
   static void store_past_cache(void* p, Words v) {
     _mm512_stream_si512(static_cast<__m512i*>(p), v);
   }
+  template <int Bits>
   static Words look_up_halves(Words table, const uint8_t* codes) {
-    // In every word a byte, and 12 bits above it the same again: its upper nibble begins the upper
-    // half. Of an index five bits count, and the fifth makes no difference.
-    const Words byte =
-        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-    const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
-    return _mm512_permutexvar_epi16(index, table);
+    // Of an index five bits count.
+    if constexpr (Bits == 4) {
+      // In every word a byte and, 12 bits above, it again: its upper nibble begins the upper half.
+      const Words byte =
+          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+      const Words index = _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12));
+      return _mm512_permutexvar_epi16(index, table);
+    } else {
+      alignas(64) static constexpr CodesAt<Bits, uint16_t> kAt;
+      const Words loaded = _mm512_maskz_loadu_epi8((uint64_t{1} << 4 * Bits) - 1, codes);
+      const Words octets = _mm512_permutexvar_epi16(load_words(kAt.octets), loaded);
+      const Words bytes = _mm512_shuffle_epi8(octets, load_words(kAt.bytes));
+      return _mm512_permutexvar_epi16(_mm512_srlv_epi16(bytes, load_words(kAt.shifts)), table);
+    }
   }
 
 #if defined(__AVX512VNNI__)
@@ -383,17 +419,52 @@ struct Simd {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(upper, is_nan, quiet));
   }
-  template <int Bits>
-  static void store_octet(uint64_t bytes, uint8_t* p) {
-    const uint64_t octet = _pext_u64(bytes, 0x0101010101010101u * ((1u << Bits) - 1));
-    __builtin_memcpy(p, &octet, Bits);
+  // 16 bytes in place of 32: of the lower half of a and its upper one, then of b's.
+  template <class F>
+  static Words fold_halves_of(Words a, Words b, F&& f) {
+    return f(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
   }
-  // Eight codes as eight bytes.
-  template <int Bits>
-  static long long spread_octet(long long octet) {
-    return static_cast<long long>(
-        _pdep_u64(static_cast<uint64_t>(octet), 0x0101010101010101u * ((1u << Bits) - 1)));
+  // Word i of 16 bytes: f over these 16 bytes of quad(i).
+  template <class Quad, class F>
+  static Words fold_quads(Quad&& quad, F&& f) {
+    const auto within = [&](Words a, Words b) {
+      const Floats x = as_floats(a), y = as_floats(b);
+      return f(as_words(_mm512_shuffle_ps(x, y, 0x88)), as_words(_mm512_shuffle_ps(x, y, 0xdd)));
+    };
+    const Words a = quad(0), b = within(a, quad(1)), c = quad(2);
+    return within(b, within(c, quad(3)));
   }
+  // Of codes in a row, one for each lane (a word or a half): what every 16 bytes take of them,
+  // halves; which bytes of these a lane takes; where in them its code begins.
+  template <int Bits, class Lane>
+  struct CodesAt {
+    static constexpr int kLane = sizeof(Lane), kIn16 = 16 / kLane;
+    uint16_t octets[32];
+    uint8_t bytes[64];
+    Lane shifts[64 / kLane];
+    constexpr CodesAt() : octets{}, bytes{}, shifts{} {
+      for (int i = 0; i < 64 / kLane; ++i) {
+        // Words are taken from the same 16 bytes.
+        const int begin = kLane == 2 ? i / kIn16 * kIn16 * Bits / 16 * 16 : 0;
+        const int bit = i * Bits - begin;
+        for (int byte = 0; byte < kLane; ++byte)
+          bytes[i * kLane + byte] = static_cast<uint8_t>(byte < 2 ? bit / 8 + byte : 0x80);
+        shifts[i] = static_cast<Lane>(bit % 8);
+      }
+      for (int i = 0; i < 32; ++i) octets[i] = static_cast<uint16_t>(i / 8 * Bits / 2 + i % 8);
+    }
+  };
+  // Of eight bytes the first Bits are kept: first within 16 bytes, then of all.
+  template <int Bits>
+  struct Octets {
+    uint8_t bytes[64];
+    uint16_t halves[32];
+    constexpr Octets() : bytes{}, halves{} {
+      for (int i = 0; i < 64; ++i)
+        bytes[i] = static_cast<uint8_t>(i % 16 / Bits * 8 + i % 16 % Bits);
+      for (int i = 0; i < 32; ++i) halves[i] = static_cast<uint16_t>(i / Bits * 8 + i % Bits);
+    }
+  };
   static __m256 halved(Floats v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   }

@@ -3,7 +3,7 @@
 // fused) or two (bfloat16), whatever stands beside it.
 //
 // Bound by the multiply-adds: rows x kVectors of them per step, for kVectors loads of the panel and
-// one of x per row.
+// one of x per row. Rows of x that come from behind the L2 cache are fetched a tile ahead.
 #pragma once
 
 #include "cpu/mm_kernels.h"
@@ -54,13 +54,26 @@ struct Tiles {
       });
     });
     const int64_t steps = kPanel == Panel::bf16 ? p.k / 2 : p.k;
-    for (int64_t i = 0; i < steps; ++i) {
+    const auto add = [&](int64_t i) __attribute__((always_inline)) {
       add_step<kPanel>(sum, panel + i * kCols, x, [i](const uint8_t* from) {
         uint32_t word;
         __builtin_memcpy(&word, from + i * 4, sizeof word);
         return word;
       });
+    };
+    int64_t i = 0;
+    if (p.next_x != nullptr) {
+      constexpr int kLine = 64, kSteps = kLine / 4;
+      constexpr int kSums = kRows * kCols * 4 / (kPanelSteps / kSteps);  // bytes
+      const auto* next_sums = reinterpret_cast<const uint8_t*>(p.sums + kRows * kCols);
+      while (i + kSteps <= steps) {
+        unroll<kRows>([&](auto r) { __builtin_prefetch(p.next_x[r.value] + i * 4, 0, 3); });
+        for (int byte = 0; byte < kSums; byte += kLine) __builtin_prefetch(next_sums + byte, 0, 3);
+        next_sums += kSums;
+        for (const int64_t end = i + kSteps; i < end; ++i) add(i);
+      }
     }
+    for (; i < steps; ++i) add(i);
     // Of an odd number of values the last stands alone: what follows it may be nobody's.
     if (kPanel == Panel::bf16 && p.k % 2 != 0) {
       add_step<kPanel>(sum, panel + steps * kCols, x, [steps](const uint8_t* from) {

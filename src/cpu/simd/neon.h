@@ -45,7 +45,8 @@ struct Simd {
   static Words load_words(const void* p) {
     return {vreinterpretq_u32_u8(bytes(p)), vreinterpretq_u32_u8(bytes(p, 16))};
   }
-  static Words kept(Words v) {
+  template <class Vector>
+  static Vector kept(Vector v) {
     asm("" : "+w"(v.low), "+w"(v.high));
     return v;
   }
@@ -192,22 +193,8 @@ struct Simd {
     store(buffer, v);
     __builtin_memcpy(p, buffer, static_cast<unsigned>(count) * sizeof(float));
   }
-  static void store_f16(void* p, Floats v, int count) {
-    store_halves(p,
-                 vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(v.low)),
-                              vreinterpret_u16_f16(vcvt_f16_f32(v.high))),
-                 count);
-  }
-  static void store_bf16(void* p, Floats v, int count) {
-    const auto rounded = [](float32x4_t f) {
-      const uint32x4_t u = vreinterpretq_u32_f32(f), upper = vshrq_n_u32(u, 16);
-      const uint32x4_t odd = vandq_u32(upper, vdupq_n_u32(1));
-      const uint32x4_t up = vshrq_n_u32(vaddq_u32(vaddq_u32(u, odd), vdupq_n_u32(0x7fff)), 16);
-      const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
-      return vmovn_u32(vbslq_u32(vceqq_f32(f, f), up, quiet));
-    };
-    store_halves(p, vcombine_u16(rounded(v.low), rounded(v.high)), count);
-  }
+  static void store_f16(void* p, Floats v, int count) { store_halves(p, f16(v), count); }
+  static void store_bf16(void* p, Floats v, int count) { store_halves(p, bf16(v), count); }
 
   template <int Bits>
   static Words codes_in_a_row(const uint8_t* p) {
@@ -272,25 +259,64 @@ struct Simd {
   static Words largest_words(Words a, Words b) {
     return {vmaxq_u32(a.low, b.low), vmaxq_u32(a.high, b.high)};
   }
-  template <class F>
-  static Floats fold(const Floats (&v)[kLanes], F&& f) {
-    const auto pair = [&](Floats a, Floats b) {
-      return f(Floats{a.low, b.low}, Floats{a.high, b.high});
+  static Words largest_i16(Words a, Words b) {
+    const auto larger = [](uint32x4_t x, uint32x4_t y) {
+      return vreinterpretq_u32_s16(vmaxq_s16(vreinterpretq_s16_u32(x), vreinterpretq_s16_u32(y)));
     };
-    const auto within = [&](Floats a, Floats b) {
-      return f(Floats{vuzp1q_f32(a.low, b.low), vuzp1q_f32(a.high, b.high)},
-               Floats{vuzp2q_f32(a.low, b.low), vuzp2q_f32(a.high, b.high)});
-    };
-    return within(within(pair(v[0], v[4]), pair(v[1], v[5])),
-                  within(pair(v[2], v[6]), pair(v[3], v[7])));
+    return {larger(a.low, b.low), larger(a.high, b.high)};
   }
-  template <int Bits>
-  static void store_codes(const Words (&v)[4], uint8_t* p) {
-    const uint8x8_t most = vdup_n_u8((1 << Bits) - 1);
+  static Words largest_u16(Words a, Words b) {
+    const auto larger = [](uint32x4_t x, uint32x4_t y) {
+      return vreinterpretq_u32_u16(vmaxq_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y)));
+    };
+    return {larger(a.low, b.low), larger(a.high, b.high)};
+  }
+  static Words least_u16(Words a, Words b) {
+    const auto less = [](uint32x4_t x, uint32x4_t y) {
+      return vreinterpretq_u32_u16(vminq_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y)));
+    };
+    return {less(a.low, b.low), less(a.high, b.high)};
+  }
+  static bool any(Words v) { return vmaxvq_u32(vorrq_u32(v.low, v.high)) != 0; }
+  static Floats capped_magnitude(Floats v, Floats most) {
+    return least({vabsq_f32(v.low), vabsq_f32(v.high)}, most);
+  }
+  static Words bits_of(uint32_t mask, Words a, Words b) {
+    return {vbslq_u32(vdupq_n_u32(mask), a.low, b.low),
+            vbslq_u32(vdupq_n_u32(mask), a.high, b.high)};
+  }
+  template <class At, class F>
+  static Words fold(At&& at, F&& f) {
+    const auto pair = [&](int i) {
+      const Words a = at(i), b = at(4 + i);
+      return f(Words{a.low, b.low}, Words{a.high, b.high});
+    };
+    const auto within = [&](Words a, Words b) {
+      return f(Words{vuzp1q_u32(a.low, b.low), vuzp1q_u32(a.high, b.high)},
+               Words{vuzp2q_u32(a.low, b.low), vuzp2q_u32(a.high, b.high)});
+    };
+    const Words a = pair(0), b = within(a, pair(1)), c = pair(2);
+    return within(b, within(c, pair(3)));
+  }
+  static void store_bytes(const Words (&v)[4], uint8_t* p) {
     for (int i = 0; i < 4; ++i) {
       const uint16x8_t narrow = vcombine_u16(vqmovun_s32(vreinterpretq_s32_u32(v[i].low)),
                                              vqmovun_s32(vreinterpretq_s32_u32(v[i].high)));
-      uint64_t octet = vget_lane_u64(vreinterpret_u64_u8(vmin_u8(vqmovn_u16(narrow), most)), 0);
+      vst1_u8(p + 8 * i, vqmovn_u16(narrow));
+    }
+  }
+  static void store_bytes_of_pairs(const Words (&v)[4], uint8_t* p) {
+    for (int i = 0; i < 4; i += 2) {
+      const Words both = either(v[i], shift_left<16>(v[i + 1]));
+      vst1_u8(p + 8 * i, vqmovn_u16(vreinterpretq_u16_u32(both.low)));
+      vst1_u8(p + 8 * i + 8, vqmovn_u16(vreinterpretq_u16_u32(both.high)));
+    }
+  }
+  template <int Bits>
+  static void pack_bytes(const uint8_t* codes, uint8_t* p) {
+    const uint8x8_t most = vdup_n_u8((1 << Bits) - 1);
+    for (int i = 0; i < 4; ++i) {
+      uint64_t octet = vget_lane_u64(vreinterpret_u64_u8(vmin_u8(vld1_u8(codes + 8 * i), most)), 0);
       if constexpr (Bits < 8) {  // two codes together, then four, then all
         octet = (octet | octet >> (8 - Bits)) & 0x0001000100010001u * ((1u << 2 * Bits) - 1);
         octet = (octet | octet >> (16 - 2 * Bits)) & 0x0000000100000001u * ((1u << 4 * Bits) - 1);
@@ -299,9 +325,28 @@ struct Simd {
       __builtin_memcpy(p + i * Bits, &octet, Bits);
     }
   }
+  static Words halves(bool to_f16, bool, Floats low, Floats high) {
+    return {vreinterpretq_u32_u16(to_f16 ? f16(low) : bf16(low)),
+            vreinterpretq_u32_u16(to_f16 ? f16(high) : bf16(high))};
+  }
+  static void store_past_cache(void* p, Words v) { store_words(p, v); }
   static constexpr bool kHalfTables = false;
 
  private:
+  static uint16x8_t f16(Floats v) {
+    return vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(v.low)),
+                        vreinterpret_u16_f16(vcvt_f16_f32(v.high)));
+  }
+  static uint16x8_t bf16(Floats v) {
+    const auto rounded = [](float32x4_t f) {
+      const uint32x4_t u = vreinterpretq_u32_f32(f), upper = vshrq_n_u32(u, 16);
+      const uint32x4_t odd = vandq_u32(upper, vdupq_n_u32(1));
+      const uint32x4_t up = vshrq_n_u32(vaddq_u32(vaddq_u32(u, odd), vdupq_n_u32(0x7fff)), 16);
+      const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
+      return vmovn_u32(vbslq_u32(vceqq_f32(f, f), up, quiet));
+    };
+    return vcombine_u16(rounded(v.low), rounded(v.high));
+  }
   // For each of four octets: which bytes of a table become its word, from byte First of it on;
   // 0xff is none.
   struct OctetBytes {

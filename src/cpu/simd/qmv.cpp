@@ -11,27 +11,33 @@
 namespace moeblas::cpu::MOEBLAS_TIER {
 namespace {
 
-struct Values {
-  Floats v[8];
-};
-
 // A run is an octet.
 struct Multiplied {
+  struct Values {
+    Floats v[8];
+  };
   static constexpr int kPerLane = 8;
   static constexpr int kFloatsOfX = 8 * kLanes;
   static constexpr float kTimes = 1.0f;
   static constexpr int source(int vector, int lane) { return 8 * lane + vector; }
   static constexpr float factor_of_x(int) { return 1.0f; }
 
-  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
-    Floats even = Simd::mul(codes.v[0], Simd::load(x));
-    Floats odd = Simd::mul(codes.v[1], Simd::load(x + kLanes));
-    unroll<3>([&](auto j) __attribute__((always_inline)) {
-      constexpr int kEven = 2 + 2 * decltype(j)::value;
-      even = Simd::fma(codes.v[kEven], Simd::load(x + kEven * kLanes), even);
-      odd = Simd::fma(codes.v[kEven + 1], Simd::load(x + (kEven + 1) * kLanes), odd);
+  template <int R>
+  [[gnu::always_inline]] static void runs(const Values (&codes)[R], const float* x,
+                                          Floats (&sums)[R]) {
+    Floats parts[R][2];  // of even places and of odd ones
+    unroll<8>([&](auto j) __attribute__((always_inline)) {
+      constexpr int J = decltype(j)::value;
+      const Floats values = shared<R>(Simd::load(x + J * kLanes));
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        const Floats of = codes[r.value].v[J];
+        Floats& part = parts[r.value][J % 2];
+        part = J < 2 ? Simd::mul(of, values) : Simd::fma(of, values, part);
+      });
     });
-    return Simd::add(even, odd);
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      sums[r.value] = Simd::add(parts[r.value][0], parts[r.value][1]);
+    });
   }
 };
 
@@ -41,6 +47,7 @@ struct Affine : Multiplied {
   static constexpr int kBits = Bits;
   static constexpr bool kAffine = true;
   static constexpr bool kLooksUp = Bits <= 4 && kLanes == 16;
+  static constexpr int kTogether = kLooksUp ? 2 : 1;
   Simd::Table16 numbers;  // bits above the code do not count
   explicit Affine(const QmvFormat&) : numbers(low_bits().v) {}
 
@@ -57,9 +64,12 @@ struct Affine : Multiplied {
   static constexpr float factor_of_x(int j) {
     return static_cast<float>(1 << (in_place(j) ? highest() - place(j) : highest()));
   }
-  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
-    const Floats sum = Multiplied::runs(codes, x);
-    return kLooksUp ? sum : Simd::mul(sum, Simd::all(1.0f / (1 << highest())));
+  template <int R>
+  [[gnu::always_inline]] static void runs(const Values (&codes)[R], const float* x,
+                                          Floats (&sums)[R]) {
+    Multiplied::runs(codes, x, sums);
+    if constexpr (kLooksUp) return;
+    for (Floats& sum : sums) sum = Simd::mul(sum, Simd::all(1.0f / (1 << highest())));
   }
 
   [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
@@ -100,6 +110,7 @@ struct E2m1 : Multiplied {
   static constexpr ScaleKind kScales = kScales_;
   static constexpr int kBits = 4;
   static constexpr bool kAffine = false;
+  static constexpr int kTogether = kLanes == 16 ? 2 : 1;
   Simd::Table16 values;
   explicit E2m1(const QmvFormat& format) : values(format.code_values) {}
 
@@ -119,6 +130,7 @@ struct E4m3 {
   static constexpr bool kAffine = false;
   static constexpr int kGroup = 32;
   static constexpr ScaleKind kScales = ScaleKind::e8m0;
+  static constexpr int kTogether = 1;
   static constexpr float kTimes = 256.0f;
   static constexpr int kPerLane = 2;
   static constexpr int kFloatsOfX = 2 * kLanes;
@@ -136,15 +148,17 @@ struct E4m3 {
     if (Simd::any_e4m3_nan(at)) codes.v[0] = Simd::all(__builtin_nanf(""));
     return codes;
   }
-  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
-    return Simd::fma(codes.v[1], Simd::load(x + kLanes), Simd::mul(codes.v[0], Simd::load(x)));
+  [[gnu::always_inline]] static void runs(const Values (&codes)[1], const float* x,
+                                          Floats (&sums)[1]) {
+    const Floats first = Simd::mul(codes[0].v[0], Simd::load(x));
+    sums[0] = Simd::fma(codes[0].v[1], Simd::load(x + kLanes), first);
   }
 };
 
 template <class Unpack>
 bool prepare(const QmvFormat& format, const float* x, int64_t first, int64_t count,
              void* prepared) {
-  constexpr int kBlock = Shape<Unpack>::kBlock;
+  constexpr int kBlock = kBlockOf<Unpack>;
   float* out = static_cast<float*>(prepared) + first;
   float last[kBlock];
   for (int64_t i = 0; i < count; i += kBlock, out += kBlock) {

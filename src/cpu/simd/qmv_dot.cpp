@@ -25,17 +25,22 @@ struct Dotted {
   static constexpr bool kAffine = kAffine_;
   static constexpr int kVectors = kPerLane / 2;
   static constexpr int kFloatsOfX = kVectors * kLanes;
+  static constexpr int kTogether = 2;
   static constexpr float kTimes = 1.0f;
 
   struct Values {
     Words v[kVectors];
   };
-  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
-    Floats sum = Simd::zero();
+  template <int R>
+  [[gnu::always_inline]] static void runs(const Values (&codes)[R], const float* x,
+                                          Floats (&sums)[R]) {
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      sum = Simd::dot(sum, codes.v[v.value], Simd::load_words(x + v.value * kLanes));
+      const Words values = shared<R>(Simd::load_words(x + v.value * kLanes));
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        const Floats before = v.value == 0 ? Simd::zero() : sums[r.value];
+        sums[r.value] = Simd::dot(before, codes[r.value].v[v.value], values);
+      });
     });
-    return sum;
   }
 };
 
@@ -80,6 +85,39 @@ struct E2m1 : Nibbles<4, false> {
       : Nibbles([&](int i) { return format.code_values[i % 16]; }) {}
 };
 
+// 2 bits: a word holds codes 16 i to 16 i + 15 of a block, and four bits of it choose two numbers.
+struct Affine2 : Dotted<2, 16, true> {
+  Simd::Table16 pairs;
+
+  explicit Affine2(const QmvFormat&) : pairs(numbers().of) {}
+  static constexpr int source(int vector, int word) {
+    return 16 * (word / 2) + 2 * vector + word % 2;
+  }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    const Words words = Simd::kept(Simd::load_words(at));
+    Values values;
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      values.v[v.value] = Simd::as_words(pairs[Simd::shift_right<4 * v.value>(words)]);
+    });
+    return values;
+  }
+
+ private:
+  struct Numbers {
+    float of[16];
+  };
+  static Numbers numbers() {
+    const auto upper_half = [](int code) {
+      return __builtin_bit_cast(uint32_t, static_cast<float>(code)) >> 16;
+    };
+    Numbers n;
+    for (int i = 0; i < 16; ++i)
+      n.of[i] = __builtin_bit_cast(float, upper_half(i / 4) << 16 | upper_half(i % 4));
+    return n;
+  }
+};
+
 // 5 and 6 bits: an octet in every eight bytes, the first four of its codes in the first vector.
 template <int kBits>
 struct AffineOctets : Dotted<kBits, 4, true> {
@@ -117,12 +155,18 @@ struct Affine8 : Dotted<8, 4, true> {
     return {{low[words], low[Simd::shift_right<8>(words)]},
             {high[Simd::shift_right<4>(words)], high[Simd::shift_right<12>(words)]}};
   }
-  [[gnu::always_inline]] static Floats runs(const Values& codes, const float* x) {
-    const Words even = Simd::load_words(x), odd = Simd::load_words(x + kLanes);
-    Floats sum = Simd::dot(Simd::zero(), codes.high[0], even);
-    sum = Simd::dot(sum, codes.high[1], odd);
-    sum = Simd::dot(sum, codes.low[0], even);
-    return Simd::dot(sum, codes.low[1], odd);
+  template <int R>
+  [[gnu::always_inline]] static void runs(const Values (&codes)[R], const float* x,
+                                          Floats (&sums)[R]) {
+    const Words even = shared<R>(Simd::load_words(x));
+    const Words odd = shared<R>(Simd::load_words(x + kLanes));
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      const Values& of = codes[r.value];
+      Floats sum = Simd::dot(Simd::zero(), of.high[0], even);
+      sum = Simd::dot(sum, of.high[1], odd);
+      sum = Simd::dot(sum, of.low[0], even);
+      sums[r.value] = Simd::dot(sum, of.low[1], odd);
+    });
   }
 };
 
@@ -162,7 +206,7 @@ uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 template <class Unpack>
 bool prepare(const QmvFormat& format, const float* x, int64_t first, int64_t count,
              void* prepared) {
-  constexpr int kBlock = Shape<Unpack>::kBlock;
+  constexpr int kBlock = kBlockOf<Unpack>;
   auto* out = static_cast<uint16_t*>(prepared) + first;
   uint32_t tiny = 0;
   for (int64_t i = 0; i < count; i += kBlock, out += kBlock) {
@@ -195,7 +239,7 @@ constexpr QmvWay kWay = {prepare<Unpack>, kernel<Unpack>};
 const Qmv qmv_dot = {
     .affine = {{},
                {},
-               kWay<Affine<2>>,
+               kWay<Affine2>,
                kWay<Affine<3>>,
                kWay<Affine<4>>,
                kWay<AffineOctets<5>>,

@@ -11,9 +11,12 @@
 //
 // A piece is a row, or where x is too long for the first cache a chunk of its blocks: a strip of
 // rows then meets one chunk of x after the other, and totals wait in memory. So the order in which
-// a sum is formed depends on K and the format alone. Codes are fetched in the order of their use,
-// some pieces ahead: one linear stream, which is as fast as the machine reads (rows side by side
-// are not).
+// a sum is formed depends on K and the format alone. Two rows go together, which share the loads of
+// x; their codes are fetched one row's after the other's, some pieces ahead: one linear stream,
+// which is as fast as the machine reads (rows fetched side by side are not).
+//
+// Only what multiplies a piece is a text for each format and number of rows of x, and has each
+// vector operation once: compilers that check every access take minutes for more.
 #pragma once
 
 #include "cpu/simd/decoder.h"
@@ -29,11 +32,19 @@ using Byte = Decoder<Codes::e4m3, Panel::f32>;
 
 constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
-constexpr int64_t kCacheForX = 24 << 10;         // bytes
-constexpr int64_t kAhead = 8 << 10;              // bytes of codes between fetch and use
-constexpr int64_t kStrip = 32;                   // rows
-constexpr int64_t kMostChunk = 64;               // blocks
-constexpr int kMostServed = 32;                  // blocks that one vector of scales serves
+constexpr int kMostWithTwo = 4;                  // rows of x that meet two of weights together
+// Bytes of x that stay in the first cache: of 48 KB with sixteen lanes, mostly, else of 32.
+constexpr int64_t kCacheForX = (kLanes == 16 ? 32 : 24) << 10;
+constexpr int64_t kAhead = 8 << 10;  // bytes of codes between fetch and use
+constexpr int64_t kStrip = 32;       // rows, an even number
+constexpr int64_t kMostChunk = 64;   // blocks
+constexpr int kMostServed = 32;      // blocks that one vector of scales serves
+
+// Values of x that R rows of weights meet: of more than one, in a register.
+template <int R, class Vector>
+[[gnu::always_inline]] inline Vector shared(Vector v) {
+  return R > 1 ? Simd::kept(v) : v;
+}
 
 constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
@@ -47,13 +58,6 @@ template <ScaleKind Kind>
   if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(at, count);
   const Words bytes = Simd::load_bytes(at, count);
   return Kind == ScaleKind::e8m0 ? Byte::e8m0(bytes) : Byte::e4m3(bytes);
-}
-template <class Unpack>
-[[gnu::always_inline]] inline Floats load_scales(ScaleKind kind, const uint8_t* at, int count) {
-  if constexpr (!Unpack::kAffine) return load_scales<Unpack::kScales>(at, count);
-  if (kind == ScaleKind::bf16) return load_scales<ScaleKind::bf16>(at, count);
-  return kind == ScaleKind::f16 ? load_scales<ScaleKind::f16>(at, count)
-                                : load_scales<ScaleKind::f32>(at, count);
 }
 
 // Which of a vector of scales the lanes of each block that it serves take.
@@ -71,29 +75,22 @@ struct LaneGroups {
   }
 };
 
-// A packed matrix for blocks of kPerLane codes a lane.
 template <class Unpack>
+constexpr int kBlockOf = kLanes * Unpack::kPerLane;  // codes
+template <class Unpack>
+constexpr int kBlockBytes = kBlockOf<Unpack> * Unpack::kBits / 8;
+template <int kPerLane>
+constexpr LaneGroups<kPerLane> kLaneGroups{};
+
+// A packed matrix in blocks.
 struct Shape {
-  static constexpr int kBlock = kLanes * Unpack::kPerLane;  // codes
-  static constexpr int kBytes = kBlock * Unpack::kBits / 8;
-  static constexpr LaneGroups<Unpack::kPerLane> kLaneGroups{};
-
-  const int64_t k, blocks, whole, groups, row_bytes;
-  const int served;  // blocks, by a vector of scales
+  int64_t blocks, whole, groups;
+  int64_t block_bytes, row_bytes;
+  int64_t floats_of_x;  // a block's
+  int64_t served;       // blocks, by a vector of scales
   const uint32_t (*lanes)[kLanes];
-  const ScaleKind kind;
-  const int scale_bytes;
-
-  explicit Shape(const QmvFormat& f)
-      : k(f.k),
-        blocks((f.k + kBlock - 1) / kBlock),
-        whole(f.k / kBlock),
-        groups(f.k / f.group_size),
-        row_bytes(f.k / 8 * Unpack::kBits),
-        served(f.group_size / Unpack::kPerLane),
-        lanes(kLaneGroups.of[__builtin_ctz(static_cast<unsigned>(f.group_size)) - 4]),
-        kind(f.scale_kind),
-        scale_bytes(bytes_of(f.scale_kind)) {}
+  ScaleKind kind;
+  int64_t scale_bytes;
 
   // Where block `begin` of a panel's row n lies; behind the panel's end come the rows that begin at
   // panel.next.
@@ -101,120 +98,254 @@ struct Shape {
     const QmvRow& base = n < panel.rows ? panel.first : panel.next;
     const int64_t i = n < panel.rows ? n : n - panel.rows;
     const int64_t scales = begin / served * kLanes * scale_bytes;
-    return {base.codes + i * panel.code_stride + begin * kBytes,
+    return {base.codes + i * panel.code_stride + begin * block_bytes,
             base.scales + i * panel.scale_stride + scales,
             base.biases + i * panel.bias_stride + scales};
   }
 };
 
-// total[m] += blocks [begin, end) of a row times row m of x; meanwhile those at `ahead` are
-// fetched.
-template <class Unpack, int M>
-[[gnu::always_inline]] inline void multiply_piece(const Shape<Unpack>& shape, const Unpack& codes,
-                                                  QmvRow row, QmvRow ahead, float factor,
-                                                  const float* const* x, int64_t begin, int64_t end,
-                                                  Floats* total) {
-  constexpr int kX = Unpack::kFloatsOfX, kBytes = Shape<Unpack>::kBytes;
-  const float *xs[M], *sums[M];
-  unroll<M>([&](auto m) __attribute__((always_inline)) {
-    xs[m.value] = x[m.value] + begin * kX;
-    sums[m.value] = x[m.value] + shape.blocks * kX;
-  });
-  const auto step = [&](const uint8_t* from, Floats scales,
-                        const uint32_t* lanes) __attribute__((always_inline)) {
-    __builtin_prefetch(ahead.codes, 0, 3);
-    const auto unpacked = codes.unpack(from);
-    const Floats scale = Simd::spread(scales, Simd::load_words(lanes));
-    unroll<M>([&](auto m) __attribute__((always_inline)) {
-      total[m.value] = Simd::fma(Unpack::runs(unpacked, xs[m.value]), scale, total[m.value]);
-      xs[m.value] += kX;
-    });
-    ahead.codes += kBytes;
-  };
-  const int64_t scale_step = kLanes * shape.scale_bytes;
-  int64_t served = shape.served;
-  if constexpr (!Unpack::kAffine) served = Unpack::kGroup / Unpack::kPerLane;
-  for (int64_t vector = begin / served; begin < end; ++vector) {
-    const int64_t first = vector * served, left = shape.groups - vector * kLanes;
-    __builtin_prefetch(ahead.scales, 0, 3);
-    // The usual number by itself, for which no masks are needed.
-    const auto load = [&](const uint8_t* at) __attribute__((always_inline)) {
-      return left >= kLanes ? load_scales<Unpack>(shape.kind, at, kLanes)
-                            : load_scales<Unpack>(shape.kind, at, static_cast<int>(left));
-    };
-    Floats scales = load(row.scales);
-    if constexpr (Unpack::kAffine) {
-      __builtin_prefetch(ahead.biases, 0, 3);
-      if (begin == first) {
-        const Floats biases = load(row.biases);
-        unroll<M>([&](auto m) __attribute__((always_inline)) {
-          const Floats of_groups = Simd::load(sums[m.value] + vector * kLanes);
-          total[m.value] = Simd::fma(biases, of_groups, total[m.value]);
-        });
-      }
-      row.biases += scale_step;
-      ahead.biases += scale_step;
-    } else {
-      scales = Simd::mul(scales, Simd::all(factor * Unpack::kTimes));
-    }
-    row.scales += scale_step;
-    ahead.scales += scale_step;
-    const int64_t last = first + served, stop = end < last ? end : last;
-    const int64_t stop_whole = stop < shape.whole ? stop : shape.whole;
-    const uint32_t* lanes = shape.lanes[begin - first];
-    for (; begin < stop_whole; ++begin, lanes += kLanes, row.codes += kBytes)
-      step(row.codes, scales, lanes);
-    if (begin < stop) {  // K ends within the last block
-      constexpr int kVector = kLanes * 4;
-      alignas(64) uint8_t part[(kBytes / kVector + 2) * kVector];
-      const int64_t rest = shape.row_bytes - shape.whole * kBytes;
-      for (int i = 0; i < kBytes; i += kVector) {
-        const int64_t bytes = rest - i;
-        Simd::store_words(part + i,
-                          Simd::load_row(row.codes + i, static_cast<int>(bytes > 0 ? bytes : 0)));
-      }
-      step(part, scales, lanes);
-      ++begin;
-    }
+template <class Unpack>
+Shape shape_of(const QmvFormat& f) {
+  return {
+      .blocks = (f.k + kBlockOf<Unpack> - 1) / kBlockOf<Unpack>,
+      .whole = f.k / kBlockOf<Unpack>,
+      .groups = f.k / f.group_size,
+      .block_bytes = kBlockBytes<Unpack>,
+      .row_bytes = f.k / 8 * Unpack::kBits,
+      .floats_of_x = Unpack::kFloatsOfX,
+      .served = f.group_size / Unpack::kPerLane,
+      .lanes =
+          kLaneGroups<Unpack::kPerLane>.of[__builtin_ctz(static_cast<unsigned>(f.group_size)) - 4],
+      .kind = f.scale_kind,
+      .scale_bytes = bytes_of(f.scale_kind)};
+}
+
+// Blocks [begin, end) of consecutive rows.
+struct Pieces {
+  const float* const* x = nullptr;
+  int64_t begin = 0, end = 0;
+  int64_t vector = 0;  // of scales, that serves the first block
+  int64_t rows = 0;
+  QmvRow first;  // row
+  QmvRow ahead;  // what is fetched meanwhile: as many rows from here on
+  int64_t code_stride = 0, scale_stride = 0, bias_stride = 0;
+  float factor = 1.0f;       // of scales
+  Floats* totals = nullptr;  // [row][row of x]
+};
+
+inline int64_t distance(const uint8_t* from, const uint8_t* to) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from));
+}
+
+// What is left of a row behind its whole blocks, filled up with zeros.
+[[gnu::noinline]] void copy_last_block(const Shape& shape, const uint8_t* from, uint8_t* to) {
+  constexpr int kVector = kLanes * 4;
+  const int64_t rest = shape.row_bytes - shape.whole * shape.block_bytes;
+  for (int64_t i = 0; i < shape.block_bytes; i += kVector) {
+    const int64_t bytes = rest - i;
+    Simd::store_words(to + i, Simd::load_row(from + i, static_cast<int>(bytes > 0 ? bytes : 0)));
   }
 }
 
-template <class Unpack, int M>
-void multiply(const QmvFormat& format, const QmvPanel& panel, const float* const* x, float* sums,
-              int64_t pitch) {
-  const Unpack codes(format);
-  const Shape<Unpack> shape(format);
-  constexpr int64_t kFit = kCacheForX / (M * Unpack::kFloatsOfX * 4);
-  constexpr int64_t kChunk = kFit < 4 ? 4 : kFit > kMostChunk ? kMostChunk : kFit;
-  const int64_t piece = shape.blocks < kChunk ? shape.blocks : kChunk;
-  const int64_t ahead = (kAhead + piece * shape.kBytes - 1) / (piece * shape.kBytes);  // pieces
-  for (int64_t n = 0; n < panel.rows; n += kStrip) {
-    const int64_t rows = panel.rows - n < kStrip ? panel.rows - n : kStrip;
-    Floats totals[kStrip * M];
-    for (int64_t begin = 0; begin < shape.blocks; begin += kChunk) {
-      const int64_t end = begin + kChunk < shape.blocks ? begin + kChunk : shape.blocks;
-      for (int64_t r = 0; r < rows; ++r) {
-        Floats total[M];
-        unroll<M>([&](auto m) __attribute__((always_inline)) {
-          total[m.value] = begin == 0 ? Simd::zero() : totals[r * M + m.value];
+// totals[n][m] += a piece's row n times row m of M of x. R rows go together, whose codes are
+// fetched in the order of memory.
+template <class Unpack, int M, int R>
+[[gnu::noinline]] void multiply_pieces(const Shape& shape, const void* unpack, const Pieces& p) {
+  constexpr int kX = Unpack::kFloatsOfX, kBytes = kBlockBytes<Unpack>;
+  const Unpack codes = *static_cast<const Unpack*>(unpack);
+  alignas(64) uint8_t part[R][(kBytes / (kLanes * 4) + 2) * kLanes * 4];
+  int64_t served = shape.served;
+  if constexpr (!Unpack::kAffine) served = Unpack::kGroup / Unpack::kPerLane;
+  const int64_t scale_step = kLanes * shape.scale_bytes;
+  const int64_t bytes = (p.end - p.begin) * kBytes;
+  const float *first_x[M], *sums[M];
+  unroll<M>([&](auto m) __attribute__((always_inline)) {
+    first_x[m.value] = p.x[m.value] + p.begin * kX;
+    sums[m.value] = p.x[m.value] + shape.blocks * kX;
+  });
+  const int64_t codes_ahead = distance(p.first.codes, p.ahead.codes);
+  const int64_t scales_ahead = distance(p.first.scales, p.ahead.scales);
+  const int64_t biases_ahead = distance(p.first.biases, p.ahead.biases);
+  for (int64_t n = 0; n < p.rows; n += R) {
+    Floats* const totals = p.totals + n * M;
+    Floats total[R][M];
+    const float* x[M];
+    unroll<M>([&](auto m) __attribute__((always_inline)) {
+      x[m.value] = first_x[m.value];
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        total[r.value][m.value] = p.begin == 0 ? Simd::zero() : totals[r.value * M + m.value];
+      });
+    });
+    const uint8_t *from[R], *scales_at[R], *biases_at[R];
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      // Beside a last row that is alone stands it again; its totals there are nobody's.
+      const int64_t row = n + r.value < p.rows ? n + r.value : n;
+      from[r.value] = p.first.codes + row * p.code_stride;
+      scales_at[r.value] = p.first.scales + row * p.scale_stride;
+      biases_at[r.value] = p.first.biases + row * p.bias_stride;
+    });
+    const uint8_t* ahead = from[0] + codes_ahead;
+    const uint8_t* row_end = ahead + bytes;
+    const auto step = [&](const Floats(&scales)[R],
+                          const uint32_t* lanes) __attribute__((always_inline)) {
+      const Words spread = Simd::load_words(lanes);
+      if constexpr (R == 1) {
+        __builtin_prefetch(from[0] + codes_ahead, 0, 3);
+      } else {
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          __builtin_prefetch(ahead + r.value * kBytes, 0, 3);
         });
-        const int64_t behind = r + ahead - rows;
-        const QmvRow next = behind < 0           ? shape.at(panel, n + r + ahead, begin)
-                            : end < shape.blocks ? shape.at(panel, n + behind, end)
-                                                 : shape.at(panel, n + rows + behind, 0);
-        multiply_piece<Unpack, M>(shape, codes, shape.at(panel, n + r, begin), next,
-                                  panel.tensor_scale, x, begin, end, total);
-        unroll<M>([&](auto m)
-                      __attribute__((always_inline)) { totals[r * M + m.value] = total[m.value]; });
+        ahead += R * kBytes;
+        if (ahead >= row_end) {
+          ahead += p.code_stride - bytes;
+          row_end += p.code_stride;
+        }
+      }
+      typename Unpack::Values unpacked[R];
+      Floats scale[R];
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        unpacked[r.value] = codes.unpack(from[r.value]);
+        from[r.value] += kBytes;
+        scale[r.value] = Simd::spread(scales[r.value], spread);
+      });
+      unroll<M>([&](auto m) __attribute__((always_inline)) {
+        Floats runs[R];
+        Unpack::runs(unpacked, x[m.value], runs);
+        x[m.value] += kX;
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          total[r.value][m.value] =
+              Simd::fma(runs[r.value], scale[r.value], total[r.value][m.value]);
+        });
+      });
+    };
+    int64_t vector = p.vector, stop = vector * served;
+    for (int64_t begin = p.begin; begin < p.end; ++vector) {
+      const int64_t groups = shape.groups - vector * kLanes;
+      const int count = groups < kLanes ? static_cast<int>(groups) : kLanes;
+      Floats scales[R], biases[R];
+      const auto load = [&](auto kind) __attribute__((always_inline)) {
+        constexpr ScaleKind kKind = static_cast<ScaleKind>(decltype(kind)::value);
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          scales[r.value] = load_scales<kKind>(scales_at[r.value], count);
+          if constexpr (Unpack::kAffine)
+            biases[r.value] = load_scales<kKind>(biases_at[r.value], count);
+        });
+      };
+      if constexpr (!Unpack::kAffine) {
+        load(Index<static_cast<int>(Unpack::kScales)>{});
+        for (Floats& of : scales) of = Simd::mul(of, Simd::all(p.factor * Unpack::kTimes));
+      } else {
+        if (shape.kind == ScaleKind::bf16) {
+          load(Index<static_cast<int>(ScaleKind::bf16)>{});
+        } else if (shape.kind == ScaleKind::f16) {
+          load(Index<static_cast<int>(ScaleKind::f16)>{});
+        } else {
+          load(Index<static_cast<int>(ScaleKind::f32)>{});
+        }
+        if (begin == stop) {
+          unroll<M>([&](auto m) __attribute__((always_inline)) {
+            const Floats of_groups = shared<R>(Simd::load(sums[m.value] + vector * kLanes));
+            unroll<R>([&](auto r) __attribute__((always_inline)) {
+              total[r.value][m.value] =
+                  Simd::fma(biases[r.value], of_groups, total[r.value][m.value]);
+            });
+          });
+        }
+      }
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        __builtin_prefetch(scales_at[r.value] + scales_ahead, 0, 3);
+        scales_at[r.value] += scale_step;
+        if constexpr (Unpack::kAffine) {
+          __builtin_prefetch(biases_at[r.value] + biases_ahead, 0, 3);
+          biases_at[r.value] += scale_step;
+        }
+      });
+      const uint32_t* lanes = shape.lanes[begin - stop];
+      stop = p.end - stop < served ? p.end : stop + served;
+      int64_t until = stop < shape.whole ? stop : shape.whole;
+      for (;;) {
+        asm volatile("");  // compilers would make one loop of the two, a slower one
+        for (; begin < until; ++begin, lanes += kLanes) step(scales, lanes);
+        if (begin == stop) break;
+        unroll<R>([&](auto r) __attribute__((always_inline)) {  // K ends within the last block
+          copy_last_block(shape, from[r.value], part[r.value]);
+          from[r.value] = part[r.value];
+        });
+        until = stop;
       }
     }
-    for (int m = 0; m < M; ++m) {
+    unroll<R * M>([&](auto i) __attribute__((always_inline)) {
+      totals[i.value] = total[i.value / M][i.value % M];
+    });
+  }
+}
+
+// One format's ways to multiply pieces, by the number of rows of x.
+struct Ways {
+  void (*multiply[kMostRows + 1])(const Shape& shape, const void* unpack, const Pieces& pieces);
+  int together[kMostRows + 1];  // rows of weights
+};
+
+template <class Unpack>
+constexpr Ways ways() {
+  Ways w{};
+  const auto put = [&](auto of) {
+    constexpr int kRows = decltype(of)::value;
+    constexpr int kTogether = kRows <= kMostWithTwo ? Unpack::kTogether : 1;
+    w.multiply[kRows] = multiply_pieces<Unpack, kRows, kTogether>;
+    w.together[kRows] = kTogether;
+  };
+  put(Index<1>{});
+  put(Index<2>{});
+  put(Index<3>{});
+  put(Index<4>{});
+  put(Index<kMostRows>{});
+  return w;
+}
+
+// sums[m * pitch + n] = row n of the panel times row m of `count` of x.
+void multiply(const Shape& shape, const Ways& ways, const void* unpack, const QmvPanel& panel,
+              const float* const* x, int count, float* sums, int64_t pitch) {
+  const int64_t fit = kCacheForX / (count * shape.floats_of_x * 4);
+  const int64_t chunk = fit < 4 ? 4 : fit > kMostChunk ? kMostChunk : fit;
+  // Pieces of a row as equal as can be: what is fetched ahead are whole ones.
+  const int64_t pieces = (shape.blocks + chunk - 1) / chunk;
+  const int64_t piece = (shape.blocks + pieces - 1) / pieces;
+  const int64_t together = ways.together[count];
+  const int64_t bytes = together * piece * shape.block_bytes;
+  const int64_t far = (kAhead + bytes - 1) / bytes * together;
+  Floats totals[kStrip * kMostRows];
+  Pieces p;
+  p.x = x;
+  p.code_stride = panel.code_stride;
+  p.scale_stride = panel.scale_stride;
+  p.bias_stride = panel.bias_stride;
+  p.factor = panel.tensor_scale;
+  for (int64_t n = 0; n < panel.rows; n += kStrip) {
+    const int64_t rows = panel.rows - n < kStrip ? panel.rows - n : kStrip;
+    for (p.begin = 0; p.begin < shape.blocks; p.begin = p.end) {
+      p.end = p.begin + piece < shape.blocks ? p.begin + piece : shape.blocks;
+      p.vector = p.begin / shape.served;
+      // Rows by whether what is ahead of them are pieces of this chunk.
+      const int64_t same = far < rows ? (rows - far + together - 1) / together * together : 0;
+      for (int64_t r = 0; r < rows; r += p.rows) {
+        p.rows = r < same ? same : rows - r;
+        p.first = shape.at(panel, n + r, p.begin);
+        p.ahead = r < same               ? shape.at(panel, n + r + far, p.begin)
+                  : p.end < shape.blocks ? shape.at(panel, n + r + far - rows, p.end)
+                                         : shape.at(panel, n + r + far, 0);
+        p.totals = totals + r * count;
+        ways.multiply[count](shape, unpack, p);
+      }
+    }
+    for (int m = 0; m < count; ++m) {
       const Floats* const of = totals + m;
       float* const out = sums + m * pitch + n;
       int64_t r = 0;
       for (; r + 4 <= rows; r += 4)
-        Simd::sums(of[r * M], of[(r + 1) * M], of[(r + 2) * M], of[(r + 3) * M], out + r);
-      for (; r < rows; ++r) out[r] = Simd::sum(of[r * M]);
+        Simd::sums(of[r * count], of[(r + 1) * count], of[(r + 2) * count], of[(r + 3) * count],
+                   out + r);
+      for (; r < rows; ++r) out[r] = Simd::sum(of[r * count]);
     }
   }
 }
@@ -222,19 +353,17 @@ void multiply(const QmvFormat& format, const QmvPanel& panel, const float* const
 template <class Unpack>
 void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* prepared,
             int64_t count, float* sums, int64_t pitch) {
+  static constexpr Ways kWays = ways<Unpack>();
+  const Unpack codes(format);
+  const Shape shape = shape_of<Unpack>(format);
   const auto* x = reinterpret_cast<const float* const*>(prepared);
-  const auto take = [&](auto m) {
-    constexpr int kRows = decltype(m)::value;
-    multiply<Unpack, kRows>(format, panel, x, sums, pitch);
-    x += kRows;
-    count -= kRows;
-    sums += kRows * pitch;
-  };
-  while (count >= kMostRows) take(Index<kMostRows>{});
-  if (kMostRows > 4 && count >= 4) take(Index<4>{});
-  if (count == 3) take(Index<3>{});
-  if (count == 2) take(Index<2>{});
-  if (count == 1) take(Index<1>{});
+  while (count > 0) {
+    const int rows = count >= kMostRows ? kMostRows : count >= 4 ? 4 : static_cast<int>(count);
+    multiply(shape, kWays, &codes, panel, x, rows, sums, pitch);
+    x += rows;
+    count -= rows;
+    sums += rows * pitch;
+  }
 }
 
 // The sums of x over groups, behind the `blocks` blocks of a prepared row: of the groups of values
@@ -242,7 +371,7 @@ void kernel(const QmvFormat& format, const QmvPanel& panel, const void* const* p
 template <class Unpack>
 void add_group_sums(const QmvFormat& format, const float* x, int64_t first, int64_t count,
                     void* prepared) {
-  const Shape<Unpack> shape(format);
+  const Shape shape = shape_of<Unpack>(format);
   float* const sums = static_cast<float*>(prepared) + shape.blocks * Unpack::kFloatsOfX;
   const int64_t size = format.group_size;
   int64_t group = first / size;

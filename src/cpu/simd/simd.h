@@ -51,12 +51,22 @@
 //   power_of_two(n)         2^n of whole n from -126 to 127
 //   evens(low, high)        every second of 2 kLanes numbers
 // For quantization:
-//   fold(v, f)              lane i: f over all lanes of v[i], in any order
+//   largest_i16, .._u16, least_u16  of halves of words, with and without a sign
+//   any(v)                  a word is not 0
+//   capped_magnitude(v, m)  the lesser of |v| and m > 0; m or NaN of NaN
+//   bits_of(mask, a, b)     of a where the mask has ones, of b elsewhere
+//   fold(at, f)             lane i: f over all lanes of at(i), in any order; fold_two: of half i %
+//   2
+//                           of at(i / 2)
 //   halves(f16, numbers, low, high) 2 kLanes values rounded to float16 or bfloat16; `numbers`: none
 //                           is NaN
-//   half_table(f16, numbers, v), look_up_halves(table, p): sixteen values rounded likewise
+//   look_up_halves<Bits>(table, p) of such a table the value of every code
 //   store_past_cache(p, v)  p a multiple of 64 bytes, to be fenced
-//   store_codes<Bits>(v, p) 4 kLanes codes, less than 0 as 0 and what is too large as the largest
+//   store_bytes(v, p)       4 kLanes signed words as bytes, less than 0 as 0 and more than 255 as
+//                           255; store_bytes_of_pairs the words of v[0] and v[1] in turn, then
+//                           those of v[2] and v[3], and none may be less than 0
+//   pack_bytes<Bits>(v, p)  4 kLanes codes, what is too large as the largest; up to 64 bytes are
+//                           written
 #pragma once
 
 #if defined(__AVX512F__)
@@ -81,6 +91,15 @@ template <int N, class F>
     unroll<N - 1>(f);
     f(Index<N - 1>{});
   }
+}
+
+// f(Index<size>) for a size of groups.
+template <class F>
+void with_size(int64_t size, F&& f) {
+  if (size == 16) return f(Index<16>{});
+  if (size == 32) return f(Index<32>{});
+  if (size == 64) return f(Index<64>{});
+  f(Index<128>{});
 }
 
 }  // namespace
