@@ -92,12 +92,6 @@ class Rule:
 
 RULES = [
     Rule(
-        r"^ffn_one_sm90<QmvTraits<Affine<4>",
-        has=(BULK, r"HMMA", r"LDSM"),
-        local=3,
-        why="a miss: one number is spilled",
-    ),
-    Rule(
         r"^(qmv|ffn_one)_sm90<",
         has=(BULK, r"HMMA", r"LDSM"),
         why="weights in bulk, products on tensor cores",

@@ -15,8 +15,9 @@
 // makes activations of each tile's sums. A warp converts the activations that its pieces need by
 // itself, looking at them a chunk ahead.
 //
-// The time goes into reading w; for small experts into the start, and into the way of the last
-// activations from one multiprocessor to all others.
+// The time goes into reading w and, in four bits, as much into the instructions that decode it; for
+// small experts into the start, and into the way of the last activations from one multiprocessor to
+// all others.
 #pragma once
 
 #include "cuda/device/ffn_one_item.cuh"
@@ -27,7 +28,7 @@ namespace moeblas::cuda::device {
 enum {
   kOneAll = 0,    // barriers by number
   kOneReady = 1,  // x is there, the token's experts are known, and barriers are made
-  kOneKnown = 2,  // for the other producers: but for x
+  kOneKnown = 2,  // for those who do not multiply: but for x
   kOneDownSums = 3,
 };
 
@@ -65,7 +66,6 @@ struct FfnOneConsumer {
   const FfnOneMemory& memory;
   uint32_t warp, lane;
   Turn chunk{warp / kOneTeam, 0};
-  uint4 x[T::kUnits] = {};  // zero but in this lane's units
 
   __device__ __forceinline__ uint32_t team() const { return warp / kOneTeam; }
   __device__ __forceinline__ uint32_t member() const { return warp % kOneTeam; }
@@ -79,10 +79,8 @@ struct FfnOneConsumer {
   }
   // `y` depends on all that was read of the chunk.
   __device__ __forceinline__ void give_chunk_back(const float (&y)[2][4]) {
-    uint32_t all = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) all ^= __float_as_uint(y[i / 4][i % 4]);
-    const uint32_t none = nothing_of(all);
+    const uint32_t none = nothing_of(__float_as_uint(y[0][0]) ^ __float_as_uint(y[0][2]) ^
+                                     __float_as_uint(y[1][0]) ^ __float_as_uint(y[1][2]));
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&shared.empty[chunk.at]) + none);
     chunk.advance(p.chunks, kOneTeams);
@@ -106,42 +104,45 @@ struct FfnOneConsumer {
     const uint32_t tiles = tiles_of_this(p, shared.active);
     constexpr uint32_t kSlabUnits = 2 * T::kUnits, kChunkUnits = kOneTileSlabs * kSlabUnits;
     const uint32_t slab = member() / 2, half = member() % 2;
+    const uint32_t mine = unit_of_sums<T>(lane);
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;  // in a chunk
-    const uint32_t line = line_from(slab * (kOneBlockRows << p.turns));
-    Piece piece;
-    piece.first = half * 4 + lane / 16 % 2;
-    piece.swizzle = lane & 7;
-    const uint32_t codes = line * kQmvSlab;
+    const PieceLines lines(line_from(slab * (kOneBlockRows << p.turns)), half * 4 + lane / 16 % 2,
+                           lane);
     const uint32_t second = p.turns ? kPieceLines : kOneChunkBytes / 2;
+    const uint32_t columns = kept(memory.x + unit * 64 + lane % 4 * 16, lane);
+    const uint32_t factors = memory.factors + (unit + mine) * kOneFactorBytes;
+    const uint32_t scale_unit = unit + mine;
+    const PieceX<T> x(memory.zeros, lane);
 
     ScaleRows rows;
-    RawScales raw;
-    // Where tile `tile`'s scales are: of box row g + 8r of piece h.
-    const auto find_rows = [&](uint32_t tile) {
-      const FfnOneBlock block(p, tile);
-      const auto matrix = static_cast<int64_t>(shared.matrix[block.expert]);
-      const uint32_t g = lane / 4;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t operand = p.turns ? g & 1 : h;
-        const QmvTensor& scales = p.w[operand].scales;
-        const unsigned char* base = scales.data + matrix * scales.matrix_stride;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const uint32_t n = block.row + (p.turns ? (16 * h + 8 * r + g) / 2 : 8 * r + g);
-          rows.row[h][r] = base + min(n, q.n - 1) * scales.row_stride;
-        }
+    FfnOneBlock block(p);
+    // Where its tile's scales are: of box row g + 8r of each piece.
+    const auto find_rows = [&] {
+      const int32_t matrix = shared.matrix[block.expert];
+      const auto first = static_cast<int32_t>((block.row() << p.turns) + lane / 4);
+      const auto last = static_cast<int32_t>((q.n << p.turns) - 1);
+      rows.find(p.scales[0], matrix, 0, first, last);
+      rows.find(p.scales[1], matrix, 1, first, p.turns ? last - kOneBlockRows : last);
+    };
+    // Rows that there are not are the last ones of an expert's.
+    const auto next_rows = [&] {
+      if (block.advance(p) && block.rows(p) == kOneBlockRows) {
+        const uint32_t rows_on = gridDim.x * kOneBlockRows << p.turns;
+        rows.advance(p.scales[0], 0, rows_on);
+        rows.advance(p.scales[1], 1, rows_on);
+      } else {
+        find_rows();
       }
     };
+    RawScales raw = {};
     const auto load_scales = [&](uint32_t c) {
-      const uint32_t of = c * kChunkUnits + unit + unit_of_sums<T>(lane);
-      // Gates and ups that take turns are of one tensor.
-      rows.load<T>(q, 0, of, p.to_biases[0], raw);
-      rows.load<T>(q, 1, of, p.to_biases[1], raw);
+      const uint32_t of = c * kChunkUnits + scale_unit;
+      rows.load<T>(q, 0, of, p.scales[0].to_biases, raw);
+      rows.load<T>(q, 1, of, p.scales[1].to_biases, raw);
     };
     uint32_t c = team();
     if (tiles > 0) {
-      find_rows(0);
+      find_rows();
       load_scales(c);
     }
     Turn sums{0, 0};
@@ -150,21 +151,18 @@ struct FfnOneConsumer {
       float y[2][4] = {};
 #pragma unroll 1
       for (; c < q.chunks; c += kOneTeams) {
-        const RawScales now = raw;
+        const uint32_t codes = wait_for_chunk();
+        const RawScales now = raw.taken();
         if (c + kOneTeams < q.chunks) {
           load_scales(c + kOneTeams);
         } else if (tile + 1 < tiles) {
-          find_rows(tile + 1);
+          next_rows();
           load_scales(c + kOneTeams - q.chunks);
         }
-        piece.codes = wait_for_chunk() + codes;
         if (c * kOneTileSlabs + slab < q.slabs) {
-          const uint32_t of = c * kChunkUnits + unit;
-          piece.x = memory.x + of * 64 + lane % 4 * 16;
-          piece.factors = memory.factors + (of + unit_of_sums<T>(lane)) * kOneFactorBytes;
-          add_piece<T>(piece, x, now.scale[0], now.bias[0], y[0], lane);
-          piece.codes += second;
-          add_piece<T>(piece, x, now.scale[1], now.bias[1], y[1], lane);
+          const Factor factor = load_factor_of(factors + c * kChunkUnits * kOneFactorBytes);
+          add_pieces<T, 0, 1>(codes, second, lines, x, columns + c * kChunkUnits * 64, factor, now,
+                              y);
         }
         give_chunk_back(y);
       }
@@ -191,63 +189,46 @@ struct FfnOneConsumer {
     const uint32_t slab = side_by_side ? member() : p.down_pieces == 2 ? member() / 2 : 0;
     const uint32_t half = side_by_side ? 0 : member() % 2;
     const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
-    const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
-    const uint32_t second = side_by_side ? 0 : kPieceLines;
+    const uint32_t mine = unit_of_sums<T>(lane);
+    const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
+    const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
+    // To the other half of a slab the same lane has to go up or down.
+    const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
     const uint32_t second_units = side_by_side ? T::kUnits : 0;
-    Piece piece;
-    piece.swizzle = line & 7;
-    const uint32_t first = half * 4 + lane / 16 % 2;
-    const Activations<T> activations{p, memory.activations + warp * kOneWarpBytes,
-                                     side_by_side ? kSlabUnits : T::kUnits, lane};
-    const uint32_t x_at = activations.at + lane % 4 * 16;
-    const uint32_t factors_at =
-        activations.at + kOneWarpUnits * 64 + unit_of_sums<T>(lane) * kOneFactorBytes;
+    const Activations<T> activations(p, memory.activations + warp * kOneWarpBytes,
+                                     side_by_side ? kSlabUnits : T::kUnits, lane);
+    const uint32_t columns = kept(activations.at + lane % 4 * 16, lane);
+    const uint32_t factors = activations.at + kOneWarpUnits * 64 + mine * kOneFactorBytes;
+    const uint32_t scale_unit = unit + mine, chunk_units = p.down_slabs * kSlabUnits;
+
+    const PieceX<T> x(memory.zeros, lane);
 
     ScaleRows rows;
-    RawScales raw;
-    Words words = {};
     const auto find_rows = [&](uint32_t e) {
-      const QmvTensor& scales = p.w[2].scales;
-      const unsigned char* base =
-          scales.data + static_cast<int64_t>(shared.matrix[e]) * scales.matrix_stride;
-      const uint32_t row = blockIdx.x * p.rows + lane / 4;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t block = above + (side_by_side ? 0 : h);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const uint32_t n = row + block * kOnePieceRows + 8 * r;
-          rows.row[h][r] = base + min(n, q.n - 1) * scales.row_stride;
-        }
-      }
+      const int32_t matrix = shared.matrix[e];
+      const auto first =
+          static_cast<int32_t>(blockIdx.x * p.rows + above * kOnePieceRows + lane / 4);
+      const auto last = static_cast<int32_t>(q.n - 1);
+      rows.find(p.scales[2], matrix, 0, first, last);
+      rows.find(p.scales[2], matrix, 1, side_by_side ? first : first + kOnePieceRows, last);
     };
-    // What chunk c of expert e needs beside its codes.
-    const auto look_ahead = [&](uint32_t e, uint32_t c) {
-      const uint32_t of = c * p.down_slabs * kSlabUnits + unit;
-      rows.load<T>(q, 0, of + unit_of_sums<T>(lane), p.to_biases[2], raw);
-      rows.load<T>(q, 1, of + second_units + unit_of_sums<T>(lane), p.to_biases[2], raw);
-      words = activations.look(e, of * kQmvUnit);
-    };
-    float total[2][4] = {}, y[2][4] = {};
-    const auto add_expert = [&](uint32_t e) {
-      const float weight = shared.weight[e];
-      float scale = 1.0f;
-      if constexpr (T::kHalves) {
-        scale = tensor_scale_of(p.w[2], static_cast<uint32_t>(shared.matrix[e]));
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        total[i / 4][i % 4] += weight * (scale * y[i / 4][i % 4]);
-        y[i / 4][i % 4] = 0.0f;
-      }
-    };
+    float y[2][4] = {};
     const auto settle = [&](uint32_t& e, uint32_t& c) {
       while (c >= q.chunks) c -= q.chunks, ++e;
     };
     uint32_t e = 0, c = team();
     settle(e, c);
     barrier_wait(shared_address(&shared.words_are_empty), 0);
+    Words words = {};
+    RawScales raw = {};
+    // What chunk c needs beside its codes.
+    const auto look_ahead = [&](uint32_t expert, uint32_t chunk) {
+      const uint32_t of = chunk * chunk_units;
+      rows.load<T>(q, 0, of + scale_unit, p.scales[2].to_biases, raw);
+      rows.load<T>(q, 1, of + scale_unit + second_units, p.scales[2].to_biases, raw);
+      words = activations.look(expert, (of + unit) * kQmvUnit);
+    };
     if (e < experts) {
       find_rows(e);
       look_ahead(e, c);
@@ -257,31 +238,33 @@ struct FfnOneConsumer {
       uint32_t next_e = e, next_c = c + kOneTeams;
       settle(next_e, next_c);
       const bool here = slab < p.down_slabs && c * p.down_slabs + slab < q.slabs;
-      if (here) activations.take(words, e, (c * p.down_slabs * kSlabUnits + unit) * kQmvUnit);
-      const RawScales now = raw;
+      if (here) activations.take(words, e, (c * chunk_units + unit) * kQmvUnit);
+      const RawScales now = raw.taken();
       if (next_e < experts) {
         if (next_e != e) find_rows(next_e);
         look_ahead(next_e, next_c);
       }
-      const uint32_t at = wait_for_chunk();
+      const uint32_t codes = wait_for_chunk();
       if (here) {
-        piece.codes = at + line * kQmvSlab;
-        piece.first = first;
-        piece.x = x_at;
-        piece.factors = factors_at;
-        add_piece<T>(piece, x, now.scale[0], now.bias[0], y[0], lane);
-        piece.codes += second;
-        if (side_by_side) piece.first += 4;
-        piece.x += second_units * 64;
-        piece.factors += second_units * kOneFactorBytes;
-        add_piece<T>(piece, x, now.scale[1], now.bias[1], y[1], lane);
+        const float weight = shared.down_weight[e];
+        const auto weighed = [&](uint32_t at) {
+          const Factor f = load_factor_of(at);
+          return Factor{f.scale * weight, f.sum * weight};
+        };
+        const Factor factor = weighed(factors);
+        if (side_by_side) {
+          add_pieces<T, 0, 0>(codes, second, lines, x, columns, factor, now, y);
+          add_pieces<T, 1, 1>(codes, second, lines, x, columns + T::kUnits * 64,
+                              weighed(factors + T::kUnits * kOneFactorBytes), now, y);
+        } else {
+          add_pieces<T, 0, 1>(codes, second, lines, x, columns, factor, now, y);
+        }
       }
       give_chunk_back(y);
-      if (next_e != e) add_expert(e);
       e = next_e;
       c = next_c;
     }
-    write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, total);
+    write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, y);
     named_barrier(kOneDownSums, 32 * kOneConsumers);
     store_rows(own_rows);
   }
@@ -323,7 +306,7 @@ struct FfnOneActivator {
   __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total) const {
     const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
     const uint32_t is_up = p.turns ? lane % 2 : lane / 16;
-    const uint32_t n = block.row + (p.turns ? lane / 2 : lane % 16);
+    const uint32_t n = block.row() + (p.turns ? lane / 2 : lane % 16);
     float value = 0.0f;
     if (n < p.first.n) {
       const QmvWeights& w = p.w[is_up];
@@ -335,19 +318,19 @@ struct FfnOneActivator {
     const uint32_t of_gate = p.turns ? 2 * lane : lane, of_up = p.turns ? 2 * lane + 1 : lane + 16;
     const float gate = __shfl_sync(~0u, value, of_gate % 32);
     const float up = __shfl_sync(~0u, value, of_up % 32);
-    if (lane >= block.rows) return;
+    if (lane >= block.rows(p)) return;
     const float h = activation(gate, up, p.glu);
     const uint32_t bits =
         p.x_type == simt::kBf16 ? formats::float_to_bfloat16(h) : formats::float_to_float16(h);
-    store_word(p.words + block.expert * p.first.n + block.row + lane, kOneWritten | bits);
+    store_word(p.words + block.expert * p.first.n + block.row() + lane, kOneWritten | bits);
   }
 
   __device__ __forceinline__ void run() const {
     const uint32_t tiles = tiles_of_this(p, shared.active);
     Turn sums{0, 0};
+    FfnOneBlock block(p);
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums)) {
-      const FfnOneBlock block(p, tile);
+    for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums), block.advance(p)) {
       barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
       const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
       float sum = 0.0f;
@@ -378,17 +361,33 @@ __device__ __forceinline__ void wait_for_everybody(const uint32_t* meeting, uint
   while (((load_acquire(meeting) ^ before) & 0x80000000u) == 0) look_again();
 }
 
-// One of the warps that bring codes.
-__device__ __forceinline__ void bring_codes(const FfnOneParams& p, FfnOneShared& shared,
-                                            const FfnOneMemory& memory, const FfnOneMaps& maps,
-                                            uint32_t producer, uint32_t lane) {
-  if (lane == 0) {
-    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
-    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
-                      ahead, {producer, 1}, {producer, 0}};
-    by.bring_down(by.bring_gates_and_ups(producer));
+// What an expert's rows of down are multiplied by, by one warp.
+template <class T>
+__device__ __forceinline__ void weigh_down(const FfnOneParams& p, FfnOneShared& shared,
+                                           uint32_t lane) {
+  if (lane < shared.active) {
+    float weight = shared.weight[lane];
+    if constexpr (T::kHalves) {
+      weight *= tensor_scale_of(p.w[2], static_cast<uint32_t>(shared.matrix[lane]));
+    }
+    shared.down_weight[lane] = weight;
   }
   __syncwarp();
+}
+
+__device__ __forceinline__ void make_barriers(FfnOneShared& shared) {
+#pragma unroll
+  for (uint32_t i = 0; i < kOneMostChunks; ++i) {
+    barrier_init(shared_address(&shared.full[i]), 1);
+    barrier_init(shared_address(&shared.empty[i]), kOneTeam);
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kOneTileSums; ++i) {
+    barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
+    barrier_init(shared_address(&shared.taken[i]), 32);
+  }
+  barrier_init(shared_address(&shared.words_are_empty), 32);
+  barrier_init_visible();
 }
 
 // `meeting`: a number that belongs to the kernels of a file, whose launches follow each other.
@@ -398,7 +397,6 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
   unsigned char* dynamic = dynamic_shared();
   __shared__ FfnOneShared shared;
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  constexpr uint32_t kReaders = 32 * (kOneConsumers + 2);  // and who tells them
   FfnOneMemory memory;
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   memory.x = memory.ring + p.chunks * kOneChunkBytes;
@@ -406,53 +404,47 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
   memory.activations = memory.factors + p.units * kOneFactorBytes;
   memory.sums = reinterpret_cast<float*>(dynamic + (memory.activations - shared_address(dynamic)) +
                                          kOneConsumers * kOneWarpBytes);
-  if (warp == kOneConsumers) {
-    if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
-    if (lane == 0) {
-#pragma unroll
-      for (uint32_t i = 0; i < kOneMostChunks; ++i) {
-        barrier_init(shared_address(&shared.full[i]), 1);
-        barrier_init(shared_address(&shared.empty[i]), kOneTeam);
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kOneTileSums; ++i) {
-        barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
-        barrier_init(shared_address(&shared.taken[i]), 32);
-      }
-      barrier_init(shared_address(&shared.words_are_empty), 1);
-      barrier_init_visible();
-    }
-    __syncwarp();
+  memory.zeros = shared_address(shared.zeros);
+  if (warp < kOneConsumers) {
+    take_registers<kOneConsumerRegisters>();
     wait_for_previous_launch();
-    let_next_launch_begin();
-    find_experts(p, shared, lane);
-    named_barrier_arrive(kOneReady, kReaders);
-    named_barrier_arrive(kOneKnown, 32 * kOneProducers);
-    bring_codes(p, shared, memory, maps, 0, lane);
-  } else if (warp > kOneConsumers + 1) {
-    named_barrier(kOneKnown, 32 * kOneProducers);
-    bring_codes(p, shared, memory, maps, warp - kOneConsumers - 1, lane);
+    fill_x<T>(p, memory, warp, lane);
+    if (threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
+    named_barrier(kOneReady, 32 * (kOneConsumers + 1));
+    FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
+    consumer.gates_and_ups();
+    consumer.down();
   } else {
-    const bool consumes = warp < kOneConsumers;
-    uint32_t before = 0;
-    wait_for_previous_launch();
-    if (consumes) {
-      fill_x<T>(p, memory, warp, lane);
-    } else {
-      before = empty_words(p, meeting, lane);
+    leave_registers<kOneOtherRegisters>();
+    constexpr uint32_t kOthers = 32 * (kOneProducers + 1);
+    if (warp == kOneConsumers) {
+      if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
+      if (lane == 0) make_barriers(shared);
+      __syncwarp();
+      wait_for_previous_launch();
+      let_next_launch_begin();
+      find_experts(p, shared, lane);
+      named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 1));
     }
-    // One place to wait, or synccheck takes those at the other for missing.
-    named_barrier(kOneReady, kReaders);
-    if (consumes) {
-      FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
-      consumer.gates_and_ups();
-      consumer.down();
-    } else {
+    const uint32_t producer = warp == kOneConsumers ? 0 : warp - kOneConsumers - 1;
+    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
+    const FfnOneBlock block(p);
+    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
+                      ahead, {producer, 1}, {producer, 0}};
+    named_barrier(kOneKnown, kOthers);
+    if (warp != kOneConsumers + 1) {
       if (lane == 0) {
-        wait_for_everybody(meeting, before);
-        barrier_arrive(shared_address(&shared.words_are_empty));
+        by.bring_down(by.bring_gates_and_ups(by.bring_first(block, producer)));
       }
       __syncwarp();
+    } else {
+      wait_for_previous_launch();
+      const uint32_t before = empty_words(p, meeting, lane);
+      weigh_down<T>(p, shared, lane);
+      if (lane == 0) wait_for_everybody(meeting, before);
+      __syncwarp();
+      // By every lane: racecheck takes an arrival for that lane's accesses alone.
+      barrier_arrive(shared_address(&shared.words_are_empty));
       FfnOneActivator<T>{p, shared, memory, lane}.run();
     }
   }

@@ -11,6 +11,8 @@ enum {
   kOneConsumers = kQmvConsumers,
   kOneProducers = 3,
   kOneThreads = 32 * (kOneConsumers + kOneProducers + 1),
+  kOneConsumerRegisters = 104,
+  kOneOtherRegisters = 64,
   kOneTeam = 4,  // consumers that share a chunk
   kOneTeams = kOneConsumers / kOneTeam,
   kOneMostExperts = 32,      // of a token
@@ -38,6 +40,14 @@ struct FfnOneProduct {
   uint32_t whole_slabs;  // one copy brings a box's slabs
   uint32_t group, group_shift, last_group;
   int32_t scale_type;
+};
+
+// Scales of a warp's first or second piece of gates and ups, or of down. Strides in bytes.
+struct FfnOneScales {
+  const unsigned char* data;
+  int64_t matrix_stride;
+  int64_t row_stride;
+  int64_t to_biases;  // which lie alike
 };
 
 struct FfnOneParams {
@@ -70,9 +80,8 @@ struct FfnOneParams {
   unsigned char* out;
   uint32_t* words;  // [experts that there are][n of the first]
 
-  QmvWeights w[3];  // gates, ups, down
-  // From an operand's scales to its biases, which lie alike. In bytes.
-  int64_t to_biases[3];
+  QmvWeights w[3];         // gates, ups, down
+  FfnOneScales scales[3];  // gates, ups (where they take turns, sixteen rows further on), down
   simt::GluParams glu;
 };
 

@@ -19,7 +19,7 @@ using dispatch::Operand;
 using dispatch::Reason;
 
 // What a block may have on sm_90, less what the kernel declares itself.
-constexpr uint32_t kSharedBytes = 232448 - 1024;
+constexpr uint32_t kSharedBytes = 232448 - 2048;
 // A chunk's place belongs to one producer and to one team: neither may find there what another of
 // them has yet to bring or to take.
 constexpr uint32_t kPlaces = kOneProducers * kOneTeams;
@@ -84,6 +84,12 @@ Reason why_not_operand(const Operand& w, const Family* family, const char* what)
     return Reason::of("rows of scales of %s begin within 2 bytes", what);
   }
   return {};
+}
+
+FfnOneScales scales_of(const Operand& w) {
+  const QmvTensor scales = tensor(w.scales);
+  const int64_t to_biases = w.biases.data == nullptr ? 0 : tensor(w.biases).data - scales.data;
+  return {scales.data, scales.matrix_stride, scales.row_stride, to_biases};
 }
 
 // What both products are told alike.
@@ -219,9 +225,10 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   q.w[0] = weights(halves.gate, halves.gate_bias);
   q.w[1] = weights(halves.up, halves.up_bias);
   q.w[2] = weights(p.down, p.down_bias);
-  for (int i = 0; i < 3; ++i) {
-    if (q.w[i].biases.data != nullptr) q.to_biases[i] = q.w[i].biases.data - q.w[i].scales.data;
-  }
+  q.scales[0] = scales_of(gate);
+  q.scales[1] = scales_of(turns ? gate : halves.up);
+  if (turns) q.scales[1].data += kOneBlockRows * q.scales[1].row_stride;
+  q.scales[2] = scales_of(p.down);
   q.glu.activation = static_cast<int32_t>(p.activation);
   q.glu.alpha = p.alpha;
   q.glu.limit = p.limit;

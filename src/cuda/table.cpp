@@ -223,11 +223,10 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 
 // clang-format on
 
-// From so many rows for each expert on ffn_qmm_sm90 was faster. mxfp4: Qwen3-30B at 64 tokens 178
-// us for 190, OLMoE at 64 125 for 173. Affine 4-bit, where more than five rows are sixteen columns:
-// OLMoE at 64 tokens 117 for 152 and Mixtral at 32 360 for 380, but 114 for 102 and 365 for 269
-// with half as many.
-constexpr int64_t kMxfp4RowsOfLayers = 4, kAffine4RowsOfLayers = 6;
+// Of affine 4-bit and mxfp4: from so many rows for each expert on, which are sixteen columns of
+// qmv_sm90, ffn_qmm_sm90 was faster. OLMoE at 64 tokens 121 us for 143 (mxfp4 129 for 158), but at
+// 32 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for 275).
+constexpr int64_t kRowsOfFourBits = 6;
 
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
@@ -235,9 +234,8 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
   const QuantSpec& spec = *p.gate_up.spec;
-  const int64_t least = spec.mode == Mode::mxfp4                      ? kMxfp4RowsOfLayers
-                        : spec.mode == Mode::affine && spec.bits == 4 ? kAffine4RowsOfLayers
-                                                                      : int64_t{kQmvMostRows};
+  const bool four_bits = spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4);
+  const int64_t least = four_bits ? kRowsOfFourBits : int64_t{kQmvMostRows};
   const bool many = p.total_rows() >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {
@@ -247,15 +245,21 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
-// Of the codes that a token meets. Beyond it one launch was no faster: 70 us for 58 with Mixtral's
-// experts, 67 for 64 with DeepSeek-V3's; 13 for 21 with Qwen3-30B's, 17 MB, in affine 4-bit.
-constexpr int64_t kOneCodeBytes = 128 << 20;
+// Of the codes that a token meets, and of down's rows. Where there are more codes under longer rows
+// of affine scales one launch was no faster: 60 us for 59 with Mixtral's experts in affine 4-bit;
+// but 62 for 65 in mxfp4, and 60 for 67 (mxfp4 66 for 70) with DeepSeek-V3's.
+constexpr int64_t kOneCodeBytes = 128 << 20, kOneAffineRow = 8192;
 
 Reason ffn_one_sm90_of_small(const FfnProblem& p) {
   if (const Reason r = ffn_one_sm90_reject(p)) return r;
-  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * p.gate_up.spec->bits / 8;
-  if (bytes <= kOneCodeBytes) return {};
-  return Reason::of("%lld bytes of codes, more than %lld, are ffn_sm90's",
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
+  const QuantSpec& spec = *p.gate_up.spec;
+  const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * spec.bits / 8;
+  if (bytes <= kOneCodeBytes || p.intermediate <= kOneAffineRow || spec.mode != Mode::affine) {
+    return {};
+  }
+  return Reason::of("%lld bytes of affine codes, more than %lld, in long rows are ffn_sm90's",
                     static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
 }
 

@@ -88,6 +88,14 @@ TEST(FfnOneSm90, GeneratedLayers) {
   }
 }
 
+// Rows of more chunks than there are teams, which take scales of their next one from further on.
+TEST(FfnOneSm90, LongRows) {
+  FfnCase c = ffn_case(DType::bf16, QuantSpec{Mode::mxfp4, 4, 32}, 1, 1, 2, 2560, 64);
+  c.seed = 3;
+  std::map<std::string, int> kernels;
+  EXPECT_EQ(run_layer(c, 40, 1, kPoison, kernels).refusal, "");
+}
+
 // Units of x beyond 2^118 have no factor: gates and ups, which are of ordinary size where scales
 // are small, are made again, term by term.
 TEST(FfnOneSm90, GatesOfLargeNumbers) {

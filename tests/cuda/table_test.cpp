@@ -401,14 +401,14 @@ TEST_F(CudaTable, WholeLayers) {
           const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
           // Where decoding takes longer, or an expert's rows are columns in turn.
           const int64_t rows = tokens * l.top_k;
-          const bool many = (spec.mode == Mode::mxfp4 && rows >= 4 * l.experts) ||
-                            (spec == kAffine4 && rows >= 6 * l.experts) ||
+          const bool many = ((spec == kMxfp4 || spec == kAffine4) && rows >= 6 * l.experts) ||
                             rows > cuda::kQmvMostRows || cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || rows >= 4 * l.experts);
-          // One launch for a token, unless it meets more codes than start and hand-over count
-          // beside.
-          const bool one = tokens == 1 && l.top_k * 3 * l.hidden * l.intermediate * spec.bits / 8 <=
-                                              int64_t{128} << 20;
+          // One launch for a token, unless it meets many codes under long rows of affine scales.
+          const int64_t bytes = l.top_k * 3 * l.hidden * l.intermediate * spec.bits / 8;
+          const bool two =
+              spec.mode == Mode::affine && l.intermediate > 8192 && bytes > int64_t{128} << 20;
+          const bool one = tokens == 1 && !two;
           EXPECT_EQ(winner(problem), one    ? "ffn_one_sm90"
                                      : many ? "ffn_qmm_sm90"
                                             : "ffn_sm90")

@@ -10,17 +10,24 @@ namespace moeblas::cuda::device {
 
 constexpr uint32_t kPieceLines = uint32_t{kOnePieceRows} * kQmvSlab;  // bytes
 
-// kOnePieceRows rows of codes x kQmvItemBytes, as one lane sees them.
-struct Piece {
-  uint32_t codes;           // shared address of the line that this lane names to load_matrices
-  uint32_t first, swizzle;  // 16 bytes of eight, and which these are in this line
-  uint32_t x;               // of this lane, in the piece's first unit
-  uint32_t factors;         // of the unit that this lane's sums are of
-};
-__device__ __forceinline__ uint4 load_codes(const Piece& piece, int, int i) {
-  return load_matrices(piece.codes +
-                       (((piece.first + static_cast<uint32_t>(i)) ^ piece.swizzle) << 4));
+// The same value, of the lane itself, which stays in its register: the compiler does not see that
+// it could be made anew.
+__device__ __forceinline__ uint32_t kept(uint32_t value, uint32_t lane) {
+  return __shfl_sync(~0u, value, static_cast<int>(lane));
 }
+
+// kOnePieceRows rows of codes x kQmvItemBytes, as one lane sees them: where it finds them in a
+// chunk, 16 bytes of eight from `first` on of a line, and 32 bytes further on.
+struct PieceLines {
+  uint32_t at[2];
+  PieceLines() = default;
+  __device__ __forceinline__ PieceLines(uint32_t line, uint32_t first, uint32_t lane) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      at[i] = kept(line * kQmvSlab + (((first + 2 * i) ^ (line & 7)) << 4), lane);
+    }
+  }
+};
 
 // The unit of a piece that a lane's sums are of.
 template <class T>
@@ -30,13 +37,17 @@ __device__ __forceinline__ uint32_t unit_of_sums(uint32_t lane) {
 
 // A scale (nvfp4: a unit's two) as it lies in memory.
 template <class T>
-__device__ __forceinline__ uint32_t load_raw_scale(const unsigned char* row, uint32_t group) {
-  if constexpr (T::kScale == simt::kF32) {
-    return reinterpret_cast<const uint32_t*>(row)[group];
-  } else if constexpr (T::kHalves || T::kScale == simt::kBf16 || T::kScale == simt::kF16) {
-    return reinterpret_cast<const uint16_t*>(row)[group];
+constexpr uint32_t kRawScaleBytes = T::kScale == simt::kF32                ? 4
+                                    : T::kHalves || T::kScale != simt::kU8 ? 2
+                                                                           : 1;
+template <class T>
+__device__ __forceinline__ uint32_t load_raw_scale(const unsigned char* from) {
+  if constexpr (kRawScaleBytes<T> == 4) {
+    return *reinterpret_cast<const uint32_t*>(from);
+  } else if constexpr (kRawScaleBytes<T> == 2) {
+    return *reinterpret_cast<const uint16_t*>(from);
   } else {
-    return row[group];
+    return *from;
   }
 }
 template <class T>
@@ -48,7 +59,8 @@ __device__ __forceinline__ float scale_of_raw(uint32_t raw) {
   } else if constexpr (T::kScale == simt::kF16) {
     return __half2float(__ushort_as_half(static_cast<uint16_t>(raw)));
   } else {
-    return e8m0_or_infinity(raw);
+    // e8m0_or_infinity by one operation of the pipe that decodes.
+    return fmaxf(__uint_as_float(raw << 23), 0x1p-127f);
   }
 }
 
@@ -56,62 +68,118 @@ __device__ __forceinline__ float scale_of_raw(uint32_t raw) {
 struct RawScales {
   uint32_t scale[2][2];
   uint32_t bias[2][2];
+  // Not before here, or the compiler has a loop wait for loads as it ends.
+  __device__ __forceinline__ RawScales taken() const {
+    RawScales same;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      same.scale[i / 2][i % 2] = forgotten(scale[i / 2][i % 2]);
+      same.bias[i / 2][i % 2] = forgotten(bias[i / 2][i % 2]);
+    }
+    return same;
+  }
 };
 // Where rows of scales begin.
 struct ScaleRows {
   const unsigned char* row[2][2];
+
+  // Of piece `piece`, from row `first` on, of which `last` is the last one.
+  __device__ __forceinline__ void find(const FfnOneScales& scales, int32_t matrix, uint32_t piece,
+                                       int32_t first, int32_t last) {
+    const unsigned char* base = scales.data + matrix * scales.matrix_stride;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row[piece][r] = base + min(first + 8 * r, last) * scales.row_stride;
+    }
+  }
+  // So many rows further on.
+  __device__ __forceinline__ void advance(const FfnOneScales& scales, uint32_t piece,
+                                          uint32_t rows) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) row[piece][r] += rows * scales.row_stride;
+  }
   template <class T>
   __device__ __forceinline__ void load(const FfnOneProduct& q, uint32_t piece, uint32_t unit,
                                        int64_t to_biases, RawScales& raw) const {
     const uint32_t group = min(T::kHalves ? unit : unit >> q.group_shift, q.last_group);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      raw.scale[piece][r] = load_raw_scale<T>(row[piece][r], group);
-      if constexpr (T::kAffine) {
-        raw.bias[piece][r] = load_raw_scale<T>(row[piece][r] + to_biases, group);
-      }
+      const unsigned char* from = row[piece][r] + group * kRawScaleBytes<T>;
+      raw.scale[piece][r] = load_raw_scale<T>(from);
+      if constexpr (T::kAffine) raw.bias[piece][r] = load_raw_scale<T>(from + to_biases);
     }
   }
 };
 
-// A piece times a row of x. y: rows g and g + 8, two columns each, of which nvfp4 uses both.
+// A row of x as a lane of a product's eight columns finds it: its column holds x in one unit of a
+// piece (where a unit holds two groups: in a half of it) and zeros in the others.
 template <class T>
-__device__ __forceinline__ void add_piece(const Piece& piece, uint4 (&x)[T::kUnits],
-                                          const uint32_t (&scale)[2], const uint32_t (&bias)[2],
-                                          float (&y)[4], uint32_t lane) {
-  const uint32_t t = lane % 4, slot = lane / 4 / T::kTokens;  // of this lane's column
-  const bool half = !T::kHalves || t / 2 == slot % 2;
+struct PieceX {
+  uint32_t zeros;
+  uint32_t
+      holds[T::kUnits];  // 1 or 0: an address by a product is no work for the pipe that decodes
+  __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane) : zeros(zeros_at) {
+    const uint32_t slot = lane / 4 / T::kTokens;  // of this lane's column
+    const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
 #pragma unroll
-  for (int u = 0; u < T::kUnits; ++u) {
-    load_shared_4_if(slot / (T::kHalves ? 2 : 1) == static_cast<uint32_t>(u) && half, x[u],
-                     piece.x + u * 64);
+    for (uint32_t u = 0; u < T::kUnits; ++u) {
+      holds[u] = kept(slot / (T::kHalves ? 2 : 1) == u && half ? 1 : 0, lane);
+    }
   }
-  const uint2 v = load_shared_2(piece.factors);
-  const Factor f = {__uint_as_float(v.x), __uint_as_float(v.y)};
-  // Products of one sum wait for each other: two sums take turns.
-  float d[4] = {}, odd[4] = {};
+  // `columns`: where the lane's values of the first unit are.
+  __device__ __forceinline__ uint4 load(uint32_t columns, int unit) const {
+    return load_shared_4(zeros + holds[unit] * (columns - zeros) +
+                         static_cast<uint32_t>(unit) * 64);
+  }
+};
+
+// Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times the values at
+// `columns`, `factor` being that of the unit which the lane's sums are of. y: rows g and g + 8 of
+// each, two columns, of which nvfp4 uses both.
+template <class T, int first, int last>
+__device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, const PieceLines& lines,
+                                           const PieceX<T>& x, uint32_t columns,
+                                           const Factor& factor, const RawScales& raw,
+                                           float (&y)[2][4]) {
+  constexpr int kAtOnce = T::kUnits / 2;  // units whose codes come together
+  float d[2][2][4] = {};                  // products of one sum wait for each other
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint4 w = load_codes(piece, 0, 2 * i);
-    if constexpr (T::kUnits == 4) {
-      Step::of<T>(w.x, 0, w.y, 0).multiply(d, x[2 * i]);
-      Step::of<T>(w.z, 0, w.w, 0).multiply(odd, x[2 * i + 1]);
-    } else {
-      Step::of<T>(w.x, w.z, w.y, w.w).multiply(i == 0 ? d : odd, x[i]);
+    uint4 v[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) v[u] = x.load(columns, i * kAtOnce + u);
+#pragma unroll
+    for (int h = first; h <= last; ++h) {
+      const uint4 w = load_matrices(chunk + (h == 0 ? 0 : second) + lines.at[i]);
+      if constexpr (kAtOnce == 2) {
+        Step::of<T>(w.x, 0, w.y, 0).multiply(d[h][i], v[0]);
+        Step::of<T>(w.z, 0, w.w, 0).multiply(d[h][i], v[1]);
+      } else {
+        Step::of<T>(w.x, w.z, w.y, w.w).multiply(d[h][i], v[0]);
+      }
     }
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if constexpr (T::kHalves) {
-      const uint32_t two = e4m3_pair(scale[r]);
-      const float2 s = __half22float2(reinterpret_cast<const __half2&>(two));
-      y[2 * r] += s.x * f.scale * (d[2 * r] + odd[2 * r]);
-      y[2 * r + 1] += s.y * f.scale * (d[2 * r + 1] + odd[2 * r + 1]);
-    } else {
-      y[2 * r] += scale_of_raw<T>(scale[r]) * f.scale * (d[2 * r] + odd[2 * r]);
-      if constexpr (T::kAffine) y[2 * r] += scale_of_raw<T>(bias[r]) * f.sum;
+  for (int h = first; h <= last; ++h) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t scale = raw.scale[h][r];
+      if constexpr (T::kHalves) {
+        const uint32_t two = e4m3_pair(scale);
+        const float2 s = __half22float2(reinterpret_cast<const __half2&>(two));
+        y[h][2 * r] += s.x * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
+        y[h][2 * r + 1] += s.y * factor.scale * (d[h][0][2 * r + 1] + d[h][1][2 * r + 1]);
+      } else {
+        y[h][2 * r] += scale_of_raw<T>(scale) * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
+        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw.bias[h][r]) * factor.sum;
+      }
     }
   }
+}
+
+__device__ __forceinline__ Factor load_factor_of(uint32_t at) {
+  const uint2 v = load_shared_2(at);
+  return {__uint_as_float(v.x), __uint_as_float(v.y)};
 }
 
 // The token's x as a column, by all consumers.
@@ -141,45 +209,43 @@ struct Words {
   uint4 a, b;
 };
 
-// `units` units of activations, from value `k` of expert `expert` on; beyond K there are none.
-// Lanes beyond them repeat the lower ones'.
+// `units` units of activations; beyond K there are none. Lanes beyond them repeat the lower ones'.
 template <class T>
 struct Activations {
   using Decode = typename T::Decode;
-  static constexpr uint32_t kSecond = Decode::kPerWord == 8 ? 4 : 16;
+  static constexpr int kSecond = Decode::kPerWord == 8 ? 4 : 16;
   const FfnOneParams& p;
-  uint32_t at;  // shared address of this warp's
-  uint32_t units;
+  uint32_t at;     // shared address of this warp's
+  uint32_t first;  // value of a lane, of its units'
   uint32_t lane;
+  __device__ __forceinline__ Activations(const FfnOneParams& params, uint32_t to, uint32_t units,
+                                         uint32_t of_lane)
+      : p(params),
+        at(to),
+        first(
+            kept((of_lane / 4 & (units - 1)) * kQmvUnit + of_lane % 4 * Decode::kPerWord, of_lane)),
+        lane(of_lane) {}
 
-  __device__ __forceinline__ uint32_t of_lane(uint32_t k) const {
-    return k + (lane / 4 & (units - 1)) * kQmvUnit + lane % 4 * Decode::kPerWord;
-  }
-  // Whatever there is by now.
+  // Whatever there is by now, of expert `expert` from value k on; for what is beyond K, of the
+  // first.
   __device__ __forceinline__ Words look(uint32_t expert, uint32_t k) const {
-    const uint32_t of = of_lane(k);
-    if (of >= p.second.k) {
-      const uint4 none = {kOneWritten, kOneWritten, kOneWritten, kOneWritten};
-      return {none, none};
-    }
-    const uint32_t* from = p.words + expert * p.second.k + of;
+    const uint32_t of = k + first < p.second.k ? k + first : first % kQmvUnit;
+    const uint32_t* from = p.words + (expert * p.second.k + of);
     return {load_words(from), load_words(from + kSecond)};
   }
   static __device__ __forceinline__ bool written(const Words& w) {
     return ((w.a.x & w.a.y & w.a.z & w.a.w & w.b.x & w.b.y & w.b.z & w.b.w) & kOneWritten) != 0;
   }
-  static __device__ __forceinline__ uint32_t pair(uint32_t low, uint32_t high) {
-    return (low & 0xffffu) | high << 16;
-  }
   // Until all of it is there; then as columns, for this warp alone.
-  __device__ __forceinline__ void take(Words words, uint32_t expert, uint32_t k) const {
-    while (!written(words)) {
+  __device__ __forceinline__ void take(Words now, uint32_t expert, uint32_t k) const {
+    while (!written(now)) {
       look_again();
-      words = look(expert, k);
+      now = look(expert, k);
     }
     __syncwarp();
-    const RawOctet raw = {{pair(words.a.x, words.a.y), pair(words.a.z, words.a.w),
-                           pair(words.b.x, words.b.y), pair(words.b.z, words.b.w)}};
+    RawOctet raw = {{bytes_of(now.a.x, now.a.y, 0x5410), bytes_of(now.a.z, now.a.w, 0x5410),
+                     bytes_of(now.b.x, now.b.y, 0x5410), bytes_of(now.b.z, now.b.w, 0x5410)}};
+    if (k + first >= p.second.k) raw = {};
     const XColumns to{at, at + kOneWarpUnits * 64};
     OctetPlace<FfnOneProduct, Decode, 4, T::kAffine>{p.second, to, lane / 4, 0, lane}.store_halves(
         raw, p.x_type == simt::kBf16);

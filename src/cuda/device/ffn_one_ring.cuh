@@ -12,16 +12,20 @@ struct FfnOneMaps {
   CUtensorMap map[kOneMaps];
 };
 
+constexpr uint32_t kZeroBytes = 256;  // that lanes without values take for a piece's x
+
 struct FfnOneShared {
   uint64_t full[kOneMostChunks];
   uint64_t empty[kOneMostChunks];
   uint64_t summed[kOneTileSums];
   uint64_t taken[kOneTileSums];
   uint64_t words_are_empty;  // everywhere
+  uint4 zeros[kZeroBytes / 16];
   // Of the token's experts those that there are, in its order.
   uint32_t active;
   int32_t matrix[kOneMostExperts];
   float weight[kOneMostExperts];
+  float down_weight[kOneMostExperts];  // there once words are empty
 };
 
 // Addresses in the dynamic part.
@@ -29,6 +33,7 @@ struct FfnOneMemory {
   uint32_t ring;
   uint32_t x, factors;   // of the token
   uint32_t activations;  // of each warp: kOneWarpUnits units, then their factors
+  uint32_t zeros;        // kZeroBytes of them
   float* sums;           // [kOneTileSums in turn, and down's][warp][32 rows]
 };
 constexpr uint32_t kOneFactorBytes = FfnOneProduct::columns * 8;  // of a unit
@@ -43,16 +48,25 @@ struct Turn {
   }
 };
 
-// Tile i of this thread block's: every grid-th of all, so that experts are done one after the
+// A tile of this thread block's: every grid-th of all, so that experts are done one after the
 // other.
 struct FfnOneBlock {
-  uint32_t expert;  // of those that there are
-  uint32_t row, rows;
-  __device__ __forceinline__ FfnOneBlock(const FfnOneParams& p, uint32_t i) {
-    const uint32_t block = i * gridDim.x + blockIdx.x;
-    expert = block / p.blocks;
-    row = (block - expert * p.blocks) * kOneBlockRows;
-    rows = min(uint32_t{kOneBlockRows}, p.first.n - row);
+  uint32_t expert = 0;  // of those that there are
+  uint32_t block = blockIdx.x;
+  __device__ __forceinline__ explicit FfnOneBlock(const FfnOneParams& p) { settle(p); }
+  // Returns whether it is the same expert's.
+  __device__ __forceinline__ bool advance(const FfnOneParams& p) {
+    const uint32_t before = expert;
+    block += gridDim.x;
+    settle(p);
+    return expert == before;
+  }
+  __device__ __forceinline__ void settle(const FfnOneParams& p) {
+    while (block >= p.blocks) block -= p.blocks, ++expert;
+  }
+  __device__ __forceinline__ uint32_t row() const { return block * kOneBlockRows; }
+  __device__ __forceinline__ uint32_t rows(const FfnOneParams& p) const {
+    return min(uint32_t{kOneBlockRows}, p.first.n - row());
   }
 };
 __device__ __forceinline__ uint32_t tiles_of_this(const FfnOneParams& p, uint32_t active) {
@@ -128,14 +142,40 @@ struct FfnOneProducer {
     }
   }
 
+  // Of the first tile the chunks that may be under way, from chunk `c` on; returns the first one of
+  // this thread's behind them. All that follows would do, in few instructions: until these copies
+  // have left nothing else goes on, and text that runs for the first time comes slowly.
+  __device__ __forceinline__ uint32_t bring_first(const FfnOneBlock& block, uint32_t c) {
+    const FfnOneProduct& q = p.first;
+    if (q.whole_slabs == 0 || block.expert >= shared.active) return c;
+    const int32_t matrix = shared.matrix[block.expert];
+    const auto row = static_cast<int32_t>(block.row() << p.turns);
+    uint32_t slab = c * kOneTileSlabs;
+#pragma unroll 1
+    while (ahead > 0 && slab < q.slabs) {
+      const uint32_t full = shared_address(&shared.full[chunk.at]);
+      const uint32_t to = memory.ring + chunk.at * kOneChunkBytes;
+      barrier_expect(full, kOneChunkBytes);
+      const auto first = static_cast<int32_t>(slab);
+      copy_box(to, &maps.map[0], 0, row, first, matrix, full, policy);
+      if (p.turns == 0) {
+        copy_box(to + kOneChunkBytes / 2, &maps.map[1], 0, row, first, matrix, full, policy);
+      }
+      slab += kOneProducers * kOneTileSlabs;
+      c += kOneProducers;
+      chunk.advance(p.chunks, kOneProducers);
+      --ahead;
+    }
+    return c;
+  }
   // Both from chunk `c` on; return the first one of this thread's behind them.
   __device__ __forceinline__ uint32_t bring_gates_and_ups(uint32_t c) {
     const FfnOneProduct& q = p.first;
     const uint32_t tiles = tiles_of_this(p, shared.active);
     const uint32_t of_box = kOneBlockRows << p.turns;
+    FfnOneBlock block(p);
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile, c -= q.chunks) {
-      const FfnOneBlock block(p, tile);
+    for (uint32_t tile = 0; tile < tiles; ++tile, c -= q.chunks, block.advance(p)) {
       const int32_t matrix = shared.matrix[block.expert];
 #pragma unroll 1
       for (; c < q.chunks; c += kOneProducers, chunk.advance(p.chunks, kOneProducers)) {
@@ -144,9 +184,9 @@ struct FfnOneProducer {
         if (q.whole_slabs && slabs > 0) slabs = kOneTileSlabs;
         const uint32_t to = next_chunk(slabs * 2 * kOneBlockRows * kQmvSlab);
         if (slabs == 0) continue;
-        bring(q, &maps.map[0], to, block.row << p.turns, slab, slabs, of_box, matrix);
+        bring(q, &maps.map[0], to, block.row() << p.turns, slab, slabs, of_box, matrix);
         if (p.turns) continue;
-        bring(q, &maps.map[1], to + kOneChunkBytes / 2, block.row, slab, slabs, of_box, matrix);
+        bring(q, &maps.map[1], to + kOneChunkBytes / 2, block.row(), slab, slabs, of_box, matrix);
       }
     }
     return c;
