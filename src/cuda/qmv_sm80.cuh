@@ -4,21 +4,23 @@
 // (simt/pairs.metal) tells them apart.
 //
 // A block of 8 warps (4 where shared memory is small) takes a share of all panels of rows of all
-// tiles of the list. A panel has row_groups times 16 rows; the chunks of K of each 16 are shared
-// by `parts` warps, which bring them from memory by asynchronous copies, each into stages of its
-// own, through panels and matrices without a break:
+// tiles of the list. A panel has row_groups times 16 rows (or 32); the chunks of K of each 16 are
+// shared by `parts` warps, which bring them from memory by asynchronous copies, each into stages of
+// its own, through panels and matrices without a break:
 //
-//   stage    16 rows x 512 values (256 of 8 bits): codes as they lie, scales, biases
+//   stage    16 rows x 512 values (qmv_sm80_params.h): codes as they lie, scales, biases
 //   x        in shared memory for all of K, or section by section, as the products want it
-//   one row  of x times integer codes: x as four limbs of a byte, exact sums (qmv_sm80_bytes.cuh)
+//   one row  of x times integer codes, in kernels of their own: x as four limbs of a byte, exact
+//            sums (qmv_sm80_bytes.cuh)
 //   else     float16 columns of x, as float32 three of them (qmv_sm80_halves.cuh)
 //
 // A group's sum is scaled in float32, the bias enters by the group sum of x. Parts of K meet in
 // shared memory in the order of the warps. Sums that are not finite are made again from decoded
-// weights.
+// weights. On Hopper a launch begins before its predecessor ends, and waits for it before it reads
+// anything.
 //
-// The time goes into reading w, once for up to 16 rows of x; below
-// some 20 MB of w, into what happens before the first copy and after the last.
+// The time goes into reading w, once for up to 16 rows of x; below some 20 MB of w, into what
+// happens before the first copy and after the last.
 #pragma once
 
 #include "cuda/device/x_bytes.cuh"
@@ -31,7 +33,6 @@ namespace moeblas::cuda::device {
 
 // The tile that a block is at.
 struct Tile80 {
-  uint4 zeros;
   uint32_t rows;  // of x
   int64_t w;      // -1: they are zero
   simt::MatrixPlace matrix;
@@ -66,42 +67,27 @@ class Block80 {
  public:
   __device__ __forceinline__ Block80(const Qmv80Params& params, const ProductBuffers& buffers,
                                      Tile80& tile)
-      : p_(params),
-        b_(buffers),
-        tile_(tile),
-        lane_(threadIdx.x % 32),
-        warp_(threadIdx.x / 32),
-        row_group_(warp_ / p_.parts),
-        part_(warp_ % p_.parts) {
-    const ProductParams& q = p_.product;
-    const uint32_t group = simt::group_size<typename T::Format>(q.w.group);
-    groups_ = Groups80::of(q, group).packed();
-    const uint32_t units = min(p_.section, p_.chunks) * T::kUnits;
-    x_.columns = shared_address(dynamic_shared());
-    x_.factors = x_.columns + p_.columns * p_.column_bytes;
-    factor_pitch_ = p_.columns * static_cast<uint32_t>(sizeof(Factor));
-    const uint32_t sums = x_.factors + factors_of(units) * factor_pitch_;
-    sums_ = sums - x_.columns;
-    ring_ = sums + warps() * p_.columns * kQmv80SumsPitch * 4;
-  }
+      : p_(params), b_(buffers), tile_(tile) {}
 
   __device__ __forceinline__ void run() {
+    if (p_.alone == 0) wait_for_previous();
     const Share80 share = share_of(p_, b_);
     if (share.begin == share.end) return;
-    Ring80<T> ring(p_, b_, share, ring_ + warp_ * p_.stages * p_.stage_bytes, row_group_, part_);
+    if constexpr (T::kOne) clear_zeros();
+    Ring80<T> ring(p_, b_, share);
     uint32_t index = ~0u;
     for (uint32_t item = share.begin; item < share.end; ++item) {
-      if (item / p_.panels != index) {
-        index = item / p_.panels;
+      if (tile_of(p_, item) != index) {
+        index = tile_of(p_, item);
         begin_tile(index);
       }
-      first_row_ = ((item - index * p_.panels) * p_.row_groups + row_group_) * kQmv80Rows;
+      first_row_ = ((item - index * p_.panels) * p_.row_groups + row_group()) * T::kRows;
       if (tile_.w < 0) {
         store([](uint32_t, uint32_t) { return 0.0f; });
         continue;
       }
       const uint32_t exist = tile_.rows * p_.limbs;
-      float y[8] = {};
+      float y[T::kOne ? T::kRows / 8 : 8] = {};
       for (uint32_t begin = 0; begin < p_.chunks; begin += p_.section) {
         stage_x(begin);
         ring.fill_up();
@@ -115,45 +101,64 @@ class Block80 {
   }
 
  private:
+  // What a warp can tell from its number or the launch is worth no register.
+  __device__ __forceinline__ uint32_t lane_of_warp() const { return this_thread() % 32; }
+  __device__ __forceinline__ uint32_t warp() const { return this_thread() / 32; }
+  __device__ __forceinline__ uint32_t row_group() const { return warp() >> p_.parts_shift; }
+  __device__ __forceinline__ uint32_t part() const { return warp() & (p_.parts - 1); }
   __device__ __forceinline__ uint32_t warps() const { return p_.row_groups * p_.parts; }
+  __device__ __forceinline__ Groups80 groups() const {
+    return Groups80::of(p_.product, simt::group_size<typename T::Format>(p_.product.w.group));
+  }
+  __device__ __forceinline__ XColumns x_columns() const {
+    const uint32_t base = shared_address(dynamic_shared());
+    return {base, base + p_.factors_at};
+  }
+  // Of one row, behind x.
+  __device__ __forceinline__ uint32_t zeros() const {
+    return x_columns().factors - kQmv80ZeroBytes;
+  }
+  __device__ __forceinline__ uint32_t factor_pitch() const {
+    return p_.columns * static_cast<uint32_t>(sizeof(Factor));
+  }
   __device__ __forceinline__ void all_meet() const { named_barrier(0, 32 * warps()); }
 
   __device__ __forceinline__ void begin_tile(uint32_t index) {
     all_meet();
-    if (warp_ == 0) {
-      const simt::Tile tile = simt::tile_at(p_.product, b_, index);
-      if (lane_ == 0) {
-        tile_.zeros = {0, 0, 0, 0};
+    if (warp() == 0) {
+      const simt::Tile tile = tile_at(p_, b_, index);
+      if (lane_of_warp() == 0) {
         tile_.rows = tile.rows;
         tile_.w = tile.w;
         tile_.matrix = simt::matrix_at(p_.product.w, tile.w);
       }
-      if (lane_ < tile.rows) {
-        const simt::RowPlace place = simt::row_at(p_.product, b_, tile, lane_);
-        tile_.x[lane_] = place.x;
-        tile_.out[lane_] = place.out;
-        tile_.c[lane_] = place.c;
+      if (lane_of_warp() < tile.rows) {
+        const simt::RowPlace place = simt::row_at(p_.product, b_, tile, lane_of_warp());
+        tile_.x[lane_of_warp()] = place.x;
+        tile_.out[lane_of_warp()] = place.out;
+        tile_.c[lane_of_warp()] = place.c;
       }
     }
     staged_ = ~0u;
     all_meet();
   }
 
-  // Whether x is bytes, for products of integers.
-  __device__ __forceinline__ bool in_bytes() const {
-    if constexpr (!T::kAffine) return false;
-    return tile_.rows == 1 && (T::kHalvesInBytes || Groups80::unpacked(groups_).halves == 0);
+  // Seen by all from the first tile's begin on.
+  __device__ __forceinline__ void clear_zeros() const {
+    for (uint32_t at = this_thread() * 16; at < kQmv80ZeroBytes; at += warps() * 512) {
+      store_shared_4(zeros() + at, uint4{0, 0, 0, 0});
+    }
   }
 
   __device__ __forceinline__ uint32_t factors_of(uint32_t units) const {
-    const Groups80 groups = Groups80::unpacked(groups_);
+    const Groups80 groups = this->groups();
     return (units << groups.halves) >> groups.factor_shift;
   }
 
   template <int unit>
   __device__ __forceinline__ void fill(const XSection80& section) const {
     fill_columns<typename T::Decode, unit, T::kAffine>(
-        section, x_, 0, section.units, tile_.rows, warp_, lane_,
+        section, x_columns(), 0, section.units, tile_.rows, warp(), lane_of_warp(),
         [&](uint32_t i) { return tile_.x[i]; }, warps());
   }
 
@@ -165,23 +170,21 @@ class Block80 {
     staged_ = chunk;
     const int64_t first = int64_t{chunk} * T::kChunk, left = q.k - first;
     const uint32_t values = min(p_.section, p_.chunks) * T::kChunk;
-    const Groups80 groups = Groups80::unpacked(groups_);
+    const Groups80 groups = this->groups();
     const auto k = static_cast<uint32_t>(min(left, int64_t{values}));
     const uint32_t units = values / kQmv80Unit;
     const unsigned char* x = b_.x + first * q.x.col_stride * (q.x.type == simt::kF32 ? 4 : 2);
-    if constexpr (T::kAffine) {
-      if (in_bytes()) {
-        const int64_t row = tile_.x[0] * (q.x.type == simt::kF32 ? 4 : 2);
-        const XRow from = {x + row, q.x.col_stride, q.x.type, p_.x_runs, k, units};
-        if (groups.factor_shift != 0) {
-          fill_bytes<T::kBits, 64>(from, x_, warp_, lane_, warps());
-        } else if (groups.halves == 0) {
-          fill_bytes<T::kBits, 32>(from, x_, warp_, lane_, warps());
-        } else if constexpr (T::kHalvesInBytes) {
-          fill_bytes<T::kBits, 16>(from, x_, warp_, lane_, warps());
-        }
-        return all_meet();
+    if constexpr (T::kOne) {
+      const int64_t row = tile_.x[0] * (q.x.type == simt::kF32 ? 4 : 2);
+      const XRow from = {x + row, q.x.col_stride, q.x.type, p_.x_runs, k, units};
+      if (groups.factor_shift != 0) {
+        fill_bytes<T::kBits, 64>(from, x_columns(), warp(), lane_of_warp(), warps());
+      } else if (groups.halves == 0) {
+        fill_bytes<T::kBits, 32>(from, x_columns(), warp(), lane_of_warp(), warps());
+      } else if constexpr (T::kHalvesInBytes) {
+        fill_bytes<T::kBits, 16>(from, x_columns(), warp(), lane_of_warp(), warps());
       }
+      return all_meet();
     }
     const XSection80 section = {x,     q.x.col_stride, q.x.type,        p_.x_runs, k,
                                 units, p_.columns,     p_.column_bytes, p_.limbs,  p_.limbs};
@@ -199,61 +202,93 @@ class Block80 {
     all_meet();
   }
 
-  // How x meets a stage: as bytes, by the size of groups (of 64 by their scales), or as so many
-  // columns of float16.
-  enum Way { kBytesBf16, kBytesF16, kBytes64, kBytes32, kBytes16, kOne, kFour, kEight, kSixteen };
+  // How many columns of float16 x meets a stage as.
+  enum Way { kOneColumn, kFour, kEight, kSixteen };
   __device__ __forceinline__ Way way_of(uint32_t exist) const {
-    if (in_bytes()) {
-      const Groups80 groups = Groups80::unpacked(groups_);
-      if (groups.factor_shift == 0) return groups.halves == 0 ? kBytes32 : kBytes16;
-      if (groups.shift != 1 || groups.wide || p_.easy == 0) return kBytes64;
-      return groups.half ? kBytesF16 : kBytesBf16;
-    }
-    if (!T::kAffine && exist <= 4) return exist == 1 ? kOne : kFour;
+    if (!T::kAffine && exist <= 4) return exist == 1 ? kOneColumn : kFour;
     return exist <= 8 ? kEight : kSixteen;
   }
 
-  // This warp's chunks of a section.
+  // This warp's chunks of a section times one row of x, by the size of groups, those of 64 by their
+  // scales as well.
   __device__ __forceinline__ void add_section(Ring80<T>& ring, uint32_t begin, uint32_t end,
-                                              uint32_t exist, float (&y)[8]) const {
-    const uint32_t g = lane_ / 4;
-    const Way way = way_of(exist);
-    // Where within a word the four rows of scales and biases begin, two bits each.
+                                              uint32_t, float (&y)[T::kRows / 8]) const {
+    const Groups80 groups = this->groups();
+    if (groups.factor_shift != 0) {
+      if (groups.shift != 1 || groups.wide || p_.easy == 0) {
+        return add_bytes<64, kAnyScale>(ring, begin, end, y);
+      }
+      if (groups.half) return add_bytes<64, simt::kF16>(ring, begin, end, y);
+      return add_bytes<64, simt::kBf16>(ring, begin, end, y);
+    }
+    if (groups.halves == 0) return add_bytes<32, kAnyScale>(ring, begin, end, y);
+    if constexpr (T::kHalvesInBytes) add_bytes<16, kAnyScale>(ring, begin, end, y);
+  }
+  template <int group, int scale>
+  __device__ __forceinline__ void add_bytes(Ring80<T>& ring, uint32_t begin, uint32_t end,
+                                            float (&y)[T::kRows / 8]) const {
+    const Groups80 groups = this->groups();
+    const uint32_t skews = scale == kAnyScale ? skews_of_scales() : 0;
+    const uint32_t lane = lane_of_warp();
+    auto x = ByteLane<group>::of(x_columns(), zeros(), lane, part() * T::kUnits);
+    const uint32_t pitch = scale == kAnyScale ? p_.scale_pitch : T::kChunk / 32;
+    ring.for_each_stage(chunks_of(begin, end), [&](uint32_t stage) {
+      Stage80<T> s = stage_at(stage, skews, pitch);
+      s.codes += lane % 4 * (4 * T::kBits);
+      add_bytes80<T, group, scale>(s, x, groups, lane, y);
+      x.advance(lane, p_.parts * T::kUnits);
+    });
+  }
+  // Of this warp.
+  __device__ __forceinline__ uint32_t chunks_of(uint32_t begin, uint32_t end) const {
+    return (end - begin + p_.parts - 1 - part()) >> p_.parts_shift;
+  }
+
+  // Where within a word the lane's rows of scales and biases begin, two bits each.
+  __device__ __forceinline__ uint32_t skews_of_scales() const {
+    constexpr uint32_t kRows = T::kRows / 8, kAll = kRows * (T::kAffine ? 2 : 1);
     uint32_t skews = 0;
     if (p_.scale_pitch > p_.scale_bytes) {
-      for (uint32_t i = 0; i < (T::kAffine ? 4 : 2); ++i) {
-        const int64_t row = min(int64_t{first_row_} + g + i % 2 * 8, p_.product.n - 1);
-        const uint8_t* at = scale_row(p_.product, b_, tile_.matrix, i / 2 != 0, row);
+      for (uint32_t i = 0; i < kAll; ++i) {
+        const int64_t row =
+            min(int64_t{first_row_} + lane_of_warp() / 4 + i % kRows * 8, p_.product.n - 1);
+        const uint8_t* at = scale_row(p_.product, b_, tile_.matrix, i / kRows != 0, row);
         skews |= (reinterpret_cast<uintptr_t>(at) & 3) << 2 * i;
       }
     }
-#pragma unroll 1
-    for (uint32_t chunk = begin + part_; chunk < end; chunk += p_.parts) {
-      const uint32_t stage = ring.next();
-      Stage80 s;
-      s.codes = stage + g * T::kPitch;
-      const uint32_t scales = scales_of_stage(stage, T::kPitch) + g * p_.scale_pitch;
+    return skews;
+  }
+  __device__ __forceinline__ Stage80<T> stage_at(uint32_t stage, uint32_t skews,
+                                                 uint32_t scale_pitch) const {
+    const uint32_t g = lane_of_warp() / 4;
+    Stage80<T> s;
+    s.codes = stage + g * T::kPitch;
+    const uint32_t scales = scales_of_stage<T>(stage) + g * scale_pitch;
 #pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        s.scales[r] = scales + 8 * r * p_.scale_pitch + (skews >> 2 * r & 3);
-        s.biases[r] = scales + (16 + 8 * r) * p_.scale_pitch + (skews >> (4 + 2 * r) & 3);
-      }
-      add_chunk(way, s, (chunk - begin) * T::kUnits, exist, y);
+    for (uint32_t r = 0; r < s.kRows; ++r) {
+      s.scales[r] = scales + 8 * r * scale_pitch + (skews >> 2 * r & 3);
+      s.biases[r] = scales + (T::kRows + 8 * r) * scale_pitch + (skews >> 2 * (s.kRows + r) & 3);
     }
+    return s;
+  }
+
+  // The same of more rows of x, and of block formats.
+  __device__ __forceinline__ void add_section(Ring80<T>& ring, uint32_t begin, uint32_t end,
+                                              uint32_t exist, float (&y)[8]) const {
+    const Way way = way_of(exist);
+    const uint32_t skews = skews_of_scales();
+    uint32_t units = part() * T::kUnits;
+    ring.for_each_stage(chunks_of(begin, end), [&](uint32_t stage) {
+      add_chunk(way, stage_at(stage, skews, p_.scale_pitch), units, exist, y);
+      units += p_.parts * T::kUnits;
+    });
   }
 
   // units: of x before the chunk.
-  __device__ __forceinline__ void add_chunk(Way way, const Stage80& s, uint32_t units,
+  __device__ __forceinline__ void add_chunk(Way way, const Stage80<T>& s, uint32_t units,
                                             uint32_t exist, float (&y)[8]) const {
-    const Groups80 groups = Groups80::unpacked(forgotten(groups_));
+    const Groups80 groups = this->groups();
     if constexpr (T::kAffine) {
-      if (way == kBytesBf16) return bytes<64, simt::kBf16>(s, groups, units, y);
-      if (way == kBytesF16) return bytes<64, simt::kF16>(s, groups, units, y);
-      if (way == kBytes64) return bytes<64, kAnyScale>(s, groups, units, y);
-      if (way == kBytes32) return bytes<32, kAnyScale>(s, groups, units, y);
-      if constexpr (T::kHalvesInBytes) {
-        if (way == kBytes16) return bytes<16, kAnyScale>(s, groups, units, y);
-      }
       const bool eight = way == kEight;
       if (groups.halves != 0) {
         return eight ? many<0, 1>(s, groups, units, exist, y)
@@ -267,7 +302,7 @@ class Block80 {
                    : many<2, 2>(s, groups, units, exist, y);
     } else {
       constexpr int kChained = T::kNvfp4 ? 0 : 1;
-      if (way == kOne) return few<1>(s, units, exist, y);
+      if (way == kOneColumn) return few<1>(s, units, exist, y);
       if (way == kFour) return few<4>(s, units, exist, y);
       if (way == kEight) return many<kChained, 1>(s, groups, units, exist, y);
       many<kChained, 2>(s, groups, units, exist, y);
@@ -276,73 +311,68 @@ class Block80 {
 
   // Of the lane's column, and of the columns of its sums, from a unit on.
   __device__ __forceinline__ XAt80 x_at(uint32_t column, uint32_t pair, uint32_t units) const {
-    return {x_.columns + column * p_.column_bytes + lane_ % 4 * 16 + units * 64,
-            x_.factors + pair * static_cast<uint32_t>(sizeof(Factor)) +
-                factors_of(units) * factor_pitch_,
-            factor_pitch_};
+    return {x_columns().columns + column * p_.column_bytes + lane_of_warp() % 4 * 16 + units * 64,
+            x_columns().factors + pair * static_cast<uint32_t>(sizeof(Factor)) +
+                factors_of(units) * factor_pitch(),
+            factor_pitch()};
   }
-  // [warp][column][16 rows]
+  // [warp][column][rows]
   __device__ __forceinline__ float* sums() const {
-    return reinterpret_cast<float*>(dynamic_shared() + sums_);
+    return reinterpret_cast<float*>(dynamic_shared() + p_.sums_at);
   }
   // Row g + 8r of a column.
   __device__ __forceinline__ float& sum_at(uint32_t column, uint32_t r) const {
-    return sums()[(warp_ * p_.columns + column) * kQmv80SumsPitch + 8 * r + lane_ / 4];
+    return sums()[(warp() * p_.columns + column) * T::kSumsPitch + 8 * r + lane_of_warp() / 4];
   }
   // The warps of one row group wait for each other.
   __device__ __forceinline__ void meet() const {
     if (p_.parts > 1) {
-      named_barrier(1 + row_group_ % 15, 32 * p_.parts);
+      named_barrier(1 + row_group() % 15, 32 * p_.parts);
     } else {
       __syncwarp();
     }
   }
 
-  template <int group, int scale>
-  __device__ __forceinline__ void bytes(Stage80 s, const Groups80& groups, uint32_t units,
-                                        float (&y)[8]) const {
-    s.codes += lane_ % 4 * (4 * T::kBits);
-    float sums[2] = {y[sum_of(0, 0, 0)], y[sum_of(0, 1, 0)]};
-    const uint32_t zeros = shared_address(&tile_.zeros);
-    add_bytes80<T, group, scale>(s, ByteLane<group>::of(x_, zeros, lane_, units), groups, sums);
-    y[sum_of(0, 0, 0)] = sums[0];
-    y[sum_of(0, 1, 0)] = sums[1];
-  }
-
   template <int columns>
-  __device__ __forceinline__ void few(const Stage80& s, uint32_t units, uint32_t exist,
+  __device__ __forceinline__ void few(const Stage80<T>& s, uint32_t units, uint32_t exist,
                                       float (&y)[8]) const {
-    const uint32_t slot = lane_ / 4 / columns, t = lane_ % 4;
+    const uint32_t slot = lane_of_warp() / 4 / columns, t = lane_of_warp() % 4;
     // The units, of 8 / columns, in which this lane's column holds x.
     const uint32_t active = !T::kNvfp4 ? 1u << slot : t / 2 == slot % 2 ? 1u << slot / 2 : 0;
-    const XAt80 at = x_at(min(lane_ / 4 % columns, exist - 1),
+    const XAt80 at = x_at(min(lane_of_warp() / 4 % columns, exist - 1),
                           columns == 1 || exist <= 2 ? 0 : 2 * t % 4, units);
-    add_few80<T, columns>(s, at, active, y, lane_);
+    add_few80<T, columns>(s, at, active, y, lane_of_warp());
   }
 
   template <int chained, int tiles>
-  __device__ __forceinline__ void many(const Stage80& s, const Groups80& groups, uint32_t units,
+  __device__ __forceinline__ void many(const Stage80<T>& s, const Groups80& groups, uint32_t units,
                                        uint32_t exist, float (&y)[8]) const {
     XAt80 at[tiles];
-    const uint32_t g = lane_ / 4, t = lane_ % 4;
+    const uint32_t g = lane_of_warp() / 4, t = lane_of_warp() % 4;
 #pragma unroll
     for (uint32_t j = 0; j < tiles; ++j) {
       at[j] = x_at(min(8 * j + g, exist - 1), min(8 * j + 2 * t, (exist - 1) & ~1u), units);
     }
-    add_many80<T, tiles, chained>(s, at, groups, y, lane_);
+    add_many80<T, tiles, chained>(s, at, groups, y, lane_of_warp());
   }
 
-  // This warp's sums to shared memory. Of few columns they are of several units: the lanes that
-  // hold them add up.
+  // This warp's sums to shared memory. Of few columns they are of several units, or limbs: the
+  // lanes that hold them add up.
+  __device__ __forceinline__ void put_one(uint32_t r, float sum) const {
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (lane_of_warp() % 4 == 0) sum_at(0, r) = sum;
+  }
+  __device__ __forceinline__ void put(uint32_t, float (&y)[T::kRows / 8]) const {
+#pragma unroll
+    for (uint32_t r = 0; r < T::kRows / 8; ++r) put_one(r, y[r]);
+  }
   __device__ __forceinline__ void put(uint32_t exist, float (&y)[8]) const {
-    const uint32_t t = lane_ % 4;
+    const uint32_t t = lane_of_warp() % 4;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      if (T::kAffine ? in_bytes() : exist == 1) {
-        float sum = y[sum_of(0, r, 0)] + y[sum_of(0, r, 1)];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if (t == 0) sum_at(0, r) = sum;
+      if (!T::kAffine && exist == 1) {
+        put_one(r, y[sum_of(0, r, 0)] + y[sum_of(0, r, 1)]);
         continue;
       }
 #pragma unroll
@@ -363,8 +393,8 @@ class Block80 {
   __device__ __forceinline__ void store(F&& sum_of) const {
     const ProductParams& q = p_.product;
     const bool plain = q.out.plain != 0 || tile_.w < 0;
-    for (uint32_t i = part_ * 32 + lane_; i < tile_.rows * kQmv80Rows; i += 32 * p_.parts) {
-      const uint32_t token = i / kQmv80Rows, row = i % kQmv80Rows;
+    for (uint32_t i = part() * 32 + lane_of_warp(); i < tile_.rows * T::kRows; i += 32 * p_.parts) {
+      const uint32_t token = i / T::kRows, row = i % T::kRows;
       const int64_t n = int64_t{first_row_} + row;
       if (n >= q.n) continue;
       const simt::StorePlace to = {tile_.out[token], tile_.c[token], tile_.matrix.added, plain};
@@ -379,12 +409,12 @@ class Block80 {
     const float factor = simt::tensor_scale_at(q.w.scale, b_.w_tensor_scale, tile_.w);
     store([&](uint32_t token, uint32_t row) {
       const float* from =
-          sums() + (row_group_ * p_.parts * p_.columns + token * p_.limbs) * kQmv80SumsPitch + row;
+          sums() + (row_group() * p_.parts * p_.columns + token * p_.limbs) * T::kSumsPitch + row;
       float total = 0.0f;
-      for (uint32_t limb = 0; limb < p_.limbs; ++limb, from += kQmv80SumsPitch) {
+      for (uint32_t limb = 0; limb < p_.limbs; ++limb, from += T::kSumsPitch) {
         float sum = 0.0f;
 #pragma unroll 4
-        for (uint32_t i = 0; i < p_.parts; ++i) sum += from[i * p_.columns * kQmv80SumsPitch];
+        for (uint32_t i = 0; i < p_.parts; ++i) sum += from[i * p_.columns * T::kSumsPitch];
         total += sum;
       }
       if constexpr (!T::kAffine) total = formats::mul(total, factor);
@@ -401,28 +431,24 @@ class Block80 {
 
   const Qmv80Params& p_;
   const ProductBuffers& b_;
-  Tile80& tile_;  // shared
-  uint32_t lane_, warp_, row_group_, part_;
-  uint32_t groups_;  // packed
-  XColumns x_;
-  uint32_t factor_pitch_, sums_, ring_;
+  Tile80& tile_;           // shared
   uint32_t staged_ = ~0u;  // the chunk from which x stands in shared memory
   uint32_t first_row_ = 0;
 };
 
-template <class F>
+template <class F, bool one>
 __device__ __forceinline__ void qmv80(const Qmv80Params& p, const ProductBuffers& b) {
   __shared__ Tile80 tile;
-  Block80<Qmv80<F>>(p, b, tile).run();
+  Block80<Qmv80<F, one>>(p, b, tile).run();
 }
 
 }  // namespace moeblas::cuda::device
 
 #if defined(__CUDACC__)
-template <class F>
+template <class F, bool one>
 __global__ void __launch_bounds__(32 * moeblas::cuda::kQmv80MostWarps, 1)
     qmv_sm80(MB_PRODUCT_POINTERS, const __grid_constant__ moeblas::cuda::Qmv80Params p) {
   const moeblas::simt::ProductBuffers b = MB_PRODUCT_BUFFERS;
-  moeblas::cuda::device::qmv80<F>(p, b);
+  moeblas::cuda::device::qmv80<F, one>(p, b);
 }
 #endif

@@ -2,6 +2,6 @@
 #include "cuda/qmv_sm80.cuh"
 #include "simt/cuda_registry.h"
 
-MB_CUDA_ROW(qmv_sm80_mxfp4, qmv_sm80<moeblas::formats::Mxfp4>);
-MB_CUDA_ROW(qmv_sm80_mxfp8, qmv_sm80<moeblas::formats::Mxfp8>);
-MB_CUDA_ROW(qmv_sm80_nvfp4, qmv_sm80<moeblas::formats::Nvfp4>);
+MB_CUDA_ROW(qmv_sm80_mxfp4, qmv_sm80<moeblas::formats::Mxfp4, false>);
+MB_CUDA_ROW(qmv_sm80_mxfp8, qmv_sm80<moeblas::formats::Mxfp8, false>);
+MB_CUDA_ROW(qmv_sm80_nvfp4, qmv_sm80<moeblas::formats::Nvfp4, false>);

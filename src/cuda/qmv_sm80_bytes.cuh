@@ -24,32 +24,47 @@ constexpr int kByteSets = kGroup == 64   ? 1
 template <int kGroup>
 struct ByteLane {
   static constexpr int kSets = kByteSets<kGroup>;
-  // Its limb of words 0 to 3 and 4 to 7 of unit t, and how far they are from batch to batch; zeros
-  // where its column holds nothing.
-  uint32_t x[kSets][2], step[kSets][2];
+  uint32_t x[2];     // its limb of words 0 to 3 and 4 to 7 of unit t; of one set, or zeros
+  uint32_t zeros;    // where its column holds nothing
   uint32_t factors;  // of its sums' group of the first set
   uint32_t group;    // which that is
 
-  // `units` of x stand before the chunk; zeros: 16 bytes of them.
+  static __device__ __forceinline__ bool holds(uint32_t lane, uint32_t set, uint32_t half) {
+    const uint32_t t = lane % 4, slot = lane / 16;
+    return kGroup == 64   ? t / 2 == slot
+           : kGroup == 32 ? t == 2 * set + slot
+                          : t == set && half == slot;
+  }
+  // `units` of x stand before the chunk.
   static __device__ __forceinline__ ByteLane of(const XColumns& to, uint32_t zeros, uint32_t lane,
                                                 uint32_t units) {
-    const uint32_t t = lane % 4, limb = lane / 4 % 4, slot = lane / 16;
+    const uint32_t t = lane % 4, limb = lane / 4 % 4;
     const uint32_t at = to.columns + (units + t) * 128 + limb * 16;
     ByteLane l;
+    // Of other banks than those of the lanes beside it that hold x.
+    l.zeros = zeros + (limb / 2 ^ 1) * 32;
 #pragma unroll
-    for (uint32_t set = 0; set < kSets; ++set) {
-#pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        const bool holds = kGroup == 64   ? t / 2 == slot
-                           : kGroup == 32 ? t == 2 * set + slot
-                                          : t == set && half == slot;
-        l.x[set][half] = holds ? at + (half ^ t % 2) * 64 : zeros;
-        l.step[set][half] = holds ? 4 * 128 : 0;
-      }
+    for (uint32_t half = 0; half < 2; ++half) {
+      l.x[half] = kSets > 1 || holds(lane, 0, half) ? at + (half ^ t % 2) * 64 : l.zeros;
     }
     l.group = t / 2;
     l.factors = to.factors + (units * 32 / kGroup + t / 2) * 16 + t % 2 * 8;
     return l;
+  }
+  __device__ __forceinline__ void load(uint4 (&v)[2], uint32_t lane, uint32_t set,
+                                       uint32_t batch) const {
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      v[half] =
+          load_shared_4((kSets == 1 || holds(lane, set, half) ? x[half] : zeros) + batch * 4 * 128);
+    }
+  }
+  __device__ __forceinline__ void advance(uint32_t lane, uint32_t units) {
+    if (kSets > 1 || holds(lane, 0, 0)) {
+      x[0] += units * 128;
+      x[1] += units * 128;
+    }
+    factors += units * 32 / kGroup * 16;
   }
 };
 
@@ -81,12 +96,15 @@ __device__ __forceinline__ void load_codes32(uint32_t at, uint32_t (&bytes)[8]) 
 template <int kScale, uint32_t kBatches>
 __device__ __forceinline__ void load_scales64(uint32_t at, uint32_t slot, float (&v)[kBatches]) {
   uint32_t two[kBatches];
-  if constexpr (kBatches == 4) {
-    const uint4 all = load_shared_4(at);
-    two[0] = all.x, two[1] = all.y, two[2] = all.z, two[3] = all.w;
-  } else {
+  if constexpr (kBatches == 2) {
     const uint2 all = load_shared_2(at);
     two[0] = all.x, two[1] = all.y;
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kBatches; i += 4) {
+      const uint4 all = load_shared_4(at + 4 * i);
+      two[i] = all.x, two[i + 1] = all.y, two[i + 2] = all.z, two[i + 3] = all.w;
+    }
   }
 #pragma unroll
   for (uint32_t i = 0; i < kBatches; ++i) {
@@ -100,55 +118,73 @@ __device__ __forceinline__ void load_scales64(uint32_t at, uint32_t slot, float 
 }
 
 // A chunk. s.codes: this lane's of row g. kScale: an ElementType of 16 bits where groups are of 64
-// and their rows begin at multiples of 16 bytes (of 8 for 8-bit codes); else kAnyScale.
+// and their rows begin at multiples of as many bytes; else kAnyScale.
 constexpr int kAnyScale = -1;
 template <class T, int kGroup, int kScale>
-__device__ __forceinline__ void add_bytes80(const Stage80& s, const ByteLane<kGroup>& lane,
-                                            const Groups80& groups, float (&y)[2]) {
+__device__ __forceinline__ void add_bytes80(const Stage80<T>& s, const ByteLane<kGroup>& at,
+                                            const Groups80& groups, uint32_t lane,
+                                            float (&y)[T::kRows / 8]) {
   constexpr int kSets = kByteSets<kGroup>;
   constexpr uint32_t kBatches = T::kUnits / 4;
+  constexpr int kRows = T::kRows / 8;
+  using D = ByteDecoder<T::kBits>;
   // Of more sets, several would take more registers than there are.
-  [[maybe_unused]] constexpr int kUnroll = kGroup == 64 ? 4 : 1;
-  [[maybe_unused]] float scales[2][kBatches], biases[2][kBatches];
+  [[maybe_unused]] constexpr int kUnroll = kGroup == 64 ? 8 : 1, kUnrollSets = kGroup == 16 ? 1 : 2;
+  [[maybe_unused]] float scales[kRows][kBatches], biases[kRows][kBatches];
   if constexpr (kScale != kAnyScale) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      load_scales64<kScale>(s.scales[r], lane.group, scales[r]);
-      load_scales64<kScale>(s.biases[r], lane.group, biases[r]);
+    for (int r = 0; r < kRows; ++r) {
+      load_scales64<kScale>(s.scales[r], at.group, scales[r]);
+      load_scales64<kScale>(s.biases[r], at.group, biases[r]);
     }
   }
 #pragma unroll kUnroll
-  for (uint32_t batch = 0; batch < kBatches; ++batch) {
-    uint32_t upper[8], lower[8];
-    load_codes32<T::kBits>(s.codes + batch * 16 * T::kBits, upper);
-    load_codes32<T::kBits>(s.codes + 8 * T::kPitch + batch * 16 * T::kBits, lower);
+  for (uint32_t turn = 0; turn < kBatches; ++turn) {
+    // Forgotten, or every address would be counted up by itself.
+    const uint32_t batch = kUnroll == 1 ? forgotten(turn) : turn;
+    uint4 x[2];
+    if constexpr (kSets == 1) at.load(x, lane, 0, batch);
 #pragma unroll
-    for (int set = 0; set < kSets; ++set) {
-      int32_t d[4] = {};
+    for (int h = 0; h < kRows / 2; ++h) {
+      const uint32_t codes = s.codes + 16 * h * T::kPitch + batch * 16 * T::kBits;
+      uint32_t upper[8], lower[8];
+      load_codes32<T::kBits>(codes, upper);
+      load_codes32<T::kBits>(codes + 8 * T::kPitch, lower);
+#pragma unroll kUnrollSets
+      for (int set = 0; set < kSets; ++set) {
+        if constexpr (kSets > 1) at.load(x, lane, set, batch);
+        constexpr bool kApart = D::kRaised > 0;
+        int32_t d[4] = {}, apart[4] = {};
+        auto& raised = kApart ? apart : d;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = 4 * half;
-        const uint4 x = load_shared_4(lane.x[set][half] + batch * lane.step[set][half]);
-        multiply_bytes(d, {upper[i], lower[i], upper[i + 1], lower[i + 1]}, {x.x, x.y});
-        multiply_bytes(d, {upper[i + 2], lower[i + 2], upper[i + 3], lower[i + 3]}, {x.z, x.w});
-      }
-      const uint32_t index = (batch * kSets + static_cast<uint32_t>(set)) * 2;
-      const Factor factor = load_factor(lane.factors + index * 16);
-      float scale[2], bias[2];
-      const uint32_t group = (lane.group + index) >> (kGroup == 64 ? groups.shift - 1 : 0);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if constexpr (kScale == kAnyScale) {
-          scale[r] = load_scale80<T>(s.scales[r], group, groups);
-          bias[r] = load_scale80<T>(s.biases[r], group, groups);
-        } else {
-          scale[r] = scales[r][batch];
-          bias[r] = biases[r][batch];
+        for (int i = 0; i < 8; i += 4) {
+          const uint4 v = x[i / 4];
+          multiply_bytes(d, {upper[i], lower[i], upper[i + 1], lower[i + 1]}, {v.x, v.y});
+          multiply_bytes(raised, {upper[i + 2], lower[i + 2], upper[i + 3], lower[i + 3]},
+                         {v.z, v.w});
         }
-        // In this order: a scale and the size of x may be far out, in opposite directions.
-        const auto sum = static_cast<float>(d[2 * r] + d[2 * r + 1] * 256) * factor.scale;
-        y[r] += scale[r] * sum;
-        y[r] += bias[r] * factor.sum;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if constexpr (kApart) d[i] = d[i] * (1 << D::kRaised) + raised[i];
+        }
+        const uint32_t index = (batch * kSets + static_cast<uint32_t>(set)) * 2;
+        const Factor factor = load_factor(at.factors + index * 16);
+        const uint32_t group = (at.group + index) >> (kGroup == 64 ? groups.shift - 1 : 0);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int r = 2 * h + i;
+          float scale, bias;
+          if constexpr (kScale == kAnyScale) {
+            scale = load_scale80<T>(s.scales[r], group, groups);
+            bias = load_scale80<T>(s.biases[r], group, groups);
+          } else {
+            scale = scales[r][batch];
+            bias = biases[r][batch];
+          }
+          // In this order: a scale and the size of x may be far out, in opposite directions.
+          y[r] += scale * (static_cast<float>(d[2 * i] + d[2 * i + 1] * 256) * factor.scale);
+          y[r] += bias * factor.sum;
+        }
       }
     }
   }

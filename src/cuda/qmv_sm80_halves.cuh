@@ -58,7 +58,7 @@ struct XAt80 {
 
 // One chunk of a block format for one column or up to four.
 template <class T, int columns>
-__device__ __forceinline__ void add_few80(const Stage80& s, const XAt80& at, uint32_t active,
+__device__ __forceinline__ void add_few80(const Stage80<T>& s, const XAt80& at, uint32_t active,
                                           float (&y)[8], uint32_t lane) {
   static_assert(!T::kAffine, "no biases");
   constexpr uint32_t kHalves = T::kNvfp4 ? 1 : 0;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void add_few80(const Stage80& s, const XAt80& at, uin
 
 // One chunk for up to 8 * tiles columns. chained: units that share a factor of x; 0: half of one.
 template <class T, int tiles, int chained>
-__device__ __forceinline__ void add_many80(const Stage80& s, const XAt80 (&at)[tiles],
+__device__ __forceinline__ void add_many80(const Stage80<T>& s, const XAt80 (&at)[tiles],
                                            const Groups80& groups, float (&y)[8], uint32_t lane) {
   constexpr bool kHalves = chained == 0;
   constexpr uint32_t kTimes = kHalves ? 2 : 1, kUnits = kHalves ? 1 : chained;

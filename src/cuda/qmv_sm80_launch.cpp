@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "cuda/device.h"
 #include "cuda/qmv_sm80_plan.h"
 #include "cuda/queue.h"
@@ -6,11 +8,20 @@
 namespace moeblas::cuda {
 namespace {
 
+// Whether the kernel that runs is one that waits for its predecessor itself: of sm_80's text none
+// does.
+bool may_begin_early(int32_t device) {
+  constexpr bool kHasText =
+      std::string_view(MOEBLAS_CUDA_ARCHITECTURES).find("90") != std::string_view::npos;
+  dispatch::Reason why_not;
+  return kHasText && capability(device, why_not) == 90;
+}
+
 dispatch::Reason plan(const dispatch::MatmulProblem& p, Qmv80Plan& plan) {
   const int32_t device = p.device.id;
   return plan_qmv_sm80(p,
                        {static_cast<uint32_t>(multiprocessors(device)),
-                        static_cast<uint32_t>(most_shared_bytes(device))},
+                        static_cast<uint32_t>(most_shared_bytes(device)), may_begin_early(device)},
                        plan);
 }
 

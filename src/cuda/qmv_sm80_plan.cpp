@@ -21,6 +21,9 @@ using Size = long long;
 constexpr const char* kNames[] = {"qmv_sm80_affine2", "qmv_sm80_affine3", "qmv_sm80_affine4",
                                   "qmv_sm80_affine5", "qmv_sm80_affine6", "qmv_sm80_affine8",
                                   "qmv_sm80_mxfp4",   "qmv_sm80_mxfp8",   "qmv_sm80_nvfp4"};
+constexpr const char* kNamesOfOne[] = {"qmv_sm80_one_affine2", "qmv_sm80_one_affine3",
+                                       "qmv_sm80_one_affine4", "qmv_sm80_one_affine5",
+                                       "qmv_sm80_one_affine6", "qmv_sm80_one_affine8"};
 
 constexpr int64_t kLongest = int64_t{1} << 30;  // K and N, counted in 32 bits
 constexpr int64_t kMostItems = int64_t{1} << 31;
@@ -48,8 +51,8 @@ int64_t most_rows(const MatmulProblem& p) {
 }
 
 // How codes and scales come.
-void place_copies(const MatmulProblem& p, Qmv80Params& q) {
-  const auto chunk = qmv80_chunk(p.w.spec->bits);
+void place_copies(const MatmulProblem& p, bool one, Qmv80Params& q) {
+  const auto chunk = qmv80_chunk(p.w.spec->bits, one);
   const int codes = simt::row_alignment(p.w.values);
   q.code_piece = codes >= 16 ? 16 : codes >= 4 ? 4 : 1;
   q.scale_bytes = chunk / static_cast<uint32_t>(p.w.spec->group_size) *
@@ -62,7 +65,8 @@ void place_copies(const MatmulProblem& p, Qmv80Params& q) {
   q.easy = q.code_piece == 16 && q.scale_pitch == q.scale_bytes &&
            (q.scale_piece == 16 || (q.scale_piece == 8 && q.scale_pitch == 8));
   const uint32_t kinds = p.w.spec->mode == Mode::affine ? 2 : 1;
-  q.stage_bytes = kQmv80Rows * (qmv80_code_pitch(p.w.spec->bits) + kinds * q.scale_pitch);
+  q.stage_bytes = qmv80_rows(p.w.spec->bits, one) *
+                  (qmv80_code_pitch(p.w.spec->bits, one) + kinds * q.scale_pitch);
 }
 
 // Fills in what depends on how many warps stand above and beside each other; whether shared memory
@@ -71,11 +75,13 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
                   Qmv80Plan& plan) {
   Qmv80Params& q = plan.params;
   const uint32_t warps = q.row_groups * q.parts;
-  const uint32_t units = qmv80_chunk(p.w.spec->bits) / kQmv80Unit;
+  const uint32_t units = qmv80_chunk(p.w.spec->bits, plan.one) / kQmv80Unit;
   q.columns = (rows * q.limbs + 1) / 2 * 2;
   const uint32_t factors = q.columns * kFactorBytes << (p.w.spec->group_size == 16 ? 1 : 0);
-  const uint32_t fixed = kOwnBytes + q.columns * 64 + warps * q.columns * kQmv80SumsPitch * 4 +
-                         warps * kLeastStages * q.stage_bytes;
+  const uint32_t zeros = plan.one ? kQmv80ZeroBytes : 0;
+  const uint32_t sums = warps * q.columns * qmv80_sums_pitch(p.w.spec->bits, plan.one) * 4;
+  const uint32_t fixed =
+      kOwnBytes + q.columns * 64 + zeros + sums + warps * kLeastStages * q.stage_bytes;
   if (fixed >= machine.shared_bytes) return false;
   const uint32_t of_chunk = units * (q.columns * 64 + factors);
   const uint32_t held = (machine.shared_bytes - fixed) / of_chunk;
@@ -86,10 +92,12 @@ bool share_memory(const MatmulProblem& p, const Machine80& machine, uint32_t row
   }
   // Columns that fall on other banks.
   q.column_bytes = q.section * units * 64 + 64;
-  const uint32_t taken = fixed - warps * kLeastStages * q.stage_bytes + q.section * of_chunk;
-  q.stages = std::min((machine.shared_bytes - taken) / (warps * q.stage_bytes),
+  q.factors_at = q.columns * q.column_bytes + zeros;
+  q.sums_at = q.factors_at + q.section * units * factors;
+  q.ring_at = q.sums_at + sums;
+  q.stages = std::min((machine.shared_bytes - kOwnBytes - q.ring_at) / (warps * q.stage_bytes),
                       uint32_t{kQmv80MostStages});
-  plan.shared_bytes = taken - kOwnBytes + warps * q.stages * q.stage_bytes;
+  plan.shared_bytes = q.ring_at + warps * q.stages * q.stage_bytes;
   plan.threads = 32 * warps;
   return true;
 }
@@ -102,12 +110,13 @@ bool cut(const MatmulProblem& p, const Machine80& machine, uint32_t rows, bool w
   double best = 0;
   bool found = false;
   for (uint32_t warps = kQmv80MostWarps; warps >= kQmv80MostWarps / 2 && !found; warps /= 2) {
-    for (uint32_t parts = 1; parts <= warps; parts *= 2) {
+    for (uint32_t shift = 0; 1u << shift <= warps; ++shift) {
       Qmv80Plan made = plan;
       Qmv80Params& q = made.params;
-      q.parts = parts;
+      const uint32_t parts = q.parts = 1u << shift;
+      q.parts_shift = shift;
       q.row_groups = warps / parts;
-      q.panels = ceil_div(n, q.row_groups * kQmv80Rows);
+      q.panels = ceil_div(n, q.row_groups * qmv80_rows(p.w.spec->bits, plan.one));
       if (!share_memory(p, machine, rows, whole, made)) continue;
       const double rounds = std::ceil(met * q.panels / machine.processors);
       const double time = rounds * (ceil_div(q.chunks, parts) + kPanelCost);
@@ -146,11 +155,13 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
   Qmv80Params& q = plan.params;
   q.limbs = !affine && p.x.values.dtype == DType::f32 ? 3 : 1;
   q.x_runs = p.x.values.col_stride == 1 && simt::row_alignment(p.x.values) >= 8;
-  q.chunks =
-      static_cast<uint32_t>((p.k + qmv80_chunk(p.w.spec->bits) - 1) / qmv80_chunk(p.w.spec->bits));
-  place_copies(p, q);
   // Of affine codes, sums in float16 columns are precise enough for results of 16 bits alone.
-  const uint32_t most = affine && wide ? 1 : kQmv80MostColumns / q.limbs;
+  plan.one = affine && (wide || rows_per_matrix(p) == 1) &&
+             qmv80_in_bytes(p.w.spec->bits, p.w.spec->group_size);
+  const auto chunk = qmv80_chunk(p.w.spec->bits, plan.one);
+  q.chunks = static_cast<uint32_t>((p.k + chunk - 1) / chunk);
+  place_copies(p, plan.one, q);
+  const uint32_t most = plan.one ? 1 : kQmv80MostColumns / q.limbs;
   const auto rows = static_cast<uint32_t>(std::clamp<int64_t>(most_rows(p), 1, most));
   // As many rows of x as fit for all of K; of very long ones, one after the other in sections.
   plan.tile_rows = 0;
@@ -164,12 +175,15 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
       return Reason::of("a block has %u bytes of shared memory", machine.shared_bytes);
     }
   }
-  const int64_t tiles = simt::PairPlan(p, plan.tile_rows).tiles();
+  const simt::PairPlan pairs(p, plan.tile_rows);
+  const int64_t tiles = pairs.tiles();
   if (tiles * q.panels >= kMostItems) {
     return Reason::of("%lld tiles of rows by %u panels, 2^31 or more", Size{tiles}, q.panels);
   }
-  plan.kernel = kNames[simt::weight_format(p)];
+  q.alone = pairs.source() == simt::kOnePair && tiles == 1;
+  plan.kernel = (plan.one ? kNamesOfOne : kNames)[simt::weight_format(p)];
   plan.passes = static_cast<uint32_t>((rows_per_matrix(p) + plan.tile_rows - 1) / plan.tile_rows);
+  plan.early = machine.early;
   plan.grid = static_cast<uint32_t>(
       std::min<int64_t>(machine.processors, std::max<int64_t>(tiles * q.panels, 1)));
   return {};
@@ -177,13 +191,15 @@ Reason plan_qmv_sm80(const MatmulProblem& p, const Machine80& machine, Qmv80Plan
 
 void run_qmv_sm80(const MatmulProblem& p, const Qmv80Plan& plan, dispatch::Workspace workspace,
                   simt::Queue& queue) {
-  simt::Step step = simt::product_step(p, workspace, plan.kernel,
-                                       {plan.tile_rows, kQmv80Rows, plan.threads}, queue);
+  simt::Step step = simt::product_step(
+      p, workspace, plan.kernel,
+      {plan.tile_rows, qmv80_rows(p.w.spec->bits, plan.one), plan.threads}, queue);
   Qmv80Params params = plan.params;
   std::memcpy(&params.product, step.params.data(), sizeof params.product);
   step.set(params);
   step.groups = {plan.grid, 1, 1};
   step.shared_bytes = plan.shared_bytes;
+  step.early = plan.early;
   queue.run(step);
 }
 

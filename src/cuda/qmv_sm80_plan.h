@@ -11,16 +11,19 @@ namespace moeblas::cuda {
 struct Machine80 {
   uint32_t processors = 132;
   uint32_t shared_bytes = 232448;  // that a block can have
+  bool early = false;              // launches may begin before their predecessors end
 };
 
 // All that a launch is made of beside the work list.
 struct Qmv80Plan {
   const char* kernel = nullptr;
   Qmv80Params params{};  // all but the product
+  bool one = false;      // kernels of one row of x
   uint32_t tile_rows = 0;
   uint32_t grid = 0;
   uint32_t threads = 0;
   uint32_t shared_bytes = 0;
+  bool early = false;
   uint32_t passes = 0;  // over a matrix, if all that can be met are met alike
 };
 

@@ -7,10 +7,12 @@
 
 namespace moeblas::cuda::device {
 
-// Scales and biases of rows g and g + 8, and where the stage's codes begin.
+// Where the stage's codes begin, and scales and biases of rows g, g + 8 ...
+template <class T>
 struct Stage80 {
+  static constexpr uint32_t kRows = T::kRows / 8;
   uint32_t codes;
-  uint32_t scales[2], biases[2];
+  uint32_t scales[kRows], biases[kRows];
 };
 
 // How a chunk's groups lie: log2 of the units in one, and of those that share a factor of x; where

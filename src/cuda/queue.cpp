@@ -170,7 +170,7 @@ void Queue::run(const simt::Step& step) {
           count,
           arguments.data(),
           sizes.data(),
-          {}});
+          {.early = step.early}});
 }
 
 void for_each_kernel(const std::function<void(const char*, uint64_t)>& f) {

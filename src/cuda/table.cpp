@@ -154,9 +154,9 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 }
 
 // Where qmv_simt takes a problem as well, qmv_sm80 was the faster one (docs/performance-log.md)
-// from so many values of w on, of one row of each matrix from twice as many, to make up for what
-// comes before the first copy; not for groups of 16, nor for more rows of float32, each of which it
-// multiplies by itself.
+// from so many values of w on, of one row of each of several matrices from twice as many, to make
+// up for what comes before the first copy; not for groups of 16, nor for more rows of float32, each
+// of which it multiplies by itself.
 constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
 // How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that
 // of qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of
@@ -186,8 +186,8 @@ Reason why_not_beside_simt(const MatmulProblem& p) {
         static_cast<long long>(kFloatRows));
   }
   const int64_t values = matrices * p.n * p.k;
-  const int64_t enough = p.total_rows() <= matrices ? 2 * kEnoughValues : kEnoughValues;
-  if (values >= enough) return {};
+  const bool one_of_each = p.batch.numel() > 1 && p.total_rows() <= matrices;
+  if (values >= (one_of_each ? 2 : 1) * kEnoughValues) return {};
   return Reason::of("%lld values of w at most, which qmv_simt takes less time for",
                     static_cast<long long>(values));
 }

@@ -29,7 +29,10 @@ struct Step {
   const char* kernel = nullptr;
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::array<uint32_t, 3> threads{1, 1, 1};
-  uint32_t shared_bytes = 0;  // whose size the launch says: only kernels of CUDA's own have such
+  // Of kernels of CUDA's own: shared memory whose size the launch says; whether it may begin before
+  // what is in front of it on the stream is done, and waits for that itself.
+  uint32_t shared_bytes = 0;
+  bool early = false;
   // Bound in order from buffer 0 on; the parameters follow as the next buffer.
   std::array<void*, kMaxPointers> pointers{};
   size_t pointer_count = 0;

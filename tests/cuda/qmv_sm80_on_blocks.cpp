@@ -16,15 +16,21 @@ using Kernel = void (*)(const Qmv80Params&, const ProductBuffers&);
 const std::map<std::string, Kernel>& kernels_by_name() {
   using namespace formats;
   static const std::map<std::string, Kernel> all = {
-      {"qmv_sm80_affine2", cuda::device::qmv80<Affine<2>>},
-      {"qmv_sm80_affine3", cuda::device::qmv80<Affine<3>>},
-      {"qmv_sm80_affine4", cuda::device::qmv80<Affine<4>>},
-      {"qmv_sm80_affine5", cuda::device::qmv80<Affine<5>>},
-      {"qmv_sm80_affine6", cuda::device::qmv80<Affine<6>>},
-      {"qmv_sm80_affine8", cuda::device::qmv80<Affine<8>>},
-      {"qmv_sm80_mxfp4", cuda::device::qmv80<Mxfp4>},
-      {"qmv_sm80_mxfp8", cuda::device::qmv80<Mxfp8>},
-      {"qmv_sm80_nvfp4", cuda::device::qmv80<Nvfp4>},
+      {"qmv_sm80_affine2", cuda::device::qmv80<Affine<2>, false>},
+      {"qmv_sm80_affine3", cuda::device::qmv80<Affine<3>, false>},
+      {"qmv_sm80_affine4", cuda::device::qmv80<Affine<4>, false>},
+      {"qmv_sm80_affine5", cuda::device::qmv80<Affine<5>, false>},
+      {"qmv_sm80_affine6", cuda::device::qmv80<Affine<6>, false>},
+      {"qmv_sm80_affine8", cuda::device::qmv80<Affine<8>, false>},
+      {"qmv_sm80_one_affine2", cuda::device::qmv80<Affine<2>, true>},
+      {"qmv_sm80_one_affine3", cuda::device::qmv80<Affine<3>, true>},
+      {"qmv_sm80_one_affine4", cuda::device::qmv80<Affine<4>, true>},
+      {"qmv_sm80_one_affine5", cuda::device::qmv80<Affine<5>, true>},
+      {"qmv_sm80_one_affine6", cuda::device::qmv80<Affine<6>, true>},
+      {"qmv_sm80_one_affine8", cuda::device::qmv80<Affine<8>, true>},
+      {"qmv_sm80_mxfp4", cuda::device::qmv80<Mxfp4, false>},
+      {"qmv_sm80_mxfp8", cuda::device::qmv80<Mxfp8, false>},
+      {"qmv_sm80_nvfp4", cuda::device::qmv80<Nvfp4, false>},
   };
   return all;
 }

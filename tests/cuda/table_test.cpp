@@ -95,7 +95,7 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     const QuantSpec spec{Mode::affine, bits, 64};
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
-    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
     EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
@@ -316,8 +316,10 @@ TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
               "qmv_simt");
   }
   EXPECT_EQ(winner(dense_nowhere(8, 1024, 1024, spec, kBf16, kBf16)), "qmv_simt");
-  EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
-  EXPECT_EQ(winner(dense_nowhere(2, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
+  for (int64_t rows : {1, 2}) {
+    EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
+    EXPECT_EQ(winner(dense_nowhere(rows, 4096, 2048, spec, kBf16, kBf16)), "qmv_simt");
+  }
   EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
 }
 

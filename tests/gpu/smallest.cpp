@@ -183,6 +183,13 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   for (int bits : {2, 3, 5, 6}) {
     run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);
   }
+  // One row that meets whole chunks of K, and one that is none.
+  for (int bits : {2, 3, 4, 5, 6, 8}) {
+    for (int group : {16, 64}) {
+      run_tuned(product_case(Op::quantized_matmul, QuantSpec{Mode::affine, bits, group},
+                             DType::bf16, true, 1, 136, 2368, test::Ids::uniform));
+    }
+  }
   // More of x than shared memory holds beside the weights, in groups that no generated case has
   // there.
   run_tuned(product_case(Op::quantized_matmul, QuantSpec{Mode::affine, 8, 32}, DType::bf16, true,

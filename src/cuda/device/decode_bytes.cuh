@@ -10,33 +10,38 @@ namespace moeblas::cuda::device {
 
 // The codes of words 0 to 3 of what comes out are four runs of four neighbours, which begin at
 // codes run(0) to run(3), those of words 4 to 7 others, kSecond further on. Byte `byte` of word
-// `word` is neighbour at % 4 of run at / 4.
+// `word` is neighbour at % 4 of run at / 4. Words 2, 3, 6 and 7 hold codes times 2^kRaised: left
+// where they lie, these take an operation less.
 template <int bits>
 struct ByteDecoder;
 
 template <>
 struct ByteDecoder<2> {
-  enum { kSecond = 16 };
+  enum { kSecond = 16, kRaised = 2 };
   static MB_FN int run(int i) { return 4 * i; }
-  static MB_FN int at(int word, int byte) { return 4 * byte + word % 4; }
+  static MB_FN int at(int word, int byte) { return 4 * byte + word % 2 * 2 + word % 4 / 2; }
   static MB_FN void decode(const unsigned int (&w)[2], unsigned int (&out)[8]) {
-    for (int i = 0; i < 8; ++i) out[i] = (w[i / 4] >> 2 * (i % 4)) & 0x03030303u;
+    for (int i = 0; i < 8; ++i) {
+      out[i] = (w[i / 4] >> 4 * (i % 2)) & (i % 4 < 2 ? 0x03030303u : 0x0c0c0c0cu);
+    }
   }
 };
 
 template <>
 struct ByteDecoder<4> {
-  enum { kSecond = 16 };
+  enum { kSecond = 16, kRaised = 4 };
   static MB_FN int run(int i) { return 4 * i; }
-  static MB_FN int at(int word, int byte) { return word % 4 / 2 * 8 + 2 * byte + word % 2; }
+  static MB_FN int at(int word, int byte) { return word % 2 * 8 + 2 * byte + word % 4 / 2; }
   static MB_FN void decode(const unsigned int (&w)[4], unsigned int (&out)[8]) {
-    for (int i = 0; i < 8; ++i) out[i] = (w[i / 2] >> 4 * (i % 2)) & 0x0f0f0f0fu;
+    for (int i = 0; i < 8; ++i) {
+      out[i] = w[i / 4 * 2 + i % 2] & (i % 4 < 2 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+    }
   }
 };
 
 template <>
 struct ByteDecoder<8> {
-  enum { kSecond = 16 };
+  enum { kSecond = 16, kRaised = 0 };
   static MB_FN int run(int i) { return 4 * i; }
   static MB_FN int at(int word, int byte) { return 4 * (word % 4) + byte; }
   static MB_FN void decode(const unsigned int (&w)[8], unsigned int (&out)[8]) {
@@ -63,7 +68,7 @@ MB_FN unsigned int up(unsigned int word, int by, unsigned int mask) {
 
 template <>
 struct ByteDecoder<3> {
-  enum { kSecond = 4 };
+  enum { kSecond = 4, kRaised = 0 };
   static MB_FN int run(int i) { return 8 * i; }
   static MB_FN int at(int word, int byte) { return 4 * byte + word % 4; }
   static MB_FN void decode(const unsigned int (&w)[3], unsigned int (&out)[8]) {
@@ -81,7 +86,7 @@ struct ByteDecoder<3> {
 
 template <>
 struct ByteDecoder<5> {
-  enum { kSecond = 4 };
+  enum { kSecond = 4, kRaised = 0 };
   static MB_FN int run(int i) { return 8 * i; }
   static MB_FN int at(int word, int byte) { return 4 * byte + word % 4; }
   static MB_FN void decode(const unsigned int (&w)[5], unsigned int (&out)[8]) {
@@ -107,7 +112,7 @@ struct ByteDecoder<5> {
 
 template <>
 struct ByteDecoder<6> {
-  enum { kSecond = 16 };
+  enum { kSecond = 16, kRaised = 0 };
   static MB_FN int run(int i) { return 4 * i; }
   static MB_FN int at(int word, int byte) { return 4 * byte + word % 4; }
   static MB_FN void decode(const unsigned int (&w)[6], unsigned int (&out)[8]) {

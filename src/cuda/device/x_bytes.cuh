@@ -8,8 +8,8 @@
 //   x: 32 values | 32 values ...    32 values: words 0 to 3 of each limb, words 4 to 7 of each;
 //                                   the other way round in every second 32, for the banks
 //
-// Where values are not finite or beyond 2^118, or all but zeros are below 2^-97, the power is NaN:
-// these sums are made again term by term.
+// Where values are not finite or beyond 2^118, or all but zeros are below 2^-97 (2^-93 for 4 bits),
+// the power is NaN: these sums are made again term by term.
 #pragma once
 
 #include "cuda/device/decode_bytes.cuh"
@@ -28,36 +28,47 @@ struct XRow {
   uint32_t units;  // of 32, zeros from there on, an even number
 };
 
-// A lane's sixteen values: words 0 to 3 or 4 to 7 of a unit.
-template <int bits>
-__device__ __forceinline__ void load_half_unit(const XRow& row, uint32_t first, float (&v)[16]) {
-  using D = ByteDecoder<bits>;
+// A lane's sixteen values as they lie in memory, words 0 to 3 or 4 to 7 of a unit: runs of four
+// neighbours, of which values of 16 bits fill the first half.
+struct RawHalfUnit {
+  uint32_t word[16] = {};
+
+  static __device__ __forceinline__ bool pairs(const XRow& row) {
+    return row.runs != 0 && row.type != simt::kF32;
+  }
+  template <int bits>
+  __device__ __forceinline__ void load(const XRow& row, uint32_t first) {
+    const bool paired = pairs(row);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t k = first + static_cast<uint32_t>(D::run(i));
-    float* to = v + 4 * i;
-    to[0] = to[1] = to[2] = to[3] = 0.0f;
-    if (k >= row.k) continue;
-    if (row.runs != 0 && row.type != simt::kF32) {
-      const uint2 two = *reinterpret_cast<const uint2*>(row.x + k * 2);
-      if (row.type == simt::kBf16) {
-        to[0] = __uint_as_float(two.x << 16);
-        to[1] = __uint_as_float(two.x & 0xffff0000u);
-        to[2] = __uint_as_float(two.y << 16);
-        to[3] = __uint_as_float(two.y & 0xffff0000u);
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t k = first + static_cast<uint32_t>(ByteDecoder<bits>::run(i));
+      if (paired) {
+        const uint2 none = {0, 0};
+        const uint2 two = k < row.k ? *reinterpret_cast<const uint2*>(row.x + k * 2) : none;
+        word[2 * i] = two.x;
+        word[2 * i + 1] = two.y;
       } else {
-        const float2 a = __half22float2(reinterpret_cast<const __half2&>(two.x));
-        const float2 b = __half22float2(reinterpret_cast<const __half2&>(two.y));
-        to[0] = a.x, to[1] = a.y, to[2] = b.x, to[3] = b.y;
-      }
-    } else {
 #pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        to[j] = simt::load_float(row.x, row.type, (k + j) * row.col_stride);
+        for (uint32_t j = 0; j < 4; ++j) {
+          const float value =
+              k < row.k ? simt::load_float(row.x, row.type, (k + j) * row.col_stride) : 0.0f;
+          word[4 * i + j] = __float_as_uint(value);
+        }
       }
     }
   }
-}
+  __device__ __forceinline__ void unpack(const XRow& row, float (&v)[16]) const {
+    const bool paired = pairs(row), wide = row.type == simt::kBf16;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t two = word[i / 2];
+      const __half2 halves = reinterpret_cast<const __half2&>(two);
+      const float low = __low2float(halves), high = __high2float(halves);
+      const float upper = __uint_as_float(i % 2 == 0 ? two << 16 : two & 0xffff0000u);
+      v[i] = !paired ? __uint_as_float(word[i]) : wide ? upper : i % 2 == 0 ? low : high;
+    }
+  }
+};
 
 // kGroup: values that a sum is of, 16, 32 or 64. By so many warps.
 template <int bits, int kGroup>
@@ -65,11 +76,18 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
                                            uint32_t lane, uint32_t warps) {
   using D = ByteDecoder<bits>;
   static_assert(kGroup > 16 || D::kSecond == 16, "half a unit is a group");
+  const uint32_t half = lane % 2;
+  RawHalfUnit next;
+  // What a turn loads the next one uses. The first has nothing to use.
 #pragma unroll 1
-  for (uint32_t at = warp * 16; at < row.units; at += warps * 16) {
-    const uint32_t unit = at + lane / 2, half = lane % 2;
+  for (uint32_t at = warp * 16, turn = 0;; at += warps * 16, ++turn) {
+    const RawHalfUnit raw = next;
+    next.load<bits>(row, (at + lane / 2) * 32 + half * D::kSecond);
+    if (turn == 0) continue;
+    const uint32_t before = at - warps * 16, unit = before + lane / 2;
+    if (before >= row.units) break;
     float v[16];
-    load_half_unit<bits>(row, unit * 32 + half * D::kSecond, v);
+    raw.unpack(row, v);
     // In the order of words, where NaN is the largest.
     uint32_t largest = 0;
     float sums[8];
@@ -85,9 +103,10 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
       const float other = __shfl_xor_sync(~0u, sum, distance);
       if (16 * distance < kGroup) sum += other;
     }
-    const int exponent = max(static_cast<int>(largest >> 23) - 127, -97) - 29;
-    const bool fits = largest == 0 ||
-                      (largest >= uint32_t{127 - 97} << 23 && largest < uint32_t{127 + 118} << 23);
+    constexpr int kRaised = D::kRaised, kLeast = -97 + kRaised;
+    const int exponent = max(static_cast<int>(largest >> 23) - 127, kLeast) - 29;
+    const bool fits = largest == 0 || (largest >= uint32_t{127 + kLeast} << 23 &&
+                                       largest < uint32_t{127 + 118} << 23);
     const float shrink = fits ? power_of_two(-exponent) : 0.0f;
     uint32_t limbs[4][4];
 #pragma unroll
@@ -112,8 +131,8 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
       store_shared_4(to_limbs + 16 * l, {limbs[l][0], limbs[l][1], limbs[l][2], limbs[l][3]});
     }
     if (16 * lane % kGroup == 0) {
-      const float scale = fits ? power_of_two(exponent) : __int_as_float(0x7fc00000);
-      const float upper = fits ? power_of_two(exponent + 16) : scale;
+      const float scale = fits ? power_of_two(exponent - kRaised) : __int_as_float(0x7fc00000);
+      const float upper = fits ? power_of_two(exponent - kRaised + 16) : scale;
       store_shared_4(to.factors + unit * 32 / kGroup * 16 + (kGroup == 16 ? half * 16 : 0),
                      {__float_as_uint(scale), __float_as_uint(sum), __float_as_uint(upper), 0});
     }
