@@ -35,10 +35,11 @@ __device__ __forceinline__ uint32_t line_at(uint32_t place, bool rows) {
   return rows ? device::limb_row(place) : device::limb_column(place);
 }
 
-// The record of this block, those of a first, of a stripe behind each other. The last k are made
-// first, of all lines: what products begin with is then still in the L2 cache. A few neighbours
-// along K at a time, as memory likes to be read.
-__device__ __forceinline__ uint32_t in_order(const SegmentedLimbsParams& p) {
+// The record of this block, those of a first, of a stripe behind each other. Where not all of them
+// stay in the L2 cache the last k are made first, of all lines: what products begin with is then
+// still there. Some neighbours along K at a time, as memory likes to be read.
+__device__ __forceinline__ uint32_t record_of_block(const SegmentedLimbsParams& p) {
+  if (p.last_first == 0) return blockIdx.x;
   constexpr uint32_t kNeighbours = 4;
   const uint32_t stripes = p.a.stripes + p.b.stripes;
   const uint32_t set = blockIdx.x / (kNeighbours * stripes);
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kLimbThreads, 3)
 #endif
   const uint32_t record = device::shared_address(memory);
   const uint32_t of_a = p.a.stripes * p.k_records;
-  const uint32_t block = in_order(p);
+  const uint32_t block = record_of_block(p);
   const bool rows = block < of_a;
   const LimbsSource& s = rows ? p.a : p.b;
   const uint32_t number = rows ? block : block - of_a;

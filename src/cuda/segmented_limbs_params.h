@@ -36,6 +36,7 @@ struct LimbsSource {
 struct SegmentedLimbsParams {
   LimbsSource a, b;
   uint32_t k, k_records;
+  uint32_t last_first;  // the records of the last k are made first
 };
 
 }  // namespace moeblas::cuda

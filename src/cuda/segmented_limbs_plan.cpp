@@ -9,6 +9,8 @@ using dispatch::MatmulProblem;
 using dispatch::Reason;
 
 constexpr uint64_t kUnit = 16;  // bytes that are read as one
+// About what stays in a Hopper GPU's L2 cache.
+constexpr size_t kCached = size_t{48} << 20;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -66,7 +68,8 @@ void SegmentedLimbs::Part::place(uint8_t* workspace) {
 
 void SegmentedLimbs::run(void* workspace, Queue& queue) {
   for (Part* part : {&a_, &b_}) part->place(static_cast<uint8_t*>(workspace));
-  const SegmentedLimbsParams q{a_.source, b_.source, static_cast<uint32_t>(p_.k), k_records()};
+  const SegmentedLimbsParams q{a_.source, b_.source, static_cast<uint32_t>(p_.k), k_records(),
+                               bytes_ > kCached};
   queue.run("segmented_limbs", static_cast<uint32_t>(blocks()), kLimbThreads, 0, q);
 }
 

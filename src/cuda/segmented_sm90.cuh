@@ -67,8 +67,7 @@ __device__ __forceinline__ void order_segments(const SegmentedSm90Params& p, uin
   device::shared_stores_visible();
 }
 
-// The tiles of a block, one after the other. The range of the next is on its way while one is made.
-// Steps begin at multiples of kAlign.
+// Finds the tiles of a block, by their numbers. Steps begin at multiples of kAlign.
 template <class Tile, uint32_t kAlign>
 class SegmentTiles {
  public:
@@ -76,53 +75,38 @@ class SegmentTiles {
   // cache.
   static constexpr uint32_t kPanel = 8;
 
-  __device__ SegmentTiles(const SegmentedSm90Params& p, uint32_t base)
-      : p_(p),
-        order_(base + SegmentedShape<Tile>::kOrder),
-        unit_(blockIdx.x / Tile::kBlocks),
-        turns_back_(p.ordered != 0 &&
-                    device::load_shared_u16(base + SegmentedShape<Tile>::kUnequal) != 0) {
-    fetch();
-  }
+  __device__ SegmentTiles(const SegmentedSm90Params& p, uint32_t base) : p_(p), base_(base) {}
 
   // False: there are no more.
-  __device__ bool next(SegmentTile& tile) {
-    if (unit_ >= p_.units) return false;
-    const uint32_t in_segment = unit_ - turn_ * (p_.row_tiles * p_.col_tiles);
+  __device__ bool find(uint32_t index, SegmentTile& tile) const {
+    using Shape = SegmentedShape<Tile>;
+    // Where lengths differ, back and forth: every block then has its share of long ones.
+    const uint32_t at_once = gridDim.x / Tile::kBlocks, mine = blockIdx.x / Tile::kBlocks;
+    const bool back =
+        index % 2 != 0 && p_.ordered != 0 && device::load_shared_u16(base_ + Shape::kUnequal) != 0;
+    const uint32_t unit = index * at_once + (back ? at_once - 1 - mine : mine);
+    if (unit >= p_.units) return false;
+    const uint32_t turn = unit / (p_.row_tiles * p_.col_tiles);
+    tile.segment =
+        p_.ordered != 0 ? device::load_shared_u16(base_ + Shape::kOrder + turn * 2) : turn;
+    const SegmentRange range = SegmentRange::load(p_, tile.segment);
+    const uint32_t in_segment = unit - turn * (p_.row_tiles * p_.col_tiles);
     const uint32_t panel = in_segment / (kPanel * p_.col_tiles);
     const uint32_t within = in_segment - panel * kPanel * p_.col_tiles;
     const uint32_t height = min(kPanel, p_.row_tiles - panel * kPanel);
     const uint32_t col = within / height, row = panel * kPanel + within - col * height;
-    tile.segment = segment_;
     tile.row = row * (Tile::kRows * Tile::kBlocks) + blockIdx.x % Tile::kBlocks * Tile::kRows;
     tile.col = col * Tile::kCols;
-    const uint32_t begin = SegmentRange::clamped(range_.begin, p_.k);
-    tile.end = begin + range_.length(p_.k);
+    const uint32_t begin = SegmentRange::clamped(range.begin, p_.k);
+    tile.end = begin + range.length(p_.k);
     tile.head = tile.end > begin ? begin % kAlign : 0;
     tile.begin = begin - tile.head;
-    // Where lengths differ, back and forth: every block then has its share of long ones.
-    const uint32_t at_once = gridDim.x / Tile::kBlocks, mine = blockIdx.x / Tile::kBlocks;
-    round_ += at_once;
-    back_ = turns_back_ && !back_;
-    unit_ = round_ + (back_ ? at_once - 1 - mine : mine);
-    fetch();
     return true;
   }
 
  private:
-  __device__ void fetch() {
-    if (unit_ >= p_.units) return;
-    turn_ = unit_ / (p_.row_tiles * p_.col_tiles);
-    segment_ = p_.ordered != 0 ? device::load_shared_u16(order_ + turn_ * 2) : turn_;
-    range_ = SegmentRange::load(p_, segment_);
-  }
-
   const SegmentedSm90Params& p_;
-  uint32_t order_, unit_;
-  uint32_t round_ = 0;  // its first unit
-  bool turns_back_, back_ = false;
-  uint32_t turn_ = 0, segment_ = 0;
-  SegmentRange range_{};
+  uint32_t base_;
 };
 
 // A ring of slots in shared memory, each a step of the rows of a, then of the columns of b; and the
@@ -174,40 +158,101 @@ class SegmentedRing {
   uint32_t base_;
 };
 
+// The tiles that a block makes next: one thread finds them, ahead of all others, since that takes
+// longer than many a tile's products.
+template <class Tile>
+class TileRing {
+ public:
+  __device__ explicit TileRing(uint32_t base) : base_(base + SegmentedShape<Tile>::kTiles) {}
+
+  __device__ void init_barriers() const {
+    for (uint32_t i = 0; i < kTileSlots; ++i) {
+      device::barrier_init(full(i), 1);
+      device::barrier_init(empty(i), Tile::kTileReaders);
+    }
+    device::barrier_init_visible();
+  }
+  __device__ void write(uint32_t index, const SegmentTile& t) const {
+    device::barrier_wait(empty(index), (index / kTileSlots % 2) ^ 1);
+    const uint32_t at = base_ + index % kTileSlots * kTileBytes;
+    device::store_shared_4(at, {t.segment, t.row, t.col, t.begin});
+    device::store_shared_2(at + 16, {t.head, t.end});
+    device::barrier_arrive(full(index));
+  }
+  // Behind the last.
+  __device__ void write_end(uint32_t index) const { write(index, {0, kNoRow, 0, 0, 0, 0}); }
+  // By every thread that reads. False: there are no more.
+  __device__ bool read(uint32_t index, SegmentTile& t) const {
+    device::barrier_wait(full(index), index / kTileSlots % 2);
+    const uint32_t at = base_ + index % kTileSlots * kTileBytes;
+    const uint4 u = device::load_shared_4(at);
+    const uint2 v = device::load_shared_2(at + 16);
+    t = {u.x, u.y, u.z, u.w, v.x, v.y};
+    return t.row != kNoRow;
+  }
+  // By every thread that read, once for each, with what it read last.
+  __device__ void release(uint32_t index, const SegmentTile& t) const {
+    const uint32_t seen = t.segment | t.row | t.col | t.begin | t.head | t.end;
+    device::barrier_arrive(empty(index) + device::nothing_of(seen));
+  }
+  // Both.
+  __device__ bool take(uint32_t index, SegmentTile& t) const {
+    const bool any = read(index, t);
+    release(index, t);
+    return any;
+  }
+
+ private:
+  static constexpr uint32_t kNoRow = ~0u;
+
+  __device__ uint32_t full(uint32_t index) const {
+    return base_ + kTileSlots * kTileBytes + index % kTileSlots * 16;
+  }
+  __device__ uint32_t empty(uint32_t index) const { return full(index) + 8; }
+
+  uint32_t base_;
+};
+
 // What k the steps of segments begin at multiples of, of elements of so many bytes: only where an
 // operand lies along K does a box begin at one.
 template <Along kA, Along kB, uint32_t kBytes>
 inline constexpr uint32_t kStepAlign = kA == Along::k || kB == Along::k ? 16 / kBytes : 1;
 
-// Brings step after step of a block's tiles. One thread's. A Consumer's kStepK is the elements in
-// kStepBytes, kChunk the lines that one copy brings of an operand that lies along its lines.
+// Finds a block's tiles and brings step after step of them. One thread's. A Consumer's kStepK is
+// the elements in kStepBytes, kChunk the lines that one copy brings of an operand that lies along
+// its lines.
 template <class Consumer>
 class StepSender {
  public:
   using Tile = typename Consumer::Tile;
 
   __device__ StepSender(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring)
-      : p_(p), ring_(ring), tiles_(p, ring.base()) {}
+      : p_(p), ring_(ring) {}
 
-  // Waits for a slot and sends the next step there. False: there are no more.
-  __device__ bool send() {
-    while (k_ >= tile_.end) {
-      if (!tiles_.next(tile_)) return false;
-      k_ = tile_.begin;
+  __device__ void send_all() {
+    const typename Consumer::Tiles all(p_, ring_.base());
+    const TileRing<Tile> tiles(ring_.base());
+    uint32_t index = 0;
+    for (SegmentTile tile; all.find(index, tile); ++index) {
+      tiles.write(index, tile);
+      for (k_ = tile.begin; k_ < tile.end; k_ += Consumer::kStepK) send(tile);
     }
-    ring_.wait_empty(step_);
-    device::barrier_expect(ring_.full(step_), SegmentedShape<Tile>::kSlotBytes);
-    send<Consumer::kA, false>(ring_.a(step_), &p_.a, tile_.row, Tile::kRows);
-    constexpr uint32_t kMyCols = Tile::kCols / Tile::kBlocks;
-    const uint32_t first = Tile::kBlocks > 1 ? device::cluster_rank() * kMyCols : 0;
-    send<Consumer::kB, (Tile::kBlocks > 1)>(ring_.b(step_) + first * kStepBytes, &p_.b,
-                                            tile_.col + first, kMyCols);
-    k_ += Consumer::kStepK;
-    ++step_;
-    return true;
+    tiles.write_end(index);
   }
 
  private:
+  // Waits for a slot and sends the next step there.
+  __device__ void send(const SegmentTile& tile) {
+    ring_.wait_empty(step_);
+    device::barrier_expect(ring_.full(step_), SegmentedShape<Tile>::kSlotBytes);
+    send<Consumer::kA, false>(ring_.a(step_), &p_.a, tile.row, Tile::kRows);
+    constexpr uint32_t kMyCols = Tile::kCols / Tile::kBlocks;
+    const uint32_t first = Tile::kBlocks > 1 ? device::cluster_rank() * kMyCols : 0;
+    send<Consumer::kB, (Tile::kBlocks > 1)>(ring_.b(step_) + first * kStepBytes, &p_.b,
+                                            tile.col + first, kMyCols);
+    ++step_;
+  }
+
   template <Along kAlong, bool kToAll>
   __device__ void send(uint32_t to, const CUtensorMap* map, uint32_t line, uint32_t lines) const {
     if constexpr (kAlong == Along::k) {
@@ -231,8 +276,6 @@ class StepSender {
 
   const SegmentedSm90Params& p_;
   const SegmentedRing<Tile> ring_;
-  typename Consumer::Tiles tiles_;
-  SegmentTile tile_{};
   uint32_t k_ = 0;
   uint32_t step_ = 0;  // of the ring
 };
@@ -242,12 +285,16 @@ template <class Tile>
 __device__ __forceinline__ uint32_t begin_block(const SegmentedSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t segmented_memory[];
   const uint32_t base = (device::shared_address(segmented_memory) + 1023) & ~1023u;
-  if (threadIdx.x == 0) SegmentedRing<Tile>(base).init_barriers();
+  if (threadIdx.x == 0) {
+    SegmentedRing<Tile>(base).init_barriers();
+    TileRing<Tile>(base).init_barriers();
+    device::store_shared_2(base + SegmentedShape<Tile>::kZeros, {0, 0});
+  }
   if (p.ordered != 0) order_segments<Tile>(p, base);
   return base;
 }
 
-// A block whose consumers multiply, and perhaps a warp that sends.
+// A block whose consumers multiply, and a warp more that sends.
 template <class Consumer>
 __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
   using Tile = typename Consumer::Tile;
@@ -259,12 +306,14 @@ __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
   const SegmentedRing<Tile> ring(base);
   __syncthreads();
   if (Tile::kBlocks > 1) device::cluster_barrier();
+  // Warpgroups change hands of registers as a whole.
+  constexpr bool kLeaves = Tile::kProducers == 128;
   if (threadIdx.x < Tile::kConsumers) {
+    if constexpr (kLeaves) device::take_registers<Consumer::kRegisters>();
     Consumer(p, ring, base).consume();
-  } else if (threadIdx.x == Tile::kConsumers) {
-    StepSender<Consumer> sender(p, ring);
-    while (sender.send()) {
-    }
+  } else {
+    if constexpr (kLeaves) device::leave_registers<24>();
+    if (threadIdx.x == Tile::kConsumers) StepSender<Consumer>(p, ring).send_all();
   }
   // The other block may still send columns here, or arrive at a barrier of this one.
   __syncwarp();

@@ -2,9 +2,10 @@
 // float16 limbs that segmented_limbs made of a and b (segmented_limbs_params.h). Used by
 // segmented_mm where sums need not be IEEE multiply-adds.
 //
-//   warps 0 - 7   multiply: a warpgroup has 64 rows of the tile, both factors from shared memory
-//   warp 8        sends steps of 32 k: records of limbs lie there as wgmma wants them
-//   warp 9        finds the places of tiles, ahead of all others
+//   warps 0 - 7   multiply: a warpgroup has 64 rows of the tile, both factors from shared memory;
+//                 one alone where tiles are few
+//   the next      sends steps of 32 k: records of limbs lie there as wgmma wants them
+//   the next      finds the places of tiles, ahead of all others
 //
 // Of the four products of limbs the smallest is left out. The first limbs' products have sums of
 // their own, beside those of the two that are 2^-12 of them, so that neither cuts off what the
@@ -27,9 +28,10 @@
 
 namespace moeblas::cuda {
 
+template <class TileOf>
 class LimbConsumer {
  public:
-  using Tile = LimbTile128x128;
+  using Tile = TileOf;
   using Shape = SegmentedShape<Tile>;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
 
@@ -38,18 +40,18 @@ class LimbConsumer {
     const uint32_t base = device::forgotten(begin_block<Tile>(p));
     const SegmentedRing<Tile> ring(base);
     const ScaleRing scales(base + kScalesAt);
-    const TileRing tiles(base + kTilesAt);
+    const TileRing<Tile> tiles(base);
     if (threadIdx.x == 0) {
       if (p.bulk_out != 0) device::prefetch_tensor_map(&p.out);
       scales.init_barriers();
-      tiles.init_barriers();
     }
     __syncthreads();
     if (threadIdx.x < Tile::kConsumers) {
-      device::take_registers<232>();
+      // A warpgroup alone has as many as there are.
+      if constexpr (kGroups > 1) device::take_registers<232>();
       LimbConsumer(p, ring).consume();
     } else {
-      device::leave_registers<40>();
+      if constexpr (kGroups > 1) device::leave_registers<40>();
       if (threadIdx.x == Tile::kConsumers) send_all(p, ring, scales, tiles);
       if (threadIdx.x == Tile::kConsumers + 32) find_all(p, ring, tiles);
     }
@@ -58,49 +60,8 @@ class LimbConsumer {
  private:
   static constexpr uint32_t kStepK = kLimbHalfK;
   using Tiles = SegmentTiles<Tile, kStepK>;
-  static constexpr uint32_t kOutAt = Shape::kMore;
-  static constexpr uint32_t kScalesAt = kOutAt + 2 * Tile::kOutBuffers * kOutBytes;
-  static constexpr uint32_t kTilesAt = kScalesAt + kLimbScaleSlots * (kLimbScaleBytes + 16);
-
-  // Tiles that are made next: to find one takes half as long as its products.
-  class TileRing {
-   public:
-    __device__ explicit TileRing(uint32_t base) : base_(base) {}
-    __device__ void init_barriers() const {
-      for (uint32_t i = 0; i < kLimbTileSlots; ++i) {
-        device::barrier_init(full(i), 1);
-        device::barrier_init(empty(i), Tile::kConsumers + 1);
-      }
-      device::barrier_init_visible();
-    }
-    __device__ void write(uint32_t index, const SegmentTile& t) const {
-      device::barrier_wait(empty(index), (index / kLimbTileSlots % 2) ^ 1);
-      const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
-      device::store_shared_4(at, {t.segment, t.row, t.col, t.begin});
-      device::store_shared_2(at + 16, {t.head, t.end});
-      device::barrier_arrive(full(index));
-    }
-    // By every thread that reads, once for each. False: there are no more.
-    __device__ bool read(uint32_t index, SegmentTile& t) const {
-      device::barrier_wait(full(index), index / kLimbTileSlots % 2);
-      const uint32_t at = base_ + index % kLimbTileSlots * kLimbTileBytes;
-      const uint4 u = device::load_shared_4(at);
-      const uint2 v = device::load_shared_2(at + 16);
-      t = {u.x, u.y, u.z, u.w, v.x, v.y};
-      const uint32_t nothing = device::nothing_of(u.x | u.y | u.z | u.w | v.x | v.y);
-      device::barrier_arrive(empty(index) + nothing);
-      return t.row != kNoRow;
-    }
-    static constexpr uint32_t kNoRow = ~0u;
-
-   private:
-    __device__ uint32_t full(uint32_t index) const {
-      return base_ + kLimbTileSlots * kLimbTileBytes + index % kLimbTileSlots * 16;
-    }
-    __device__ uint32_t empty(uint32_t index) const { return full(index) + 8; }
-
-    uint32_t base_;
-  };
+  static constexpr uint32_t kGroups = Tile::kConsumers / 128;
+  static constexpr uint32_t kOutAt = Shape::kMore, kScalesAt = kOutAt + Tile::kOutOfAll;
 
   // The scales of records, those of rows first. This block's alone, and its consumers' longer than
   // the records themselves.
@@ -108,10 +69,10 @@ class LimbConsumer {
    public:
     __device__ explicit ScaleRing(uint32_t base) : base_(base) {}
     __device__ uint32_t at(uint32_t record) const {
-      return base_ + record % kLimbScaleSlots * kLimbScaleBytes;
+      return base_ + record % kLimbScaleSlots * Tile::kScaleBytes;
     }
     __device__ uint32_t full(uint32_t record) const {
-      return base_ + kLimbScaleSlots * kLimbScaleBytes + record % kLimbScaleSlots * 16;
+      return base_ + kLimbScaleSlots * Tile::kScaleBytes + record % kLimbScaleSlots * 16;
     }
     __device__ uint32_t empty(uint32_t record) const { return full(record) + 8; }
     __device__ void init_barriers() const {
@@ -125,12 +86,12 @@ class LimbConsumer {
       device::barrier_wait(full(record), record / kLimbScaleSlots % 2);
     }
     __device__ void send(uint32_t record, const float* rows, const float* columns) const {
-      constexpr uint32_t kBytes = kLimbScaleBytes / 2;
       device::barrier_wait(empty(record), (record / kLimbScaleSlots % 2) ^ 1);
-      device::barrier_expect(full(record), kLimbScaleBytes);
+      device::barrier_expect(full(record), Tile::kScaleBytes);
       const uint64_t policy = device::evict_normal_policy();
-      device::copy_run(at(record), rows, kBytes, full(record), policy);
-      device::copy_run(at(record) + kBytes, columns, kBytes, full(record), policy);
+      constexpr uint32_t kRowBytes = Tile::kRows * 4, kColBytes = Tile::kCols * 4;
+      device::copy_run(at(record), rows, kRowBytes, full(record), policy);
+      device::copy_run(at(record) + kRowBytes, columns, kColBytes, full(record), policy);
     }
 
    private:
@@ -145,40 +106,41 @@ class LimbConsumer {
   // ---- Finding and sending, by a thread each
 
   __device__ static void find_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
-                                  const TileRing& tiles) {
-    Tiles found(p, ring.base());
+                                  const TileRing<Tile>& tiles) {
+    const Tiles all(p, ring.base());
     uint32_t index = 0;
-    for (SegmentTile tile; found.next(tile); ++index) tiles.write(index, tile);
-    tiles.write(index, {0, TileRing::kNoRow, 0, 0, 0, 0});
+    for (SegmentTile tile; all.find(index, tile); ++index) tiles.write(index, tile);
+    tiles.write_end(index);
   }
 
   __device__ static void send_all(const SegmentedSm90Params& p, const SegmentedRing<Tile>& ring,
-                                  const ScaleRing& scales, const TileRing& tiles) {
+                                  const ScaleRing& scales, const TileRing<Tile>& tiles) {
     uint32_t step = 0, record = 0;
     device::wait_for_previous_launch();
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
-      const uint32_t rows = tile.row / kLimbLines * p.k_records;
+    for (uint32_t index = 0; tiles.take(index, tile); ++index) {
+      const uint32_t rows = tile.row / kLimbLines * p.k_records, first = tile.row % kLimbLines;
       const uint32_t columns = tile.col / kLimbLines * p.k_records;
       const uint32_t end = steps_end(tile);
       for (uint32_t k = tile.begin; k < end; k += kStepK, ++step) {
         const uint32_t of_k = k / kLimbK, half = k / kStepK % 2;
         ring.wait_empty(step);
         device::barrier_expect(ring.full(step), Shape::kSlotBytes);
-        send(ring, step, p.a_limbs, rows + of_k, half, ring.a(step));
-        send(ring, step, p.b_limbs, columns + of_k, half, ring.b(step));
+        send<Tile::kRows>(ring, step, p.a_limbs, rows + of_k, half, first, ring.a(step));
+        send<Tile::kCols>(ring, step, p.b_limbs, columns + of_k, half, 0, ring.b(step));
         if (half == 0 && end - k > kStepK) continue;
-        scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines,
+        scales.send(record++, p.a_limbs.scales + uint64_t{rows + of_k} * kLimbLines + first,
                     p.b_limbs.scales + uint64_t{columns + of_k} * kLimbLines);
       }
     }
   }
-  // Half a record.
+  // Of half a record so many lines.
+  template <uint32_t kLines>
   __device__ static void send(const SegmentedRing<Tile>& ring, uint32_t step, const Limbs& limbs,
-                              uint32_t record, uint32_t half, uint32_t to) {
-    const uint8_t* from =
-        limbs.records + uint64_t{record} * kLimbRecordBytes + half * kLimbHalfBytes;
-    device::copy_run(to, from, kLimbHalfBytes, ring.full(step), device::evict_normal_policy());
+                              uint32_t record, uint32_t half, uint32_t first, uint32_t to) {
+    const uint8_t* from = limbs.records + uint64_t{record} * kLimbRecordBytes +
+                          half * kLimbHalfBytes + first * kStepBytes;
+    device::copy_run(to, from, kLines * kStepBytes, ring.full(step), device::evict_normal_policy());
   }
 
   // ---- Multiplying
@@ -197,9 +159,9 @@ class LimbConsumer {
         place_(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) {}
 
   __device__ void consume() {
-    const TileRing tiles(ring_.base() + kTilesAt);
+    const TileRing<Tile> tiles(ring_.base());
     SegmentTile tile;
-    for (uint32_t index = 0; tiles.read(index, tile); ++index) {
+    for (uint32_t index = 0; tiles.take(index, tile); ++index) {
       float total[kSums];
 #pragma unroll
       for (uint32_t i = 0; i < kSums; ++i) total[i] = 0.0f;
@@ -282,7 +244,7 @@ class LimbConsumer {
   __device__ void add_scaled(Sums total, ConstSums first, ConstSums second) {
     const ScaleRing scales(ring_.base() + kScalesAt);
     const uint32_t at = scales.at(record_);
-    const uint32_t columns = at + (kLimbLines + threadIdx.x % 4 * 2) * 4;
+    const uint32_t columns = at + (Tile::kRows + threadIdx.x % 4 * 2) * 4;
     scales.wait_full(record_);
     const float of_row[2] = {device::load_shared_float(at + place_ * 4),
                              device::load_shared_float(at + (place_ + 8) * 4)};

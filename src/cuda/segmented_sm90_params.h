@@ -14,48 +14,58 @@ inline constexpr uint32_t kStepBytes = 128;
 
 // The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
 // the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
-// rows of a tile, and a warp more brings the operands; for multiply-adds the consumers do that too.
+// rows of a tile; for multiply-adds kDown threads share its rows. A warp more finds the tiles and
+// brings the operands; with three beside it that do nothing it leaves its registers to consumers.
 // kMore: bytes of shared memory behind the ring. kArrivals: of a consumer's warp at a slot that it
-// has done with.
+// has done with. kTileReaders: threads that look at where tiles are.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
 struct Tile256x256 {
   static constexpr uint32_t kBlocks = 2, kRows = 128, kCols = 256,
                             kArrivals = 1;  // rows of a block
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 4, kPerProcessor = 1;
+  static constexpr uint32_t kTileReaders = kConsumers;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
   static constexpr uint32_t kConsumers = 256, kProducers = 32, kSlots = 6, kPerProcessor = 1;
+  static constexpr uint32_t kTileReaders = kConsumers;
   static constexpr uint32_t kOutBuffers = 2, kMore = 2 * kOutBuffers * kOutBytes;
 };
 struct Tile64x64 {
   static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
   static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kTileReaders = kConsumers;
   static constexpr uint32_t kOutBuffers = 1, kMore = kOutBuffers * kOutBytes;
 };
 struct FmaTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1;
-  static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 3, kPerProcessor = 2;
-  static constexpr uint32_t kOutBuffers = 0, kMore = 0;
+  static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1, kDown = 16;
+  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 3, kPerProcessor = 2;
+  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 0;
 };
 struct FmaTile64x64 {
-  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1;
-  static constexpr uint32_t kConsumers = 256, kProducers = 0, kSlots = 4, kPerProcessor = 3;
-  static constexpr uint32_t kOutBuffers = 0, kMore = 0;
+  static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1, kDown = 8;
+  static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 0;
 };
 // Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
-// their own, and so has where the next tiles are.
-inline constexpr uint32_t kLimbScaleBytes = 2 * kLimbLines * 4, kLimbScaleSlots = 4;
-inline constexpr uint32_t kLimbTileBytes = 32, kLimbTileSlots = 4;
-struct LimbTile128x128 {
-  static constexpr uint32_t kBlocks = 1, kRows = kLimbLines, kCols = kLimbLines;
-  static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 4, kPerProcessor = 1;
+// their own. Where few tiles of all rows of a record leave multiprocessors idle, each has half.
+inline constexpr uint32_t kLimbScaleSlots = 4;
+template <uint32_t kGroups>
+struct LimbTile {
+  static constexpr uint32_t kBlocks = 1, kRows = kGroups * 64, kCols = kLimbLines;
+  static constexpr uint32_t kConsumers = kGroups * 128, kProducers = 128, kSlots = 4;
+  static constexpr uint32_t kTileReaders = kConsumers + 1, kPerProcessor = 1;
   static constexpr uint32_t kOutBuffers = 4, kArrivals = 32;
-  static constexpr uint32_t kMore = 2 * kOutBuffers * kOutBytes +
-                                    kLimbScaleSlots * (kLimbScaleBytes + 16) +
-                                    kLimbTileSlots * (kLimbTileBytes + 16);
+  static constexpr uint32_t kOutOfAll = kGroups * kOutBuffers * kOutBytes;
+  static constexpr uint32_t kScaleBytes = (kRows + kCols) * 4;
+  static constexpr uint32_t kMore = kOutOfAll + kLimbScaleSlots * (kScaleBytes + 16);
 };
+using LimbTile128x128 = LimbTile<2>;
+using LimbTile64x128 = LimbTile<1>;
+
+// A ring of so many tiles that are made next.
+inline constexpr uint32_t kTileBytes = 32, kTileSlots = 4;
 
 // So many segments are taken longest first, where blocks make many tiles.
 inline constexpr uint32_t kMostOrdered = 480;
@@ -69,8 +79,11 @@ struct SegmentedShape {
   static constexpr uint32_t kMore = Tile::kSlots * kSlotBytes;
   static constexpr uint32_t kBarriers = kMore + Tile::kMore;
   static constexpr uint32_t kOrder = kBarriers + 16 * Tile::kSlots;
-  static constexpr uint32_t kUnequal = kOrder + kMostOrdered * 2;
-  static constexpr uint32_t kBytes = kUnequal + 4 + 1024;
+  static constexpr uint32_t kTiles = kOrder + kMostOrdered * 2;
+  static constexpr uint32_t kUnequal = kTiles + kTileSlots * (kTileBytes + 16);
+  static constexpr uint32_t kZeros = kUnequal + 8;
+  static constexpr uint32_t kBytes = kZeros + 8 + 1024;
+  static_assert(kTiles % 16 == 0, "a tile is read 16 bytes at a time");
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
 };
 

@@ -52,7 +52,8 @@ constexpr Tile kBfloat16[] = {tile<Tile256x256>("bf16_256", 1.0),
 constexpr Tile kFloat16[] = {tile<Tile256x256>("f16_256", 1.0), tile<Tile128x128>("f16_128", 1.15),
                              tile<Tile64x64>("f16_64", 1.6)};
 constexpr Tile kFma[] = {tile<FmaTile128x128>("fma_128", 1.0), tile<FmaTile64x64>("fma_64", 1.5)};
-constexpr Tile kLimbs = tile<LimbTile128x128>("limbs_128", 1.0);
+constexpr Tile kLimbs[] = {tile<LimbTile128x128>("limbs_128", 1.0),
+                           tile<LimbTile64x128>("limbs_64", 1.3)};
 
 int64_t row_tiles(const MatmulProblem& p, const Tile& t) {
   return ceil_div(p.m, int64_t{t.rows} * t.blocks);
@@ -69,13 +70,15 @@ double time_of(const MatmulProblem& p, const Tile& t) {
   return static_cast<double>(rounds) * t.rows * t.cols * t.cost;
 }
 
-const Tile& tile_of(const MatmulProblem& p) {
-  const std::span<const Tile> tiles = p.dtype() == DType::bf16  ? std::span(kBfloat16)
-                                      : p.dtype() == DType::f16 ? std::span(kFloat16)
-                                                                : std::span<const Tile>(kFma);
+const Tile& fastest(const MatmulProblem& p, std::span<const Tile> tiles) {
   return *std::min_element(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
     return time_of(p, a) < time_of(p, b);
   });
+}
+const Tile& tile_of(const MatmulProblem& p) {
+  return fastest(p, p.dtype() == DType::bf16  ? std::span<const Tile>(kBfloat16)
+                    : p.dtype() == DType::f16 ? std::span<const Tile>(kFloat16)
+                                              : std::span<const Tile>(kFma));
 }
 
 // Clocks of multiply-adds and of limbs, segments taken to be as long as they are on average: a
@@ -86,9 +89,9 @@ double clocks_by_multiply_adds(const MatmulProblem& p) {
   return time_of(p, tile_of(p)) * static_cast<double>(p.k / p.batch.numel()) / kPerClock;
 }
 double clocks_by_limbs(const MatmulProblem& p) {
-  constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 3500, kBytesPerClock = 2400;
+  constexpr double kPerClock = 600, kStoresPerClock = 16, kLaunch = 5500, kBytesPerClock = 2400;
   return kLaunch + SegmentedLimbs(p).bytes_moved() / kBytesPerClock +
-         time_of(p, kLimbs) *
+         time_of(p, fastest(p, kLimbs)) *
              (static_cast<double>(p.k / p.batch.numel()) / kPerClock + 1 / kStoresPerClock);
 }
 
@@ -185,6 +188,11 @@ uint32_t at_once(const MatmulProblem& p, const Tile& tile) {
   return static_cast<uint32_t>(multiprocessors(p.device.id)) * tile.per_processor / tile.blocks;
 }
 
+bool many_turns(const MatmulProblem& p, const Tile& tile) {
+  constexpr int64_t kTurns = 8;
+  return units(p, tile) / kTurns >= at_once(p, tile);
+}
+
 // All that is the same for every kernel.
 SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   const simt::PairPlan plan(p, 1);
@@ -203,8 +211,7 @@ SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   q.col_tiles = static_cast<uint32_t>(col_tiles(p, tile));
   q.units = static_cast<uint32_t>(units(p, tile));
   // Putting segments in order takes a microsecond: few turns do not win it back.
-  constexpr uint32_t kTurns = 8;
-  q.ordered = q.units / kTurns >= at_once(p, tile) && q.segment_count <= kMostOrdered;
+  q.ordered = many_turns(p, tile) && q.segment_count <= kMostOrdered;
   q.out_data = static_cast<uint8_t*>(p.out.data);
   q.out_step = pairs.out_step[0];
   q.out_row_stride = p.out.row_stride;
@@ -279,7 +286,7 @@ size_t segmented_sm90_limbs_workspace(const MatmulProblem& p) {
 
 void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
-  const Tile& tile = kLimbs;
+  const Tile& tile = fastest(p, kLimbs);
   Queue queue(p.op, p.device.id, p.options.stream);
   SegmentedSm90Params q = params_of(p, tile);
   SegmentedLimbs limbs(p);
@@ -287,6 +294,8 @@ void segmented_sm90_limbs(const MatmulProblem& p, dispatch::Workspace workspace)
   q.a_limbs = limbs.a();
   q.b_limbs = limbs.b();
   q.k_records = limbs.k_records();
+  // Bulk copies are the longer way out, beside which the next tile is made: few turns win nothing.
+  if (!many_turns(p, tile)) q.bulk_out = 0;
   const std::string name = std::string("segmented_sm90_") + tile.name;
   queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
 }

@@ -46,8 +46,9 @@ class WgmmaConsumer {
   }
 
   __device__ void consume() {
-    Tiles tiles(p_, ring_.base());
-    for (SegmentTile tile; tiles.next(tile);) {
+    const TileRing<Tile> tiles(ring_.base());
+    SegmentTile tile;
+    for (uint32_t index = 0; tiles.take(index, tile); ++index) {
       float sums[Tile::kCols / 2];
 #pragma unroll
       for (uint32_t i = 0; i < Tile::kCols / 2; ++i) sums[i] = 0.0f;

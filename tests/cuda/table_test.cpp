@@ -213,6 +213,10 @@ TEST_F(CudaTable, LimbsWhereTheyArePreciseAndFasterEnough) {
     // Whatever there is to multiply.
     EXPECT_EQ(why_no_limbs(row, Precision::native, true, 64, 512, 64), "");
   }
+  // By tiles of half as many rows.
+  EXPECT_EQ(why_no_limbs("segmented_sm90_limbs", Precision::native, false, 256, 1024, 16), "");
+  EXPECT_EQ(why_no_limbs("segmented_sm90_limbs", Precision::native, false, 256, 768, 16),
+            "so few tiles take less time by multiply-adds");
 }
 
 // Both operands in blocks: x as floats of this dtype, or packed.
