@@ -31,6 +31,7 @@ namespace {
 
 using Tile = FoldTile;
 
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // Whether a barrier's phase is over, without waiting.
 __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
   uint32_t over;
@@ -375,7 +376,6 @@ class FoldConsumer : public FoldBlock {
   uint32_t pair_ = 0, pairs_ = 0;
 };
 
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Tile::kThreads, 1)
     qqmm_fp8_sm90(const __grid_constant__ FoldProductParams p) {
 #if defined(__CUDA_ARCH__)

@@ -20,6 +20,18 @@ namespace {
 constexpr uint32_t kAll = 0xffffffffu;
 constexpr uint32_t kWarps = kFoldThreads / 32;
 
+// Nothing on other architectures of the same build, where none of this is launched.
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::wait_for_previous_launch();
+#endif
+}
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::let_next_launch_begin();
+#endif
+}
+
 // Keys order groups as their scale bytes do; 0: a group of zeros, which takes any.
 __device__ __forceinline__ bool folds(uint32_t least, uint32_t most) {
   return most == 0 || device::row_folds(least - 1, most - 1);
@@ -54,8 +66,8 @@ struct Extremes {
 __global__ void __launch_bounds__(kFoldThreads)
     fold_weights(const __grid_constant__ FoldWeightsParams p) {
   const uint32_t t = threadIdx.x % 4;
-  device::wait_for_previous_launch();
-  device::let_next_launch_begin();  // fold_rows, which asks for what is made here when it must
+  wait_for_previous();
+  let_next_begin();  // fold_rows, which asks for what is made here when it must
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.state = {1, 0, 0, 0};
   bool misfit = false;
   constexpr uint32_t kRowsAtOnce = kFoldThreads / 4;
@@ -224,7 +236,7 @@ __global__ void __launch_bounds__(kFoldThreads)
   Extremes keys;
   codes.make([&](const Eight& e) { keys.add(e.key); });
   keys.join<32>();
-  device::wait_for_previous_launch();  // fold_weights, which has waited for what makes x
+  wait_for_previous();  // fold_weights, which has waited for what makes x
   bool misfit = false;
   for (uint32_t i = threadIdx.x; i < p.misfit_count; i += kFoldThreads) misfit |= p.misfits[i] != 0;
   const bool none = __syncthreads_or(misfit) != 0;
@@ -263,7 +275,7 @@ template <class Rows>
 __global__ void __launch_bounds__(kFoldThreads)
     stage_unfolded(const __grid_constant__ StageUnfoldedParams p) {
   __shared__ uint4 shared[kWarps][32];
-  device::wait_for_previous_launch();
+  wait_for_previous();
   const uint32_t lane = threadIdx.x % 32, count = p.state->count;
   uint4* mine = shared[threadIdx.x / 32];
   const auto* values = reinterpret_cast<const uint16_t*>(mine);
