@@ -103,6 +103,13 @@ RULES = [
         why="both factors of a product from shared memory",
     ),
     Rule(
+        r"^qmm_sm90<(EndingIn<.*, 1>|(?!EndingIn).*), NibbleTiles<Tiles128>>",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=24,
+        why="beside four row groups the warp that gathers rows has 32 registers: numbers of a tile",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Affine<",
         has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
         lacks=(HGMMA_SHARED,),

@@ -22,33 +22,54 @@
 #pragma once
 
 #include "cuda/qmm_sm90_consumer.cuh"
+#include "cuda/qmm_sm90_gather.cuh"
 #include "simt/cuda_registry.h"
 
 namespace moeblas::cuda {
 
 // The warps that keep a block supplied. Each of the functions is one role's whole life.
 template <class Weights, class Tiles>
-class QmmProducer : public QmmBlock<Weights, Tiles> {
+class QmmProducer : public QmmGather<Weights, Tiles> {
  public:
   using Block = QmmBlock<Weights, Tiles>;
   using Memory = typename Block::Memory;
   using Block::barrier, Block::base_, Block::p_, Block::rank_, Block::records_;
   using Shape = BlockShape<Tiles>;
 
-  __device__ QmmProducer(const QmmSm90Params& p, uint32_t base) : Block(p, base) {}
+  __device__ QmmProducer(const QmmSm90Params& p, uint32_t base)
+      : QmmGather<Weights, Tiles>(p, base) {}
 
   // One warp: the tiles.
   __device__ void send_tiles() const {
     if (p_.runs.runs != nullptr || p_.runs.pairs != nullptr) device::wait_for_previous_launch();
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
+    uint32_t last = 0, filled = 0;  // tokens of the last tile; slots of gathered rows so far
     TileRecord tile;
     uint32_t n = 0;
     do {
       tile = schedule.next();
       if (threadIdx.x % 32 == 0) records_.write(n, tile);
+      // A tile is forwarded when the next one is known: codes are fetched ahead of rows.
+      if (Block::gathers()) {
+        if (threadIdx.x % 32 == 0 && n > 0) filled = this->forward_rows_of(last, filled);
+        last = tile.tokens;
+      }
       __syncwarp();
       ++n;
     } while (tile.tokens != 0);
+  }
+
+  // One warp: the rows of each tile, from where x is staged.
+  __device__ void gather_rows() const {
+    device::wait_for_previous_launch();
+    uint32_t filled = 0;
+    for (uint32_t n = 0;; ++n) {
+      const TileRecord tile = records_.template read<Block::kShares>(n);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) records_.release(n);
+      if (tile.tokens == 0) return;
+      filled = this->gather_rows_of(tile, filled);
+    }
   }
 
   // One thread: the staged rows of each tile.
@@ -266,7 +287,11 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
     device::leave_registers<Tiles::kProducerRegisters>();
     const QmmProducer<Weights, Tiles> producer(p, base);
     if (threadIdx.x < 32) {
-      if (threadIdx.x == 0) producer.send_rows();
+      if (producer.gathers()) {
+        producer.gather_rows();
+      } else if (threadIdx.x == 0) {
+        producer.send_rows();
+      }
     } else if (threadIdx.x < 64) {
       if (threadIdx.x == 32) producer.send_codes();
     } else if (threadIdx.x < 96) {

@@ -27,7 +27,8 @@ __device__ __noinline__ void make_again(const QmmSm90Params& p, const TileRecord
     };
     const uint8_t* codes = p.w + tile.w * p.w_matrix_stride + n * p.w_row_stride;
     const uint8_t *scales = place(p.scales), *biases = place(p.biases);
-    const uint16_t* x = p.staged + uint64_t{row} * p.blocks * kBlockK;
+    const uint32_t source = p.sources == nullptr ? row : __ldg(p.sources + row);
+    const uint16_t* x = p.staged + uint64_t{source} * p.blocks * kBlockK;
     float sum = 0;
     for (uint32_t at = 0; at < p.blocks * kBlockK; ++at) {
       const uint32_t k = at / kBlockK * kBlockK + Weights::Order::natural_k(at % kBlockK);

@@ -5,6 +5,7 @@
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
+#include "cuda/qmm_sm90_plan.h"
 #include "simt/pairs_plan.h"
 
 namespace moeblas::cuda {
@@ -37,7 +38,9 @@ namespace {
 
 // The plan's own tiles are not used.
 constexpr uint32_t kPlanTile = 256;
-constexpr int64_t kStageWarps = kStageThreads / 32;
+constexpr int64_t kStageWarps = kStageThreads / 32, kBlocksPerMultiprocessor = 5;
+// Loads of kPartBlocks are under way at once: parts of fewer would not be staged earlier.
+constexpr int64_t kPartBlocks = 8;
 
 // How many neighbouring pairs meet each matrix of x, as in a layer of experts; 0 where it is not
 // so.
@@ -54,11 +57,13 @@ int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
 // Where things lie in the workspace.
 struct Room {
   size_t lists = 0;  // of the pairs, by PairPlan
-  size_t counts = 0, totals = 0, runs = 0, matrices = 0, out_rows = 0, staged = 0, bytes = 0;
+  size_t counts = 0, totals = 0, runs = 0, matrices = 0, sources = 0, out_rows = 0, staged = 0;
+  size_t bytes = 0;
   uint32_t blocks = 0, block_pairs = 0;  // of place_rows
 
   Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
     const int64_t rows = p.total_rows();
+    int64_t staged_rows = rows;
     const auto take = [&](int64_t size) {
       const size_t at = bytes;
       bytes += static_cast<size_t>(ceil_div(size, 128) * 128);
@@ -67,18 +72,24 @@ struct Room {
     if (per_x > 0) {
       const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
       const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
+      const bool gathers = qmm_sm90_gathers(p);
       block_pairs = static_cast<uint32_t>(
-          per_x * std::min(most, ceil_div(ceil_div(pairs, kPlaceBlocks), per_x)));
+          per_x *
+          std::min(most, ceil_div(ceil_div(pairs, gathers ? kListBlocks : kPlaceBlocks), per_x)));
       blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
       counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
       totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
       runs = take((keys + 2) * 4);
       matrices = take(keys * 4);
+      if (gathers) {
+        sources = take(rows * 4);
+        staged_rows = rows / per_x;
+      }
     } else {
       lists = take(static_cast<int64_t>(plan.workspace()));
     }
     out_rows = take(rows * 8);
-    staged = take(reads_in_place(p) ? 0 : rows * staged_k(p) * 2);
+    staged = take(reads_in_place(p) ? 0 : staged_rows * staged_k(p) * 2);
   }
 };
 
@@ -103,7 +114,8 @@ std::string staging(const char* what, const MatmulProblem& p) {
                                           : "neighbours");
 }
 
-// Groups the pairs of an expert layer and stages their rows.
+// Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
+// gather them, or in the order of their matrices.
 Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
            const Room& at, Queue& queue) {
   PlaceRowsParams q{};
@@ -115,6 +127,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   q.runs = reinterpret_cast<uint32_t*>(base + at.runs);
   q.matrices = reinterpret_cast<int32_t*>(base + at.matrices);
   q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
+  if (at.sources > 0) q.sources = reinterpret_cast<uint32_t*>(base + at.sources);
   q.out = static_cast<uint8_t*>(p.out.data);
   q.row_stride = p.x.values.row_stride;
   q.out_row_stride = p.out.row_stride;
@@ -123,9 +136,23 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   q.n = static_cast<uint32_t>(p.n);
   q.blocks = at.blocks;
   q.block_pairs = at.block_pairs;
-  const auto counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
-  queue.run("count_pairs", counters, kStageThreads, 0, q);
-  queue.run(staging("place_rows_", p).c_str(), at.blocks, kStageThreads, 0, q);
+  // One dimension, or two, the second of the pairs that meet a matrix of x (pairs_per_x).
+  const auto steps = [&](const int64_t(&of)[simt::kMaxDims], int64_t(&to)[2]) {
+    if (q.pairs.ndim == 0) return;
+    to[1] = of[q.pairs.ndim - 1];
+    to[0] = q.pairs.ndim == 2 ? of[0] : per_x * of[0];
+  };
+  steps(q.pairs.w_step, q.w_steps);
+  steps(q.pairs.out_step, q.out_steps);
+  q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+  const int64_t blocks = staged_k(p) / kBlockK, x_rows = p.total_rows() / per_x;
+  q.part_blocks = static_cast<uint32_t>(std::min(blocks, kPartBlocks));
+  q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
+  const int64_t stagers = std::min(ceil_div(x_rows * int64_t{q.row_parts}, kStageWarps),
+                                   kBlocksPerMultiprocessor * multiprocessors(p.device.id));
+  queue.run(staging("count_pairs_", p).c_str(),
+            q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0, q);
+  queue.run_early(staging("place_rows_", p).c_str(), at.blocks, kStageThreads, 0, q);
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;
@@ -154,8 +181,6 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.n = static_cast<uint32_t>(p.n);
   q.zeros = zeros.data;
   q.zero_count = zeros.count;
-  // Loads of kPartBlocks are under way at once: fewer would not be done earlier.
-  constexpr int64_t kBlocksPerMultiprocessor = 5, kPartBlocks = 8;
   const int64_t most = kBlocksPerMultiprocessor * multiprocessors(p.device.id);
   const int64_t blocks = staged_k(p) / kBlockK;
   const int64_t parts = q.rows.staged == nullptr
@@ -208,6 +233,7 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace
                             : stage(p, plan, workspace, at, zeros, queue);
   rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
   rows.staged = workspace + at.staged;
+  if (at.sources > 0) rows.sources = reinterpret_cast<const uint32_t*>(workspace + at.sources);
   return rows;
 }
 

@@ -18,13 +18,15 @@ inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
 // How the rows of one call are divided among blocks. A block owns 64 rows of w per consumer
 // warpgroup and a cluster of two blocks one tile of tokens; a run of rows is cut into tiles of
 // kMostTokens, the last as narrow as kLeastTokens. A warpgroup holds kHalves of a block of K
-// decoded and has kOutBuffers for kOutTokens of its results each. (The registers of all widths in
-// one kernel add up: no two fit beside four row groups.)
+// decoded and has kOutBuffers for kOutTokens of its results each. kGathers: experts' rows of x come
+// by a list (qmm_sm90_gather.cuh); tiles of 256 took 11 % longer so than copies in memory do. (The
+// registers of all widths in one kernel add up: no two fit beside four row groups.)
 struct Tiles256 {
   static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kGathers = false;
 };
 // Room for wide scales.
 struct Tiles256Any : Tiles256 {
@@ -35,18 +37,21 @@ struct Tiles128 {
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 3, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 152, kProducerRegisters = 40;
+  static constexpr bool kGathers = true;
 };
 struct Tiles64 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
   static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kGathers = true;
 };
 struct Tiles32 {
   static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
   static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kGathers = true;
 };
 
 // Formats have these, or their own.
@@ -151,7 +156,8 @@ struct BlockMemory {
   static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kEnd =
-      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleSlots + kRecordSlots);
+      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleSlots + kRecordSlots) +
+      (Tiles::kGathers ? 8 * Tiles::kXSlots : 0);
   // With what it takes to reach a multiple of 1024.
   static constexpr uint32_t kBytes = kEnd + 1024;
   static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
@@ -215,7 +221,9 @@ struct QmmSm90Params {
   CUtensorMap scale_boxes, bias_boxes;  // bytes: a chunk of them, N, matrices
   CUtensorMap x[kBoxes];                // staged rows; boxes of 64 k and 8 << i rows
   Runs runs;
-  const int64_t* out_rows;  // where each staged row goes, in elements of out
+  const int64_t* out_rows;  // where each row of the runs goes, in elements of out
+  // Which staged row each is; null: staged rows lie in the order of the runs, and come by boxes.
+  const uint32_t* sources;
   ScaleRows scales, biases;
   SumFactor tensor_scale;
   uint8_t* out;
@@ -271,7 +279,7 @@ struct StageRowsParams {
 // matrix of x, without the launches of pairs.metal. A block of place_rows takes block_pairs of
 // them, a warp of count_pairs counts as many.
 inline constexpr uint32_t kStageThreads = 256, kPlaceMatrices = 1024, kPlaceMostPairs = 4096;
-inline constexpr uint32_t kPlaceBlocks = 528;  // about so many
+inline constexpr uint32_t kPlaceBlocks = 528, kListBlocks = 128;  // about so many
 struct PlaceRowsParams {
   simt::PairParams pairs;
   StagedRows rows;
@@ -283,10 +291,16 @@ struct PlaceRowsParams {
   uint32_t* runs;     // as Runs
   int32_t* matrices;  // as Runs
   int64_t* out_rows;
+  uint32_t* sources;  // null: the rows themselves are placed
   uint8_t* out;
   int64_t row_stride, out_row_stride;
   uint32_t rows_per_pair, top_k, n;
   uint32_t blocks, block_pairs;
+  // From matrix to matrix of x and from pair to pair that meet it: to w's position or its index,
+  // and in out.
+  int64_t w_steps[2], out_steps[2];
+  uint32_t counters;                // blocks of count_pairs that count; the others stage
+  uint32_t row_parts, part_blocks;  // of a row of x
 };
 
 }  // namespace moeblas::cuda

@@ -13,6 +13,7 @@ struct QmmRows {
   Runs runs{};
   const int64_t* out_rows = nullptr;  // where each goes, in elements of out
   uint8_t* staged = nullptr;
+  const uint32_t* sources = nullptr;  // which staged row each is; null: itself
 };
 
 // The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x.

@@ -46,6 +46,7 @@ struct Kernel {
   uint32_t shared_bytes;
   uint32_t code_blocks;  // of K, in a copy of codes
   bool by_blocks;
+  bool gathers;
 };
 template <class Bytes, class Tiles>
 constexpr Kernel kernel(const char* name) {
@@ -55,7 +56,8 @@ constexpr Kernel kernel(const char* name) {
           BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes,
           CodeRing<Bytes, Tiles>::kBlocks,
-          CodeRing<Bytes, Tiles>::kByBlocks};
+          CodeRing<Bytes, Tiles>::kByBlocks,
+          Tiles::kGathers};
 }
 // Of a format, by the width of their tiles.
 struct Kernels {
@@ -248,9 +250,10 @@ void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
 // All but the map of codes.
 QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   QmmSm90Params q{};
-  for (uint32_t i = 0; i < QmmSm90Params::kBoxes; ++i) {
+  for (uint32_t i = 0; i < QmmSm90Params::kBoxes && rows.sources == nullptr; ++i) {
     q.x[i] = tensor_map(rows_shape(p, rows.staged, 8u << i), p.op);
   }
+  q.sources = rows.sources;
   q.runs = rows.runs;
   q.out_rows = rows.out_rows;
   q.out = static_cast<uint8_t*>(p.out.data);
@@ -274,7 +277,8 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
 uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
 
 // Right behind the launch that stages its rows a product may begin early: 8192^2 with 64 rows took
-// 28.7 us and not 31.1. (Experts' products, which need the lists of rows first, took 3 % longer.)
+// 28.7 us and not 31.1. Experts' products, which need the lists of rows first, took 3 % longer
+// behind rows that were copied, and 1 % less where they gather them.
 void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
   const Kernel& kernel = kernel_of(p);
   const uint32_t grid = grid_of(p.device.id);
@@ -344,6 +348,7 @@ Reason why_not_packed(const MatmulProblem& p) {
 
 }  // namespace
 
+bool qmm_sm90_gathers(const MatmulProblem& p) { return kernel_of(p).gathers; }
 bool qmm_sm90_shares(const MatmulProblem& p) {
   // Tiles that are made again are whole.
   const bool again = p.w.spec && p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16;
@@ -400,7 +405,8 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   q.share_blocks = shares.blocks;
   q.shared_sums = reinterpret_cast<float4*>(sums);
   q.shares_done = done;
-  multiply(p, q, rows.runs.pairs == nullptr && rows.runs.runs == nullptr, queue);
+  const bool one = rows.runs.pairs == nullptr && rows.runs.runs == nullptr;
+  multiply(p, q, one || rows.sources != nullptr, queue);
 }
 
 // ---- Parts
@@ -429,7 +435,11 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
 
 void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
   const std::string name = std::string("qmm_sm90_") + kind + "_" + format;
-  queue.run(name.c_str(), grid_of(device), threads, shared_bytes, params);
+  if (params.sources != nullptr) {
+    queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, params);
+  } else {
+    queue.run(name.c_str(), grid_of(device), threads, shared_bytes, params);
+  }
 }
 
 }  // namespace moeblas::cuda

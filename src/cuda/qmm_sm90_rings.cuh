@@ -2,7 +2,7 @@
 // picture is in qmm_sm90.cuh.
 #pragma once
 
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/gather.cuh"
 #include "cuda/qmm_sm90_glu_order.h"
 #include "cuda/qmm_sm90_schedule.cuh"
 
@@ -32,6 +32,7 @@ class QmmBlock {
   static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
   static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
+  static constexpr uint32_t kGathered = kRecordEmpty + kRecordSlots;
 
   __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
       : p_(p),
@@ -45,6 +46,7 @@ class QmmBlock {
     };
     init(kXFull, Tiles::kXSlots, kOneRing ? 2 : 1);
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
+    if (Tiles::kGathers) init(kGathered, Tiles::kXSlots, 32);
     init(kCodesFull, Codes::kSlots, 1);
     init(kCodesEmpty, Codes::kSlots, kConsumerWarps);
     init(kScalesFull, kScaleSlots, 33);
@@ -52,6 +54,12 @@ class QmmBlock {
     init(kRecordFull, kRecordSlots, 1);
     init(kRecordEmpty, kRecordSlots, 32 * kConsumerWarps + kReadingProducers);
     device::barrier_init_visible();
+  }
+
+  // Rows of x come one by one, from where they are staged as x lies.
+  __device__ bool gathers() const {
+    if constexpr (!Tiles::kGathers || Weights::kEnding == Ending::sums) return false;
+    return Weights::kEnding == Ending::activations || p_.sources != nullptr;
   }
 
  protected:

@@ -2,18 +2,20 @@
 // of K and, within each block, in the order of K that the weights decode in. The products know them
 // by lists in the order of their matrices. Rows of out without a matrix get their zeros here.
 //
-//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs, long
-//   ones
-//                 where there are few in parts
+//   stage_rows    after the launches of pairs.metal, or without any: all rows of the runs; where
+//                 they are few and long, in parts
 //   count_pairs   |  a layer of experts, `top_k` pairs to a matrix of x: grouped by a counting sort
-//   place_rows    |  and staged in two launches; a row is read once and written top_k times
+//   place_rows    |  in two launches. Where products gather their rows, the first stages x as it
+//                    lies, in blocks of their own, and the second writes lists; else the second
+//                    reads a row once and writes it top_k times
 //
 //   pairs    | warp 0 | warp 1 | ... block 0 of count_pairs | warp 0 | ...
 //            | block 0 of place_rows | block 1 |            counts, totals[matrix]
 //
 // The order within a matrix is that of the pairs, and nothing depends on the timing of threads.
 // Rows and parts are a warp's, 256 k at a time: 16-byte loads as x lies, through shared memory,
-// 16-byte stores. The time goes into writing the staged rows.
+// 16-byte stores. The time goes into writing the staged rows; where x is staged as it lies, into
+// two launches that wait for memory a few times each.
 #include "cuda/qmm_sm90_params.h"
 #include "cuda/qmm_sm90_weights.cuh"
 #include "simt/cuda_stdlib.cuh"
@@ -31,6 +33,12 @@ constexpr uint32_t kStepChunks = 32;  // of eight k: one per lane
 __device__ void let_products_begin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   device::let_next_launch_begin();
+#endif
+}
+
+__device__ void wait_for_counts() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::wait_for_previous_launch();
 #endif
 }
 
@@ -142,16 +150,48 @@ __global__ void __launch_bounds__(kStageThreads)
 }
 
 // A pair's matrix of w, and the number of matrices where it has none.
-__device__ uint32_t key_of(const PlaceRowsParams& p, const simt::Pair& pair) {
-  return pair.w < 0 ? static_cast<uint32_t>(p.pairs.w_count) : static_cast<uint32_t>(pair.w);
-}
-__device__ simt::Pair pair_of(const PlaceRowsParams& p, uint32_t pair) {
-  return simt::pair_at(p.pairs, {nullptr, p.w_index, nullptr}, pair);
+__device__ uint32_t key_of(const PlaceRowsParams& p, uint32_t pair) {
+  const uint32_t x = pair / p.top_k;
+  const int64_t at = x * p.w_steps[0] + (pair - x * p.top_k) * p.w_steps[1];
+  const int64_t w = simt::position_at(p.w_index, p.pairs.w_index_type, at);
+  return static_cast<uint32_t>(w < 0 || w >= p.pairs.w_count ? p.pairs.w_count : w);
 }
 
+// Where matrix `index` of x begins.
+__device__ int64_t x_of(const PlaceRowsParams& p, uint32_t index) {
+  int64_t x = simt::place_of(p.pairs, index * p.top_k).x, at = 0;
+  for (int d = p.pairs.x_ndim - 1; d >= 0; --d) {
+    const int64_t above = d > 0 ? x / p.pairs.x_shape[d] : 0;
+    at += (x - above * p.pairs.x_shape[d]) * p.pairs.x_stride[d];
+    x = above;
+  }
+  return at;
+}
+
+// The rows of x as they lie, by the blocks that do not count.
+template <class Order>
+__device__ void stage_all(const PlaceRowsParams& p, uint4* shared) {
+  const uint32_t rows = p.pairs.pairs / p.top_k * p.rows_per_pair;
+  const uint32_t part_chunks = p.part_blocks * (kBlockK / 8), row_chunks = p.rows.staged_k / 8;
+  for (uint32_t item = (blockIdx.x - p.counters) * kWarps + warp_index(); item < rows * p.row_parts;
+       item += (gridDim.x - p.counters) * kWarps) {
+    const uint32_t row = item / p.row_parts, part = item - row * p.row_parts;
+    const uint32_t matrix = row / p.rows_per_pair, within = row - matrix * p.rows_per_pair;
+    const int64_t x = x_of(p, matrix) + within * p.row_stride;
+    uint4* to = staged_row(p.rows, row);
+    const uint32_t first = part * part_chunks, end = min(first + part_chunks, row_chunks);
+    stage<Order>(p.rows, x, first, end, shared,
+                 [to](uint32_t chunk, const uint4& v) { to[chunk] = v; });
+  }
+}
+
+template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     count_pairs(const __grid_constant__ PlaceRowsParams p) {
   __shared__ uint32_t counts[kWarps][kPlaceMatrices + 1];
+  __shared__ uint4 shared[kWarps][kStepChunks];
+  let_products_begin();
+  if (blockIdx.x >= p.counters) return stage_all<Order>(p, shared[warp_index()]);
   const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
   for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
 #pragma unroll
@@ -160,8 +200,15 @@ __global__ void __launch_bounds__(kStageThreads)
   __syncthreads();
   const uint32_t first = (blockIdx.x * kWarps + warp_index()) * p.block_pairs;
   const uint32_t end = min(first + p.block_pairs, p.pairs.pairs);
-  for (uint32_t i = first + lane_index(); i < end; i += 32) {
-    atomicAdd(&counts[warp_index()][key_of(p, pair_of(p, i))], 1);
+  constexpr uint32_t kAhead = 4;  // loads of ids that are under way
+  for (uint32_t i = first + lane_index(); i < end; i += 32 * kAhead) {
+    uint32_t keys[kAhead];
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j) keys[j] = i + 32 * j < end ? key_of(p, i + 32 * j) : kAll;
+#pragma unroll
+    for (uint32_t j = 0; j < kAhead; ++j) {
+      if (keys[j] != kAll) atomicAdd(&counts[warp_index()][keys[j]], 1);
+    }
   }
   __syncthreads();
   for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
@@ -195,8 +242,9 @@ __device__ uint32_t sum_before(uint32_t value, uint32_t* sums, uint32_t& total) 
 }
 
 // Where the first pair of each key goes that this block has, from what all blocks have; block 0
-// also writes the runs.
-__device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* sums) {
+// also writes the runs. Those of no matrix come last.
+__device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* sums,
+                            uint32_t& none_begin) {
   const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
   const uint32_t counters = (p.blocks + kWarps - 1) / kWarps, own = blockIdx.x / kWarps;
   uint32_t placed = 0, runs = 0;  // pairs and runs of all keys before this step's
@@ -205,7 +253,7 @@ __device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* 
     uint32_t all = 0, before = 0;
     if (key < keys) {
       before = p.counts[blockIdx.x * keys + key];
-#pragma unroll 8
+#pragma unroll 16
       for (uint32_t c = 0; c < counters; ++c) {
         const uint32_t count = p.totals[c * keys + key];
         all += count;
@@ -216,6 +264,7 @@ __device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* 
     const uint32_t start = placed + sum_before(all, sums, total);
     const uint32_t run = runs + sum_before(all > 0 ? 1 : 0, sums, run_total);
     if (key < keys) next[key] = start + before;
+    if (key + 1 == keys) none_begin = start;
     if (blockIdx.x == 0 && all > 0) {
       p.runs[1 + run] = start;
       p.matrices[run] = key + 1 == keys ? -1 : static_cast<int32_t>(key);
@@ -229,19 +278,86 @@ __device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* 
   }
 }
 
+__device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
+  const uint32_t x = pair / p.top_k;
+  return x * p.out_steps[0] + (pair - x * p.top_k) * p.out_steps[1];
+}
+
+// Where the rows of a block's pairs go, and which rows of x they are. Those from `none_begin` on
+// have no matrix.
+__device__ void list_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
+                          const uint32_t* places, uint32_t none_begin) {
+  const uint32_t m = p.rows_per_pair;
+  for (uint32_t first = warp_index() * 32; first < count; first += kStageThreads) {
+    const uint32_t i = first + lane_index();
+    int64_t out = 0;
+    bool none = false;
+    if (i < count) {
+      const uint32_t x = (begin + i) / p.top_k, place = places[i];
+      out = out_of(p, begin + i);
+      none = p.out != nullptr && place >= none_begin;
+      for (uint32_t row = 0; row < m; ++row) {
+        p.out_rows[uint64_t{place} * m + row] = out + row * p.out_row_stride;
+        p.sources[uint64_t{place} * m + row] = x * m + row;
+      }
+    }
+    // Rows of sums in between have no readers.
+    for (uint32_t left = __ballot_sync(kAll, none); left != 0; left &= left - 1) {
+      const int64_t from = __shfl_sync(kAll, out, __ffs(static_cast<int>(left)) - 1);
+      for (uint32_t row = 0; row < m; ++row) clear_row(p.out, from + row * p.out_row_stride, p.n);
+    }
+  }
+}
+
+// The same, and the rows themselves: a warp takes a row of x and up to 32 of the pairs that meet
+// it.
+template <class Order>
+__device__ void spread_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
+                            const uint32_t* places, uint32_t none_begin, uint4* shared) {
+  const uint32_t m = p.rows_per_pair, parts = (p.top_k + 31) / 32;
+  for (uint32_t item = warp_index(); item < count / p.top_k * parts * m; item += kWarps) {
+    const uint32_t row = item % m, part = item / m % parts;
+    const uint32_t first = item / m / parts * p.top_k + part * 32;
+    const uint32_t pairs = min(p.top_k - part * 32, 32u);
+    int64_t out = 0;
+    bool meets = false;
+    if (lane_index() < pairs) {
+      const uint32_t place = places[first + lane_index()];
+      out = out_of(p, begin + first + lane_index()) + row * p.out_row_stride;
+      p.out_rows[uint64_t{place} * m + row] = out;
+      meets = place < none_begin;
+    }
+    const uint32_t chosen = __ballot_sync(kAll, meets);
+    uint32_t none = p.out == nullptr ? 0 : ~chosen & (kAll >> (32 - pairs));
+    for (; none != 0; none &= none - 1) {
+      const int source = __ffs(static_cast<int>(none)) - 1;
+      clear_row(p.out, __shfl_sync(kAll, out, source), p.n);
+    }
+    if (chosen == 0) continue;
+    const int64_t x = x_of(p, (begin + first) / p.top_k) + row * p.row_stride;
+    stage<Order>(p.rows, x, 0, p.rows.staged_k / 8, shared, [&](uint32_t chunk, const uint4& v) {
+      for (uint32_t left = chosen; left != 0; left &= left - 1) {
+        const uint32_t to = places[first + __ffs(static_cast<int>(left)) - 1];
+        staged_row(p.rows, uint64_t{to} * m + row)[chunk] = v;
+      }
+    });
+  }
+}
+
 template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     place_rows(const __grid_constant__ PlaceRowsParams p) {
-  __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps];
+  __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps], none_begin;
   __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
   __shared__ uint4 shared[kWarps][kStepChunks];
   let_products_begin();
   const uint32_t begin = blockIdx.x * p.block_pairs;
   const uint32_t count = min(p.block_pairs, p.pairs.pairs - begin);
   for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {
-    places[i] = key_of(p, pair_of(p, begin + i));
+    places[i] = key_of(p, begin + i);
   }
-  find_starts(p, next, sums);
+  wait_for_counts();
+  find_starts(p, next, sums, none_begin);
   __syncthreads();
   if (warp_index() == 0) {
     for (uint32_t first = 0; first < count; first += 32) {
@@ -257,35 +373,10 @@ __global__ void __launch_bounds__(kStageThreads)
     }
   }
   __syncthreads();
-  // A warp takes a row of x and up to 32 of the pairs that meet it.
-  const uint32_t m = p.rows_per_pair, parts = (p.top_k + 31) / 32;
-  for (uint32_t item = warp_index(); item < count / p.top_k * parts * m; item += kWarps) {
-    const uint32_t row = item % m, part = item / m % parts;
-    const uint32_t first = item / m / parts * p.top_k + part * 32;
-    const uint32_t pairs = min(p.top_k - part * 32, 32u);
-    simt::Pair pair{};
-    pair.w = -1;
-    if (lane_index() < pairs) {
-      pair = pair_of(p, begin + first + lane_index());
-      pair.out += row * p.out_row_stride;
-      p.out_rows[uint64_t{places[first + lane_index()]} * m + row] = pair.out;
-    }
-    const uint32_t chosen = __ballot_sync(kAll, pair.w >= 0);
-    // Rows of sums in between have no readers.
-    uint32_t none = p.out == nullptr ? 0 : ~chosen & (kAll >> (32 - pairs));
-    for (; none != 0; none &= none - 1) {
-      const int source = __ffs(static_cast<int>(none)) - 1;
-      clear_row(p.out, __shfl_sync(kAll, pair.out, source), p.n);
-    }
-    if (chosen == 0) continue;
-    const int64_t x = __shfl_sync(kAll, pair.x, __ffs(static_cast<int>(chosen)) - 1);
-    stage<Order>(p.rows, x + row * p.row_stride, 0, p.rows.staged_k / 8, shared[warp_index()],
-                 [&](uint32_t chunk, const uint4& v) {
-                   for (uint32_t left = chosen; left != 0; left &= left - 1) {
-                     const uint32_t to = places[first + __ffs(static_cast<int>(left)) - 1];
-                     staged_row(p.rows, uint64_t{to} * m + row)[chunk] = v;
-                   }
-                 });
+  if (p.sources != nullptr) {
+    list_rows(p, begin, count, places, none_begin);
+  } else {
+    spread_rows<Order>(p, begin, count, places, none_begin, shared[warp_index()]);
   }
 }
 
@@ -293,11 +384,14 @@ MB_CUDA_ROW(stage_rows_nibbles, stage_rows<NibbleOrder>);
 MB_CUDA_ROW(stage_rows_bytes, stage_rows<ByteOrder>);
 MB_CUDA_ROW(stage_rows_neighbours, stage_rows<NeighbourOrder>);
 MB_CUDA_ROW(stage_rows_natural, stage_rows<NaturalOrder>);
+MB_CUDA_ROW(count_pairs_natural, count_pairs<NaturalOrder>);
+MB_CUDA_ROW(count_pairs_nibbles, count_pairs<NibbleOrder>);
+MB_CUDA_ROW(count_pairs_bytes, count_pairs<ByteOrder>);
+MB_CUDA_ROW(count_pairs_neighbours, count_pairs<NeighbourOrder>);
 MB_CUDA_ROW(place_rows_natural, place_rows<NaturalOrder>);
 MB_CUDA_ROW(place_rows_nibbles, place_rows<NibbleOrder>);
 MB_CUDA_ROW(place_rows_bytes, place_rows<ByteOrder>);
 MB_CUDA_ROW(place_rows_neighbours, place_rows<NeighbourOrder>);
-MB_CUDA_ROW(count_pairs, count_pairs);
 
 }  // namespace
 }  // namespace moeblas::cuda

@@ -2,6 +2,7 @@
 // words h = 0 and 1 of two values e each.
 #include <cuda_runtime.h>
 
+#include "cuda/qmm_sm90_gather_order.h"
 #include "cuda/qmm_sm90_glu_order.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
 
