@@ -189,7 +189,7 @@ RULES = [
     ),
     Rule(
         r"^(quantize|quantize_dual|dequantize|to_fp8|from_fp8)",
-        local=40,
+        local=32,
         why="the definition's way, for groups that ask for it, keeps numbers aside",
     ),
     Rule(r"_sm[89]0", why="no local memory"),

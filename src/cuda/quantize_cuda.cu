@@ -8,33 +8,38 @@
 // A lane fits the scale of its one or two groups, or with the one to three lanes beside it that of
 // a larger one, and packs its codes into whole words. The time is that of reading values and
 // writing codes; for 16-bit values in 4-bit codes nearly as many issue slots are taken, which is
-// what device/encode.cuh is for, and why lanes of some formats take 64 values (quantize_blocks).
+// what device/encode.cuh is for, and why lanes of 16-bit values take 64 of them (quantize_blocks).
 #include "cuda/device/decode_block.cuh"
 #include "cuda/device/encode_block.cuh"
 
 namespace moeblas::cuda {
 namespace {
 
+using device::AffineGroups;
 using device::BlockPlace;
 using device::kWarps;
 using device::LaneBlock;
 using device::LaneGroups;
 
+template <class T, Quantized kWhat>
+constexpr uint32_t kBlocks = quantize_blocks(kWhat, sizeof(T));
+
+// What is known of groups in an affine format. Of float32 there is one kernel for all.
+template <class Format, class T, Quantized kWhat>
+constexpr AffineGroups kGroups = !device::kAffine<Format> || sizeof(T) == 4 ? AffineGroups::any
+                                 : kWhat == Quantized::sixteens             ? AffineGroups::of_16
+                                                                            : AffineGroups::larger;
+
+// Thread blocks that a multiprocessor holds, which bounds registers.
+template <class Format, class T, Quantized kWhat>
+constexpr int kResident = sizeof(T) == 4                                                        ? 3
+                          : std::is_same_v<Format, formats::Mxfp4> && kWhat == Quantized::apart ? 5
+                                                                                                : 4;
+// A fifth is worth more than sixteen registers to all but e4m3, whose codes take few operations.
 template <class Format, class T>
-constexpr uint32_t kBlocks = quantizes_two_blocks(Format::kMode, Format::kBits, sizeof(T)) ? 2 : 1;
-
-// Of affine formats that take two blocks otherwise, lanes with one have groups of 16.
-template <class Format, class T, uint32_t kOfLane>
-constexpr bool kSixteens = device::kAffine<Format> && kOfLane < kBlocks<Format, T>;
-
-// Thread blocks that a multiprocessor holds, which bounds registers. Sixteen more are worth more
-// than a fifth thread block to e4m3, whose codes take few operations, and to lanes with two blocks
-// or two groups.
-template <class Format, class T, uint32_t kOfLane = 1>
-constexpr int kResident = sizeof(T) == 4                                          ? 3
-                          : std::is_same_v<Format, formats::Mxfp8> || kOfLane > 1 ? 4
-                          : kSixteens<Format, T, kOfLane>                         ? 4
-                                                                                  : 5;
+constexpr int kRequantizeResident = sizeof(T) == 4                           ? 3
+                                    : std::is_same_v<Format, formats::Mxfp8> ? 4
+                                                                             : 5;
 
 template <class T>
 __device__ uint8_t* values_at(const ConversionParams& p, const BlockPlace& at) {
@@ -68,14 +73,16 @@ __device__ __forceinline__ void quantize_block(const ConversionParams& p, const 
 
 // A lane's two blocks, the last of a row possibly without the second. A loop that is not unrolled
 // leaves registers to other warps.
-template <class Format, class T>
+template <class Format, class T, AffineGroups kOf>
 __device__ __forceinline__ void quantize_two(const ConversionParams& p, const BlockPlace& at,
                                              uint4* shared) {
   constexpr int kChunks = 2 * LaneBlock<T>::kChunks;
   using Chunks = device::WarpChunks<kChunks>;
+  using Codes = device::WarpCodes<Format::kBits, T>;
   uint8_t* const codes = device::codes_at<Format>(p, at);
+  const bool together = Codes::take(at, p.code_alignment);
   Chunks::bring(values_at<T>(p, at), at, at.blocks * LaneBlock<T>::kChunks, shared);
-  LaneGroups<Format, T> groups;
+  LaneGroups<Format, T, kOf> groups;
   groups.start(p, at);
   Chunks::arrived();
 #pragma unroll 1
@@ -92,23 +99,29 @@ __device__ __forceinline__ void quantize_two(const ConversionParams& p, const Bl
     }
     uint32_t words[Format::kBits];
     encode_from<kChunks, Format>(shared, b, x, groups, words);
-    if (!at.valid || b >= at.blocks) continue;
-    if (fits) groups.store(p, at.at(b));
-    device::store_words<Format::kBits>(words, codes + b * (4 * Format::kBits), p.code_alignment);
+    if (together) {
+      Codes::put(words, b, shared);
+    } else if (at.valid && b < at.blocks) {
+      device::store_words<Format::kBits>(words, codes + b * (4 * Format::kBits), p.code_alignment);
+    }
+    if (fits && at.valid && b < at.blocks) groups.store(p, at.at(b));
   }
+  if (together) Codes::send(codes, shared);
 }
 
-template <class Format, class T, uint32_t kOfLane = kBlocks<Format, T>>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLane>)
+template <class Format, class T, Quantized kWhat = Quantized::most>
+__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kWhat>)
     quantize_cuda(const __grid_constant__ ConversionParams p) {
+  constexpr uint32_t kOfLane = kBlocks<T, kWhat>;
+  constexpr AffineGroups kOf = kGroups<Format, T, kWhat>;
   __shared__ uint4 shared[kWarps][device::WarpChunks<LaneBlock<T>::kChunks * kOfLane>::kAll];
   const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
   if (warp * 32 < p.lanes) {
     const BlockPlace at(p, warp, kOfLane);
     if constexpr (kOfLane == 2) {
-      quantize_two<Format, T>(p, at, shared[threadIdx.x / 32]);
+      quantize_two<Format, T, kOf>(p, at, shared[threadIdx.x / 32]);
     } else {
-      LaneGroups<Format, T, kSixteens<Format, T, kOfLane>> groups;
+      LaneGroups<Format, T, kOf> groups;
       uint32_t words[Format::kBits];
       quantize_block<Format, T>(p, at, shared[threadIdx.x / 32], groups, words);
       device::store_block<Format, T>(p, at, groups, words);
@@ -118,7 +131,7 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kOfLa
 }
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T>)
+__global__ void __launch_bounds__(kConversionThreads, kRequantizeResident<Format, T>)
     requantize(const __grid_constant__ RequantizeParams p) {
   using Out = LaneBlock<__nv_bfloat16>;
   __shared__ uint4 shared[kWarps][device::WarpChunks<LaneBlock<T>::kChunks>::kAll];
@@ -152,10 +165,11 @@ __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {
   MB_CUDA_ROW(quantize_cuda_##name##_f32, quantize_cuda<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(quantize_cuda_##name##_f16, quantize_cuda<__VA_ARGS__, __half>); \
   MB_CUDA_ROW(quantize_cuda_##name##_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16>)
-// Formats that take two blocks, in groups of 16.
-#define MB_QUANTIZE_16(name, ...)                                                     \
-  MB_CUDA_ROW(quantize_cuda_##name##_g16_f16, quantize_cuda<__VA_ARGS__, __half, 1>); \
-  MB_CUDA_ROW(quantize_cuda_##name##_g16_bf16, quantize_cuda<__VA_ARGS__, __nv_bfloat16, 1>)
+#define MB_QUANTIZE_ALSO(name, what, ...)                           \
+  MB_CUDA_ROW(quantize_cuda_##name##_##what##_f16,                  \
+              quantize_cuda<__VA_ARGS__, __half, Quantized::what>); \
+  MB_CUDA_ROW(quantize_cuda_##name##_##what##_bf16,                 \
+              quantize_cuda<__VA_ARGS__, __nv_bfloat16, Quantized::what>)
 #define MB_REQUANTIZE(name, ...)                                         \
   MB_CUDA_ROW(requantize_##name##_f32, requantize<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(requantize_##name##_f16, requantize<__VA_ARGS__, __half>); \
@@ -171,10 +185,16 @@ MB_QUANTIZE(affine8, formats::Affine<8>);
 MB_QUANTIZE(mxfp4, formats::Mxfp4);
 MB_QUANTIZE(mxfp8, formats::Mxfp8);
 MB_QUANTIZE(nvfp4, formats::Nvfp4);
-MB_QUANTIZE_16(affine2, formats::Affine<2>);
-MB_QUANTIZE_16(affine3, formats::Affine<3>);
-MB_QUANTIZE_16(affine4, formats::Affine<4>);
-MB_QUANTIZE_16(affine8, formats::Affine<8>);
+MB_QUANTIZE_ALSO(affine2, sixteens, formats::Affine<2>);
+MB_QUANTIZE_ALSO(affine3, sixteens, formats::Affine<3>);
+MB_QUANTIZE_ALSO(affine4, sixteens, formats::Affine<4>);
+MB_QUANTIZE_ALSO(affine5, sixteens, formats::Affine<5>);
+MB_QUANTIZE_ALSO(affine6, sixteens, formats::Affine<6>);
+MB_QUANTIZE_ALSO(affine8, sixteens, formats::Affine<8>);
+MB_QUANTIZE_ALSO(affine5, apart, formats::Affine<5>);
+MB_QUANTIZE_ALSO(affine6, apart, formats::Affine<6>);
+MB_QUANTIZE_ALSO(mxfp4, apart, formats::Mxfp4);
+MB_QUANTIZE_ALSO(mxfp8, apart, formats::Mxfp8);
 MB_REQUANTIZE(mxfp4, formats::Mxfp4);
 MB_REQUANTIZE(mxfp8, formats::Mxfp8);
 MB_REQUANTIZE(nvfp4, formats::Nvfp4);

@@ -12,17 +12,12 @@ namespace moeblas::cuda {
 inline constexpr uint32_t kConversionThreads = 256;
 // Values of a block, which a lane converts at a time: whole words of codes in every width.
 inline constexpr uint32_t kLaneValues = 32;
-// Neighbouring blocks that a lane of quantize_cuda takes. Formats whose arithmetic is most of the
-// time take two of 16-bit values, so that what is done once for a lane is done for 64 of them; the
-// others, and groups of 16, of which nothing is done once, lose more by writing sectors of memory
-// in two parts than they gain.
-constexpr bool quantizes_two_blocks(int mode, int bits, size_t value_bytes) {
-  const bool two = mode == MOEBLAS_AFFINE ? bits != 5 && bits != 6 : mode == MOEBLAS_NVFP4;
-  return two && value_bytes == 2;
-}
-constexpr uint32_t quantize_blocks(int mode, int bits, int group_size, size_t value_bytes) {
-  const bool halves = mode == MOEBLAS_AFFINE && group_size == 16;
-  return quantizes_two_blocks(mode, bits, value_bytes) && !halves ? 2 : 1;
+// What a launch of quantize_cuda has: affine groups of 16; rows apart whose ends lie within warps
+// of lanes with two blocks; or neither. Of 16-bit values, of which a lane takes two neighbouring
+// blocks then, so that what is done once for a lane is done for 64 of them.
+enum class Quantized { most, sixteens, apart };
+constexpr uint32_t quantize_blocks(Quantized what, size_t value_bytes) {
+  return value_bytes == 2 && what == Quantized::most ? 2 : 1;
 }
 
 // Rows of values and of codes, in blocks of kLaneValues. Lanes are counted row by row; the last of

@@ -44,19 +44,30 @@ struct Names {
     MB_NAMES_OF(family, "affine8")}, \
    MB_BLOCK_NAMES(family)}
 constexpr Names kQuantizeNames = MB_NAMES("quantize_cuda");
-// Where a lane takes fewer blocks of such groups.
-#define MB_NAMES_16(format) \
-  {nullptr, "quantize_cuda_" format "_g16_f16", "quantize_cuda_" format "_g16_bf16"}
-constexpr Names kQuantize16Names = {{{},
-                                     {},
-                                     MB_NAMES_16("affine2"),
-                                     MB_NAMES_16("affine3"),
-                                     MB_NAMES_16("affine4"),
-                                     {},
-                                     {},
-                                     {},
-                                     MB_NAMES_16("affine8")},
-                                    {}};
+#define MB_NAMES_ALSO(format, what) \
+  {nullptr, "quantize_cuda_" format "_" what "_f16", "quantize_cuda_" format "_" what "_bf16"}
+constexpr Names kSixteensNames = {{{},
+                                   {},
+                                   MB_NAMES_ALSO("affine2", "sixteens"),
+                                   MB_NAMES_ALSO("affine3", "sixteens"),
+                                   MB_NAMES_ALSO("affine4", "sixteens"),
+                                   MB_NAMES_ALSO("affine5", "sixteens"),
+                                   MB_NAMES_ALSO("affine6", "sixteens"),
+                                   {},
+                                   MB_NAMES_ALSO("affine8", "sixteens")},
+                                  {}};
+// Formats that take less time there with one block a lane.
+constexpr Names kApartNames = {
+    {{},
+     {},
+     {},
+     {},
+     {},
+     MB_NAMES_ALSO("affine5", "apart"),
+     MB_NAMES_ALSO("affine6", "apart"),
+     {},
+     {}},
+    {MB_NAMES_ALSO("mxfp4", "apart"), MB_NAMES_ALSO("mxfp8", "apart"), {}}};
 constexpr Names kDequantizeNames = MB_NAMES("dequantize_cuda");
 constexpr Names kDualNames = MB_NAMES("quantize_dual_cuda");
 constexpr Names kRequantizeNames = {{}, MB_BLOCK_NAMES("requantize")};
@@ -144,10 +155,15 @@ void quantize_side(const PackedSide& side, Queue& queue) {
   if (why_not(side)) return simt::simt_quantize_side(side, queue);
   const QuantSpec& spec = *side.p.spec;
   const size_t bytes = size_of(side.values.dtype);
-  const auto mode = static_cast<int>(spec.mode);
-  const uint32_t of_lane = quantize_blocks(mode, spec.bits, spec.group_size, bytes);
-  const bool fewer = of_lane == 1 && quantizes_two_blocks(mode, spec.bits, bytes);
-  convert(params_of(side, of_lane), side, fewer ? kQuantize16Names : kQuantizeNames, queue);
+  if (bytes == 2 && spec.mode == Mode::affine && spec.group_size == 16) {
+    return convert(params_of(side), side, kSixteensNames, queue);
+  }
+  const ConversionParams q = params_of(side, quantize_blocks(Quantized::most, bytes));
+  const bool whole_warps = q.row_lanes == q.lanes || q.row_blocks % 64 == 0;
+  if (bytes == 2 && !whole_warps && kApartNames.of(spec, side.values.dtype) != nullptr) {
+    return convert(params_of(side), side, kApartNames, queue);
+  }
+  convert(q, side, kQuantizeNames, queue);
 }
 
 // Both directions of quantize_dual from one read, where rows lie as values do.

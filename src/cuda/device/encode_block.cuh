@@ -11,10 +11,13 @@ namespace moeblas::cuda::device {
 template <class Format>
 constexpr bool kAffine = simt::IsAffine<Format>::value;
 
+// What is known of the groups of an affine format where a kernel is compiled.
+enum class AffineGroups { any, of_16, larger };
+
 // The groups of a lane's block: two of 16 values, one of 32, or its share of a larger one. Block
 // formats: the largest magnitudes, as bits, among which NaN is above infinity and infinity above
 // every number.
-template <class Format, class T, bool kSixteens = false>
+template <class Format, class T, AffineGroups kOf = AffineGroups::any>
 struct LaneGroups {
   static constexpr int kHalves = int(Format::kGroup) == 16 ? 2 : 1;
 
@@ -135,14 +138,16 @@ struct Range {
 // A lane's only block: groups of more than 32 values go on in the lanes beside it.
 struct NoSecond {};
 
-// kSixteens: groups are known to be of 16.
-template <int kBits, class T, bool kSixteens>
-struct LaneGroups<formats::Affine<kBits>, T, kSixteens> {
+template <int kBits, class T, AffineGroups kOf>
+struct LaneGroups<formats::Affine<kBits>, T, kOf> {
   Encoder<formats::Affine<kBits>> encoder[2];
 
   __device__ void start(const ConversionParams&, const BlockPlace&) {}
   __device__ static uint32_t size(const ConversionParams& p) {
-    return kSixteens ? 16 : p.packed.group_size;
+    return kOf == AffineGroups::of_16 ? 16 : p.packed.group_size;
+  }
+  __device__ static bool halves(const ConversionParams& p) {
+    return kOf != AffineGroups::larger && size(p) == 16;
   }
   __device__ static bool wide(const ConversionParams& p) { return size(p) > 32; }
   // second(): the lane's other block, which larger groups have in common with the first.
@@ -150,8 +155,8 @@ struct LaneGroups<formats::Affine<kBits>, T, kSixteens> {
   __device__ void fit(const LaneBlock<T>& x, const ConversionParams& p, Second second) {
     Range<T> range(x, 0);
     const Range<T> upper(x, 16);
-    uint32_t lanes_of_group = size(p) / 32;  // 0: half a lane
-    if (lanes_of_group == 0) {
+    uint32_t lanes_of_group = size(p) / 32;
+    if (halves(p)) {
       encoder[1].start(fit_affine<kBits>(upper.lowest(), upper.highest()));
     } else {
       range.join(upper);
@@ -170,11 +175,11 @@ struct LaneGroups<formats::Affine<kBits>, T, kSixteens> {
       high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lanes));
     }
     encoder[0].start(fit_affine<kBits>(low, high));
-    if (size(p) != 16) encoder[1] = encoder[0];
+    if (!halves(p)) encoder[1] = encoder[0];
   }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
     // Groups are powers of two.
-    const bool halves = size(p) == 16;
+    const bool halves = LaneGroups::halves(p);
     const uint32_t shift = halves ? 0 : 26 - __clz(static_cast<int>(size(p)));
     if ((at.column & ((1u << shift) - 1)) != 0) return;
     const int64_t group = halves ? at.column * int64_t{2} : at.column >> shift;

@@ -34,6 +34,10 @@ struct BlockPlace {
     row = one_row ? 0 : of_all / p.row_lanes;
     column = (of_all - row * p.row_lanes) * of_lane;
     if (of_lane > 1) blocks = min(of_lane, p.row_blocks - column);
+    if (!one_row) {
+      const bool beside = row == __shfl_sync(0xffffffffu, row, 0) && blocks == of_lane;
+      joined = __all_sync(0xffffffffu, valid && beside);
+    }
   }
   // Block b of the lane.
   __device__ BlockPlace at(uint32_t b) const {
@@ -261,5 +265,44 @@ __device__ __forceinline__ void store_words(const uint32_t (&words)[kBits], uint
     for (int i = 0; i < kBits; ++i) reinterpret_cast<uint32_t*>(to)[i] = words[i];
   }
 }
+
+// Codes of a warp's lanes, two blocks of each and one behind the other, on their way to memory:
+// lanes whose codes do not fill sectors would write each of them in parts. Until they are sent a
+// lane's codes lie where the first of its blocks was.
+template <int kBits, class T>
+class WarpCodes {
+  using Values = WarpChunks<2 * LaneBlock<T>::kChunks>;
+  static_assert(Values::kPad == 1, "a lane's chunks lie in order");
+  using Chunk = std::conditional_t<kBits % 2 == 0, uint4, uint2>;
+
+ public:
+  static __device__ __forceinline__ bool take(const BlockPlace& at, uint32_t alignment) {
+    return at.joined && alignment >= sizeof(Chunk);
+  }
+  // Codes of this lane's block b, of whose values, and those of the first block, no more is needed.
+  static __device__ __forceinline__ void put(const uint32_t (&words)[kBits], uint32_t b,
+                                             uint4* shared) {
+    store_words<kBits>(words, lane(shared, threadIdx.x % 32) + b * (4 * kBits),
+                       kBits % 4 == 0   ? 16
+                       : kBits % 2 == 0 ? 8
+                                        : 4);
+  }
+  // By a whole warp; `to`: where this lane's codes belong.
+  static __device__ __forceinline__ void send(uint8_t* to, uint4* shared) {
+    constexpr uint32_t kOfLane = 8 * kBits / sizeof(Chunk);
+    __syncwarp();
+    auto* const first = reinterpret_cast<Chunk*>(to - threadIdx.x % 32 * (8 * kBits));
+#pragma unroll
+    for (uint32_t n = 0; n < kOfLane; ++n) {
+      const uint32_t i = n * 32 + threadIdx.x % 32;
+      first[i] = reinterpret_cast<const Chunk*>(lane(shared, i / kOfLane))[i % kOfLane];
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ uint8_t* lane(uint4* shared, uint32_t lane) {
+    return reinterpret_cast<uint8_t*>(shared + Values::place(lane, 0));
+  }
+};
 
 }  // namespace moeblas::cuda::device
