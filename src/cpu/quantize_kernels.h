@@ -28,6 +28,19 @@ struct Conversions {
   Run of[kCodeKinds][kElements] = {};
 };
 
+// Kernel::run<codes, element> for all of them.
+template <class Kernel, int kCode = 0>
+consteval Conversions conversions(Conversions c = {}) {
+  if constexpr (kCode < kCodeKinds) {
+    constexpr auto kCodes = static_cast<Codes>(kCode);
+    c.of[kCode][static_cast<int>(Element::f32)] = Kernel::template run<kCodes, Element::f32>;
+    c.of[kCode][static_cast<int>(Element::f16)] = Kernel::template run<kCodes, Element::f16>;
+    c.of[kCode][static_cast<int>(Element::bf16)] = Kernel::template run<kCodes, Element::bf16>;
+    return conversions<Kernel, kCode + 1>(c);
+  }
+  return c;
+}
+
 struct QuantizeKernels {
   const Conversions& quantize;
   const Conversions& dequantize;

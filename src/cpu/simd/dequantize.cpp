@@ -168,34 +168,22 @@ void dequantize(const Groups& g) {
     all.batch(g, first, g.count - first < kBatch ? g.count - first : kBatch);
 }
 
-template <Codes kCodes, Element kTo>
-void dequantize(const Groups& g) {
-  if constexpr (is_affine(kCodes)) {
-    with_size(g.size, [&](auto size) { dequantize<kCodes, kTo, decltype(size)::value>(g); });
-  } else if (kCodes == Codes::e4m3 || g.size == 32) {
-    dequantize<kCodes, kTo, 32>(g);
-  } else if constexpr (kCodes == Codes::e2m1) {
-    dequantize<kCodes, kTo, 16>(g);
+struct ToValues {
+  template <Codes kCodes, Element kTo>
+  static void run(const Groups& g) {
+    if constexpr (is_affine(kCodes)) {
+      with_size(g.size, [&](auto size) { dequantize<kCodes, kTo, decltype(size)::value>(g); });
+    } else if (kCodes == Codes::e4m3 || g.size == 32) {
+      dequantize<kCodes, kTo, 32>(g);
+    } else if constexpr (kCodes == Codes::e2m1) {
+      dequantize<kCodes, kTo, 16>(g);
+    }
   }
-}
-
-template <Element kElement, int kCode = 0>
-constexpr void set(Conversions& c) {
-  c.of[kCode][static_cast<int>(kElement)] = dequantize<static_cast<Codes>(kCode), kElement>;
-  if constexpr (kCode + 1 < kCodeKinds) set<kElement, kCode + 1>(c);
-}
-
-constexpr Conversions conversions() {
-  Conversions c{};
-  set<Element::f32>(c);
-  set<Element::f16>(c);
-  set<Element::bf16>(c);
-  return c;
-}
+};
 
 }  // namespace
 
 extern const Conversions dequantize_conversions;
-constinit const Conversions dequantize_conversions = conversions();
+constinit const Conversions dequantize_conversions = conversions<ToValues>();
 
 }  // namespace moeblas::cpu::MOEBLAS_TIER

@@ -338,37 +338,25 @@ void quantize_affine(const Groups& g, int bits, Pack pack) {
   });
 }
 
-template <Codes kCodes, Element kFrom>
-void quantize(const Groups& g) {
-  constexpr int kBits = bits_of(kCodes);
-  if constexpr (is_affine(kCodes)) {
-    quantize_affine<kFrom>(g, kBits, pack<kBits>);
-  } else if (kCodes == Codes::e4m3 || g.stored_as == Scales::e8m0) {
-    quantize<kFrom, 32, BlockBatch<kCodes, true, kFrom>>(g, kBits, pack<kBits>);
-  } else if constexpr (kCodes == Codes::e2m1) {
-    quantize<kFrom, 16, BlockBatch<kCodes, false, kFrom>>(g, kBits, pack<kBits>);
+struct ToCodes {
+  template <Codes kCodes, Element kFrom>
+  static void run(const Groups& g) {
+    constexpr int kBits = bits_of(kCodes);
+    if constexpr (is_affine(kCodes)) {
+      quantize_affine<kFrom>(g, kBits, pack<kBits>);
+    } else if (kCodes == Codes::e4m3 || g.stored_as == Scales::e8m0) {
+      quantize<kFrom, 32, BlockBatch<kCodes, true, kFrom>>(g, kBits, pack<kBits>);
+    } else if constexpr (kCodes == Codes::e2m1) {
+      quantize<kFrom, 16, BlockBatch<kCodes, false, kFrom>>(g, kBits, pack<kBits>);
+    }
   }
-}
-
-template <Element kElement, int kCode = 0>
-constexpr void set(Conversions& c) {
-  c.of[kCode][static_cast<int>(kElement)] = quantize<static_cast<Codes>(kCode), kElement>;
-  if constexpr (kCode + 1 < kCodeKinds) set<kElement, kCode + 1>(c);
-}
-
-constexpr Conversions conversions() {
-  Conversions c{};
-  set<Element::f32>(c);
-  set<Element::f16>(c);
-  set<Element::bf16>(c);
-  return c;
-}
+};
 
 }  // namespace
 
 extern const Conversions dequantize_conversions;
 namespace {
-constinit const Conversions kQuantize = conversions();
+constinit const Conversions kQuantize = conversions<ToCodes>();
 }
 constinit const QuantizeKernels quantize_kernels = {kQuantize, dequantize_conversions};
 
