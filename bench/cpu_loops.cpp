@@ -4,7 +4,12 @@
 #include "bench/cpu_ceilings.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -118,6 +123,42 @@ constexpr int kSums256 = 12;
   return 8.0 * 16 * kSums * static_cast<double>(steps);
 }
 
+// Four tiles of sums hide the latency.
+[[gnu::target("amx-tile,amx-bf16")]] double bf16_tiles(int64_t steps) {
+  // Of g++'s intrinsic the first eight bytes are the operand: what stands there must not be stored
+  // just before.
+  alignas(64) static constexpr uint8_t kConfig[64] = {
+      1,  0, 0,  0, 0,  0, 0,  0, 0,  0,  0,  0,  0,  0,  0, 0,  // palette 1; then bytes of rows
+      64, 0, 64, 0, 64, 0, 64, 0, 64, 0,  64, 0,  0,  0,  0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+      0,  0, 0,  0, 0,  0, 0,  0, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};  // rows
+  alignas(64) uint16_t numbers[512];
+  for (int i = 0; i < 512; ++i) numbers[i] = static_cast<uint16_t>(0x3a80 + i * 37 % 127);
+  asm volatile("" : : "m"(numbers));
+  _tile_loadconfig(kConfig);
+  _tile_loadd(4, numbers, 64);
+  _tile_loadd(5, numbers, 64);
+  for (int64_t i = 0; i < steps; ++i) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+  return 2.0 * 16 * 16 * 32 * 4 * static_cast<double>(steps);
+}
+// Linux wants to be asked for the tiles' room.
+bool has_tiles() {
+#if defined(__linux__)
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;  // CPUID 7, EDX
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16) != 0 && (d & kTile) != 0 &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 [[gnu::target("avx2,fma")]] float read_avx2(const float* from, int64_t count) {
   __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
   for (int64_t i = 0; i + 32 <= count; i += 32) {
@@ -173,6 +214,14 @@ Loops best() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) {
     const bool dot = __builtin_cpu_supports("avx512bf16") > 0;
+    if (dot && has_tiles()) {
+      return {"AVX-512 + BF16 + AMX",
+              read_avx512,
+              copy_avx512,
+              f32_avx512,
+              bf16_tiles,
+              __builtin_cpu_supports("avx512vnni") ? int8_dot_avx512 : nullptr};
+    }
     return {dot ? "AVX-512 + BF16" : "AVX-512",
             read_avx512,
             copy_avx512,

@@ -4,8 +4,9 @@
 // An item of work is a block of up to kRowBlock rows that share a matrix, and a panel of its
 // outputs. K is walked in blocks that fill a panel in the L1 cache: weights are decoded into it
 // once, then met by all rows of the block. Items come from one queue, without a barrier per matrix.
-// Rows of x are read where they are, by pointers; only what is no plain row of the panel's dtype
-// is copied, once per call.
+// Rows of x are read where they are, by pointers; what is no plain row of the panel's dtype is
+// copied, once per call, and so is, into tiles, what meets panels by matrix instructions
+// (mm_bf16_amx, simd/mm_amx.cpp).
 //
 // mm_f32 multiplies in float32, whatever x and w are, and its weights are the numbers that
 // dequantize gives. mm_bf16 multiplies pairs of bfloat16: weights are rounded to it where it does
@@ -19,11 +20,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "cpu/mm_weights.h"
 #include "cpu/quantized_x.h"
 #include "cpu/remade.h"
 #include "cpu/store.h"
+#include "cpu/tier.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -39,6 +42,11 @@ constexpr int64_t kRowBlock = 512;  // sums of a panel: 128 KiB, which the L2 ca
 // Bytes of a block's rows from which on they are fetched a tile ahead. Below, the machine's own
 // fetches are in time and more of them cost 1 to 3 % (measured).
 constexpr int64_t kFetchedX = 6 << 20;
+// Panels that meet one block of K of x, which stays in the L2 cache meanwhile, one after the other:
+// where matrices are multiplied, x from behind that cache would be what bounds them.
+constexpr int64_t kMostTogether = 4;
+constexpr int64_t kRowsTogether = 128;  // rows of a block on average, from which on
+constexpr int64_t kItemsPerThread = 4;  // no fewer than these for it
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -59,6 +67,9 @@ struct RowOfX {
 // Rows that meet the same weights.
 struct RowBlock {
   int64_t begin, end;
+  int64_t tile;  // its first, where rows lie in tiles
+  int64_t rows() const { return end - begin; }
+  int64_t tiles() const { return (rows() + kMatrixRows - 1) / kMatrixRows; }
 };
 
 // The workspace, offsets in bytes.
@@ -67,12 +78,14 @@ struct Layout {
   bool by_pair;    // copies of x: one per pair, or one per matrix of x
   int64_t pitch;   // bytes from one copied row to the next
   int64_t groups;  // int8: from a copied row to its groups
-  int64_t begins, blocks, rows, x, scratch, per_slot;
-  // Within a worker's share.
+  int64_t begins, blocks, rows, x, tiles, scratch, per_slot;
+  int64_t row_in_tile;  // bytes
+  // Within a worker's share, for each of the panels together.
   WeightPanels::Layout weights;
-  int64_t sums;
+  int64_t sums, per_panel;
 
-  Layout(const MatmulProblem& p, Panel kind, int cols) : weights(p, kind, cols) {
+  Layout(const MatmulProblem& p, const MmWay& way) : weights(p, way.panel, way.kernels.cols) {
+    const Panel kind = way.panel;
     const dispatch::Matrices& values = p.x.values;
     const int64_t pairs = pair_count(p), all_rows = p.total_rows();
     const DType dtype = kind == Panel::bf16 ? DType::bf16 : DType::f32;
@@ -89,24 +102,33 @@ struct Layout {
     rows = blocks +
            aligned((pairs + all_rows / kRowBlock + 1) * static_cast<int64_t>(sizeof(RowBlock)));
     x = rows + aligned(all_rows * static_cast<int64_t>(sizeof(RowOfX)));
-    scratch = x + copies * pitch;
+    tiles = x + copies * pitch;
+    row_in_tile = (p.k + kMatrixStep - 1) / kMatrixStep * kMatrixStep * 2;
+    int64_t tiled = 0;
+    if (way.matrix != nullptr) {
+      // The last tile of each matrix, and of the rows without one, is filled up.
+      const int64_t runs = std::min(pairs, p.w.values.count() + 1);
+      tiled = all_rows + runs * (kMatrixRows - 1);
+    }
+    scratch = tiles + tiled * row_in_tile;
     sums = weights.bytes;
-    per_slot = sums + kRowBlock * cols * 4;
+    per_panel = sums + kRowBlock * way.kernels.cols * 4;
+    per_slot = per_panel * (way.matrix != nullptr ? kMostTogether : 1);
   }
 };
 
 // One call: what its items share.
 class Product {
  public:
-  Product(const MatmulProblem& p, dispatch::Workspace workspace, const MmKernels& kernels,
-          Panel kind)
+  Product(const MatmulProblem& p, dispatch::Workspace workspace, const MmWay& way)
       : p_(p),
-        kernels_(kernels),
-        kind_(kind),
-        weights_(p, kernels, kind),
-        layout_(p, kind, kernels.cols),
+        kernels_(way.kernels),
+        matrix_(way.matrix),
+        kind_(way.panel),
+        weights_(p, way.kernels, way.panel),
+        layout_(p, way),
         base_(static_cast<char*>(workspace.data)),
-        size_(number_size(kind)),
+        size_(number_size(way.panel)),
         remade_(p) {
     // The thread count may have grown since the workspace was sized.
     const auto room = (static_cast<int64_t>(workspace.bytes) - layout_.scratch) / layout_.per_slot;
@@ -120,16 +142,25 @@ class Product {
     fill_pairs(p_, pairs_);
     auto* begins = reinterpret_cast<int64_t*>(base_ + layout_.begins);
     const int64_t runs = find_runs(pairs_, begins);
-    int64_t blocks = 0;
+    int64_t blocks = 0, tiles = 0;
     for (int64_t run = 0; run < runs; ++run) {
       const int64_t end = begins[run + 1] * p_.m;
-      for (int64_t row = begins[run] * p_.m; row < end; row += kRowBlock)
-        blocks_[blocks++] = {row, std::min(row + kRowBlock, end)};
+      for (int64_t row = begins[run] * p_.m; row < end; row += kRowBlock) {
+        blocks_[blocks] = {row, std::min(row + kRowBlock, end), tiles};
+        tiles += blocks_[blocks++].tiles();
+      }
     }
     if (!layout_.direct) copy_x();
     find_rows();
     panels_ = (p_.n + kernels_.cols - 1) / kernels_.cols;
-    items_ = blocks * panels_;
+    if (matrix_ != nullptr) copy_tiles(blocks, tiles);
+    if (matrix_ != nullptr && tiles * kMatrixRows >= blocks * kRowsTogether) {
+      while (together_ < kMostTogether &&
+             blocks * panels_ >= 2 * together_ * kItemsPerThread * slots_)
+        together_ *= 2;
+    }
+    per_block_ = (panels_ + together_ - 1) / together_;
+    items_ = blocks * per_block_;
     threads::for_each_item(items_, slots_, [&](int64_t item, int slot) { multiply(item, slot); });
   }
 
@@ -218,33 +249,102 @@ class Product {
     }
   }
 
-  const RowBlock& block_of(int64_t item) const { return blocks_[item / panels_]; }
-  PanelWeights weights_of(int64_t item) const {
+  // Of `count` values of K, bytes of a tile.
+  int64_t tile_bytes(int64_t count) const {
+    return (count + kMatrixStep - 1) / kMatrixStep * kMatrixStep * kMatrixRows * size_;
+  }
+  // A tile's values from k on, a multiple of a panel's depth: a block has one panel's of all tiles
+  // after another's.
+  char* tile_at(const RowBlock& block, int64_t tile, int64_t k, int64_t count) const {
+    return base_ + layout_.tiles + block.tile * kMatrixRows * layout_.row_in_tile +
+           block.tiles() * kMatrixRows * k * size_ + tile * tile_bytes(count);
+  }
+
+  void copy_tiles(int64_t blocks, int64_t tiles) const {
+    const int64_t depth = panel_depth(kind_);
+    threads::for_each_item(tiles, threads::num_threads(), [&](int64_t item, int) {
+      const RowBlock* const behind = std::upper_bound(
+          blocks_, blocks_ + blocks, item, [](int64_t t, const RowBlock& b) { return t < b.tile; });
+      const RowBlock& block = behind[-1];
+      const int64_t tile = item - block.tile, first = tile * kMatrixRows;
+      const int64_t rows = std::min<int64_t>(kMatrixRows, block.rows() - first);
+      const RowOfX* const from = rows_ + block.begin + first;
+      if (from->x == nullptr) return;
+      for (int64_t k = 0; k < p_.k; k += depth) {
+        const int64_t count = std::min(depth, p_.k - k);
+        const uint8_t* x[kMatrixRows];
+        for (int64_t r = 0; r < rows; ++r) x[r] = from[r].x + k * size_;
+        matrix_->copy_rows(x, rows, count, tile_at(block, tile, k, count));
+      }
+    });
+  }
+
+  const RowBlock& block_of(int64_t item) const { return blocks_[item / per_block_]; }
+  int64_t first_panel(int64_t item) const { return item % per_block_ * together_; }
+  int64_t panels_of(int64_t item) const { return std::min(together_, panels_ - first_panel(item)); }
+  PanelWeights weights_of(int64_t item, int64_t panel) const {
     const Pair& pair = pairs_[static_cast<size_t>(rows_[block_of(item).begin].pair)];
-    return weights_.panel(pair, item % panels_ * kernels_.cols);
+    return weights_.panel(pair, (first_panel(item) + panel) * kernels_.cols);
   }
 
   void multiply(int64_t item, int slot) const {
-    char* own = base_ + layout_.scratch + slot * layout_.per_slot;
-    const WeightPanels::Scratch scratch(layout_.weights, own);
-    auto* sums = reinterpret_cast<float*>(own + layout_.sums);
+    char* const own = base_ + layout_.scratch + slot * layout_.per_slot;
+    const auto of_panel = [&](int64_t panel) { return own + panel * layout_.per_panel; };
+    const auto sums_of = [&](int64_t panel) {
+      return reinterpret_cast<float*>(of_panel(panel) + layout_.sums);
+    };
     const RowBlock& block = block_of(item);
-    const PanelWeights w = weights_of(item);
-    if (w.k == 0) {
-      std::fill_n(sums, (block.end - block.begin) * kernels_.cols, 0.0f);
+    const int64_t panels = panels_of(item);
+    PanelWeights w[kMostTogether] = {};
+    for (int64_t i = 0; i < panels; ++i) w[i] = weights_of(item, i);
+    if (w[0].k == 0) {
+      for (int64_t i = 0; i < panels; ++i)
+        std::fill_n(sums_of(i), block.rows() * kernels_.cols, 0.0f);
     } else {
       // What this worker will probably take next is fetched meanwhile.
-      WeightPanels::Fetch fetch;
-      if (item + slots_ < items_) fetch = {weights_, weights_of(item + slots_)};
+      WeightPanels::Fetch fetch[kMostTogether];
+      const int64_t next = item + slots_;
+      for (int64_t i = 0; next < items_ && i < panels_of(next); ++i)
+        fetch[i] = {weights_, weights_of(next, i)};
       const int64_t depth = panel_depth(kind_);
-      const int64_t blocks = (w.k + depth - 1) / depth;
-      for (int64_t k = 0; k < w.k; k += depth) {
-        const int64_t here = std::min(depth, w.k - k);
-        weights_.fill(w, k, here, scratch);
-        multiply_rows(block, k, here, scratch, sums, fetch, blocks);
+      const int64_t blocks = (w[0].k + depth - 1) / depth;
+      if (matrix_ != nullptr) matrix_->begin();
+      for (int64_t k = 0; k < w[0].k; k += depth) {
+        const int64_t here = std::min(depth, w[0].k - k);
+        for (int64_t i = 0; i < panels; ++i) {
+          const WeightPanels::Scratch scratch(layout_.weights, of_panel(i));
+          weights_.fill(w[i], k, here, scratch);
+          if (matrix_ != nullptr) {
+            multiply_tiles(block, k, here, scratch, sums_of(i), fetch[i], blocks);
+          } else {
+            multiply_rows(block, k, here, scratch, sums_of(i), fetch[i], blocks);
+          }
+        }
       }
+      if (matrix_ != nullptr) matrix_->end();
     }
-    finish(block, w, sums);
+    for (int64_t i = 0; i < panels; ++i) finish(block, w[i], sums_of(i));
+  }
+
+  void multiply_tiles(const RowBlock& block, int64_t k, int64_t count,
+                      const WeightPanels::Scratch& scratch, float* sums, WeightPanels::Fetch& fetch,
+                      int64_t blocks) const {
+    const int64_t tiles = block.tiles();
+    MatrixProduct tile{.x = nullptr,
+                       .steps = (count + kMatrixStep - 1) / kMatrixStep,
+                       .panel = scratch.panel,
+                       .sums = sums,
+                       .first = k == 0};
+    // Behind K the panel has what was there before.
+    const int64_t pair_bytes = kernels_.cols * 4, filled = (count + 1) / 2 * pair_bytes;
+    std::memset(static_cast<char*>(scratch.panel) + filled, 0,
+                static_cast<size_t>(tile.steps * kMatrixStep / 2 * pair_bytes - filled));
+    for (int64_t i = 0; i < tiles; ++i) {
+      fetch.some(tiles * blocks);
+      tile.x = tile_at(block, i, k, count);
+      matrix_->multiply(tile);
+      tile.sums += kMatrixRows * kernels_.cols;
+    }
   }
 
   // Tiles of as equal heights as can be.
@@ -261,8 +361,8 @@ class Product {
       tile.group_shift = std::countr_zero(static_cast<uint64_t>(p_.w.spec->group_size));
       tile.x_groups = groups;
     }
-    const int64_t tiles = (block.end - block.begin + kTileRows - 1) / kTileRows;
-    const bool fetch_x = (block.end - block.begin) * p_.k * size_ >= kFetchedX;
+    const int64_t tiles = (block.rows() + kTileRows - 1) / kTileRows;
+    const bool fetch_x = block.rows() * p_.k * size_ >= kFetchedX;
     const uint8_t* next_x[kTileRows];
     int64_t row = block.begin;
     for (int64_t left = tiles; left > 0; --left) {
@@ -311,6 +411,7 @@ class Product {
 
   const MatmulProblem& p_;
   const MmKernels& kernels_;
+  const MatrixKernels* const matrix_;
   const Panel kind_;
   const WeightPanels weights_;
   const Layout layout_;
@@ -322,14 +423,20 @@ class Product {
   RowOfX* rows_ = nullptr;
   RowBlock* blocks_ = nullptr;
   int64_t panels_ = 0;
+  int64_t together_ = 1;   // panels of an item
+  int64_t per_block_ = 0;  // items
   int64_t items_ = 0;
 };
 
 }  // namespace
 
-Reason mm_reject(const MatmulProblem& p, Panel panel) {
+Reason mm_reject(const MatmulProblem& p, const MmWay& way) {
+  const Panel panel = way.panel;
   if (panel == Panel::bf16 && p.options.precision == Precision::exact)
     return Reason::of("rounds weights to bfloat16, which `exact` rules out");
+  if (panel == Panel::bf16 && way.matrix == nullptr && made_by_intel() &&
+      p.options.kernel == nullptr)
+    return Reason::of("this processor multiplies float32 numbers faster than pairs of bfloat16");
   if (panel == Panel::int8) {
     if (p.options.precision != Precision::fast)
       return Reason::of("rounds x to int8, which only `fast` allows");
@@ -345,14 +452,13 @@ Reason mm_reject(const MatmulProblem& p, Panel panel) {
   return {};
 }
 
-size_t mm_workspace(const MatmulProblem& p, const MmKernels& kernels, Panel panel) {
-  const Layout layout(p, panel, kernels.cols);
+size_t mm_workspace(const MatmulProblem& p, const MmWay& way) {
+  const Layout layout(p, way);
   return static_cast<size_t>(layout.scratch + threads::num_threads() * layout.per_slot);
 }
 
-void mm(const MatmulProblem& p, dispatch::Workspace workspace, const MmKernels& kernels,
-        Panel panel) {
-  Product(p, workspace, kernels, panel).run();
+void mm(const MatmulProblem& p, dispatch::Workspace workspace, const MmWay& way) {
+  Product(p, workspace, way).run();
 }
 
 }  // namespace moeblas::cpu

@@ -62,6 +62,29 @@ struct PanelProduct {
   const Int8Group* const* x_groups = nullptr;
 };
 
+// A tile of kMatrixRows rows of x against a panel of bfloat16 and 64 outputs, by instructions that
+// multiply matrices. x: [steps][kMatrixRows][kMatrixStep], zeros where nothing is; so is the panel,
+// behind K.
+inline constexpr int kMatrixRows = 16;
+inline constexpr int kMatrixStep = 32;  // values of K
+struct MatrixProduct {
+  const void* x = nullptr;
+  int64_t steps = 0;
+  const void* panel = nullptr;
+  float* sums = nullptr;  // [kMatrixRows][64]
+  bool first = false;     // from 0
+};
+
+// Panels are filled by the kernels of the tier below.
+struct MatrixKernels {
+  // Before and after a thread's products.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+  void (*multiply)(const MatrixProduct&) = nullptr;
+  // k values of each of `rows` rows, which may be none, into a tile.
+  void (*copy_rows)(const uint8_t* const* x, int64_t rows, int64_t k, void* tile) = nullptr;
+};
+
 struct MmKernels {
   int cols = 0;  // outputs of a panel, a multiple of kChunk
   using Fill = void (*)(const WeightBlock&);
@@ -89,6 +112,9 @@ extern const MmKernels mm_kernels;
 }
 namespace avx512_bf16 {
 extern const MmKernels mm_kernels;
+}
+namespace amx {
+extern const MatrixKernels matrix_kernels;
 }
 namespace neon {
 extern const MmKernels mm_kernels;

@@ -15,6 +15,7 @@
 #include "cpu/row_kernels.h"
 #include "cpu/simd/qmv.h"
 #include "cpu/store.h"
+#include "cpu/tier.h"
 #include "threads/parallel.h"
 
 namespace moeblas::cpu {
@@ -320,6 +321,9 @@ Reason mv_reject(const MatmulProblem& p) {
 Reason qmv_dot_reject(const MatmulProblem& p) {
   if (p.options.precision == Precision::exact)
     return Reason::of("its products are of bfloat16 pairs, precision is exact");
+  if (made_by_intel() && p.options.kernel == nullptr &&
+      p.total_rows() > std::max<int64_t>(1, p.w.values.count()))
+    return Reason::of("of several rows this processor multiplies float32 numbers faster");
   return qmv_reject(p);
 }
 

@@ -21,6 +21,7 @@ struct Groups {
   int64_t count = 0;
   int64_t size = 0;         // of a group
   bool past_cache = false;  // what is written, which then begins at a multiple of 64 bytes
+  bool by_l2 = false;       // values to quantize are fetched to the L2 cache, not past it
 };
 
 struct Conversions {

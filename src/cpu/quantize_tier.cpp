@@ -3,6 +3,7 @@
 #include "cpu/quantize_tier.h"
 
 #include "cpu/packed_side.h"
+#include "cpu/tier.h"
 
 namespace moeblas::cpu {
 namespace {
@@ -86,7 +87,8 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
          .tensor_scale = row.tensor_scale,
          .count = count / spec.group_size,
          .size = spec.group_size,
-         .past_cache = past_cache});
+         .past_cache = past_cache,
+         .by_l2 = made_by_intel()});
   };
   for_each_part(p.values.count() / together, p.values.cols * together, convert, [&] {
     if (past_cache) fence();

@@ -31,6 +31,7 @@ constexpr Groupings kEveryGrouping = Groupings::by_matrix() | Groupings::of(Grou
 #if defined(__x86_64__)
 using MmInt8 = Mm<avx512_bf16::mm_kernels, Panel::int8>;
 using MmBf16 = Mm<avx512_bf16::mm_kernels, Panel::bf16>;
+using MmAmx = Mm<avx512_bf16::mm_kernels, Panel::bf16, &amx::matrix_kernels>;
 #endif
 template <const MmKernels& kKernels>
 using MmF32 = Mm<kKernels, Panel::f32>;
@@ -57,6 +58,9 @@ constexpr Row<MatmulProblem> kMatmul[] = {
    mv_reject, qmv_workspace, mv_avx512, Summary{"rows of floats as one stream, up to four rows of x at a time"}},
   {Name{"mv_avx2"}, needs(Tier::avx2), Formats::dense(), DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    mv_reject, qmv_workspace, mv_avx2, Summary{"the same, eight lanes wide"}},
+  {Name{"mm_bf16_amx"}, needs(Tier::amx), Formats::dense() | Formats::quantized(), DTypes::of(DType::bf16), Groupings::by_matrix(), kBf16Extras, RowRange{},
+   MmAmx::reject, MmAmx::workspace, MmAmx::launch,
+   Summary{"many rows; panels of weights decoded once to bfloat16, sixteen rows of x at a time by matrix instructions"}},
   {Name{"mm_int8_avx512"}, needs(Tier::avx512_bf16), kInt8Formats, DTypes::floats(), Groupings::by_matrix(), kEpilogueAndDTypes, RowRange{},
    MmInt8::reject, MmInt8::workspace, MmInt8::launch,
    Summary{"`fast`: many rows; x rounded to int8 by groups, exact sums of a group, float32 totals"}},

@@ -51,7 +51,7 @@ Path path_of(std::string_view kernel) {
     return Path::factored;
   }
   if (kernel == "qqmm_fp8_sm90") return Path::fp8_blocks;
-  if (kernel == "mm_bf16_avx512") return Path::bf16_dot;
+  if (kernel == "mm_bf16_avx512" || kernel == "mm_bf16_amx") return Path::bf16_dot;
   if (kernel == "mm_int8_avx512") return Path::int8;
   if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
       kernel == "qmm_sm80")

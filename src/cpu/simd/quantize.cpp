@@ -263,15 +263,21 @@ template <Element kFrom, int kSize, bool kUsual, class Batch>
 }
 
 template <Element kFrom, int kSize, bool kUsual, class Batch>
-void encode(const Batch& batch, const uint8_t* from, int64_t values, uint32_t most,
+void encode(const Batch& batch, const uint8_t* from, int64_t values, uint32_t most, bool by_l2,
             uint8_t* bytes) {
   constexpr int kElement = kFrom == Element::f32 ? 4 : 2;
   // Beyond what the next fit reads, and far enough to be there in time.
   constexpr int64_t kAhead = 2 * kMostValues * kElement + 8192;
   int64_t i = 0;
   for (; i + kStep <= values; i += kStep) {
-    for (int byte = 0; byte < kStep * kElement; byte += 64)
-      __builtin_prefetch(from + i * kElement + kAhead + byte, 0, 0);
+    const uint8_t* const ahead = from + i * kElement + kAhead;
+    for (int byte = 0; byte < kStep * kElement; byte += 64) {
+      if (by_l2) {
+        __builtin_prefetch(ahead + byte, 0, 2);
+      } else {
+        __builtin_prefetch(ahead + byte, 0, 0);
+      }
+    }
     encode_step<kFrom, kSize, kUsual>(batch, from + i * kElement, i / kSize, most, bytes + i);
   }
   if (i < values) {
@@ -321,9 +327,9 @@ void quantize(const Groups& g, int bits, Pack pack) {
     const Batch& batch = batches[i % 2];
     const uint8_t* const from = values + first * kSize * kElement;
     if (batch.usual) {
-      encode<kFrom, kSize, true>(batch, from, count, most, bytes);
+      encode<kFrom, kSize, true>(batch, from, count, most, g.by_l2, bytes);
     } else {
-      encode<kFrom, kSize, false>(batch, from, count, most, bytes);
+      encode<kFrom, kSize, false>(batch, from, count, most, g.by_l2, bytes);
     }
     pack(bytes, count, packed);
     store_codes(packed, count / 8 * bits, g.codes + first * kSize / 8 * bits, g.past_cache);
