@@ -30,6 +30,7 @@
 #pragma once
 
 #include "cuda/device/qmv_item.cuh"
+#include "cuda/device/qmv_plain.cuh"
 #include "cuda/device/qmv_store.cuh"
 #include "cuda/device/qmv_tile.cuh"
 #include "cuda/device/schedule.cuh"
@@ -82,9 +83,8 @@ struct Consumer {
     const uint32_t box = group >> p.box_shift, in_box = row - (box << p.box_shift) * kQmvItemRows;
     const uint32_t line = part / 2 * p.slab_rows + in_box + matrix_row;
     Item item;
-    item.chunk = part % 2 * 4 + lane / 16 % 2;
-    item.swizzle = line & 7;
-    const uint32_t codes = box * p.box_bytes + line * kQmvSlab;
+    const uint32_t first_chunk = (part % 2 * 4 + lane / 16) ^ line % 8;
+    const uint32_t codes = box * p.box_bytes + line * kQmvSlab + (first_chunk << 4);
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
         by_tile ? memory.scales + (turns >> 1) * (T::kAffine ? 2 : 1) * p.scale_bytes +
@@ -136,6 +136,20 @@ struct Consumer {
     named_barrier(2 + rows_of_gate(p, row_group()), p.parts * 32 << p.paired);
   }
 
+  __device__ __forceinline__ void share_and_store(const QmvTile& tile, const TileSums& sums,
+                                                  uint32_t first_token, uint32_t tokens) const {
+    const Schedule& s = shared.schedule;
+    const uint32_t part = part_of_k(), group = row_group(), lane = lane_of_warp();
+    const uint32_t warp = part + operand_of_rows(p, group) * p.parts;
+    const RowOut first = first_row_out(p, s, tile, first_token + warp);
+    share_sums();
+    if (stores_plainly(p)) {
+      store_plain<T>(p, s, tile, sums, first_token, tokens, warp, group, lane, first);
+    } else {
+      store_tile<T>(p, s, tile, sums, first_token, tokens, part, group, lane);
+    }
+  }
+
   // At most kColumns columns.
   template <int kColumns>
   __device__ __forceinline__ void run_few(const QmvTile& tile) {
@@ -169,9 +183,7 @@ struct Consumer {
         to[of * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
       }
     }
-    share_sums();
-    store_tile<T>(p, shared.schedule, tile, {sums, kColumns}, 0, tile.tokens, part_of_k(),
-                  row_group(), lane);
+    share_and_store(tile, {sums, kColumns}, 0, tile.tokens);
   }
 
   template <int tiles>
@@ -216,10 +228,9 @@ struct Consumer {
           to[(2 * t % 4 + i % 2) * kQmvSumsPitch + i / 4 * 16 + i % 4 / 2 * 8 + g] = v;
         }
       }
-      share_sums();
       const uint32_t first_token = j * tokens_each;
-      store_tile<T>(p, shared.schedule, tile, {sums, kQmvSumsColumns}, first_token,
-                    min(tokens_each, tile.tokens - first_token), part_of_k(), row_group(), lane);
+      share_and_store(tile, {sums, kQmvSumsColumns}, first_token,
+                      min(tokens_each, tile.tokens - first_token));
     }
   }
 

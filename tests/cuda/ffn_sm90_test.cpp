@@ -121,7 +121,8 @@ TEST(FfnSm90, SectionsOfK) {
     c.seed = ++seed;
     c.id_kind = Ids::mixed;
     c.values = seed == 1 ? Values::specials : Values::normal;
-    c.down.bias = plain(DType::bf16, {c.experts, c.down.n});
+    // What nothing is added to is stored by text of its own, which knows no sections.
+    if (seed != 2) c.down.bias = plain(DType::bf16, {c.experts, c.down.n});
     const uint32_t processors = seed == 1 ? 3 : 1;
     const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
     EXPECT_EQ(ran.refusal, "");

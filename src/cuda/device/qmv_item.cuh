@@ -32,9 +32,7 @@ struct QmvTraits {
 
 // A stage and x, as one warp sees its item.
 struct Item {
-  uint32_t codes;  // shared address of the row that this lane names to load_matrices
-  uint32_t chunk;  // first 16 bytes, of eight, and the lane's swizzle
-  uint32_t swizzle;
+  uint32_t codes;   // shared address of the 16 bytes that this lane names to load_matrices first
   uint32_t scales;  // of this lane's row g
   uint32_t biases;
   uint32_t x;        // of this lane's column, in the stage's first unit of the item
@@ -64,10 +62,10 @@ struct Step {
   }
 };
 
-// 16 rows of an item, and 32 bytes of each from chunk `i` on.
-__device__ __forceinline__ uint4 load_codes(const Item& item, int half, int i) {
-  return load_matrices(item.codes + half * 16 * kQmvSlab +
-                       (((item.chunk + i) ^ item.swizzle) << 4));
+// 16 rows of an item, and 32 bytes of each from 16 bytes `i` of four on, an even number: swizzled
+// rows begin at multiples of 128.
+__device__ __forceinline__ uint4 load_codes(const Item& item, uint32_t half, uint32_t i) {
+  return load_matrices((item.codes ^ i << 4) + half * 16 * kQmvSlab);
 }
 
 // Every step of an item: f(unit, half, step).

@@ -71,39 +71,52 @@ struct TileSums {
   uint32_t columns;
 };
 
-// Row n of an operand's matrix times row `row` of x, over the tile's section of K: its parts added
-// in the order of K. `column`: the row's first.
+// The sums of all parts of K, in the order of K: `step` floats lie from one to the next.
+__device__ __forceinline__ float added_parts(const QmvParams& p, const float* from, uint32_t step) {
+  constexpr uint32_t kAtOnce = 4;  // there are 2, 4, 8 or 16
+  float sum = 0.0f;
+#pragma unroll 1
+  for (uint32_t i = 0; i < p.parts; i += kAtOnce, from += kAtOnce * step) {
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce; ++j) {
+      if (j < 2 || j < p.parts) sum += from[j * step];
+    }
+  }
+  return sum;
+}
+
+// Row n of an operand's matrix times row `row` of x, over the tile's section of K, from the sum of
+// the parts: of what is not finite the terms are added up again.
+template <class T>
+__device__ __forceinline__ float settled(const QmvParams& p, const Schedule& s, uint32_t operand,
+                                         const QmvTile& tile, uint32_t n, uint32_t row,
+                                         float total) {
+  const QmvWeights& w = p.w[operand];
+  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix_of(p, s, tile.active));
+  if (!formats::is_finite(total)) {
+    total = decoded_sum<T>(p, w, matrix_of(p, s, tile.active), n, p.one_x ? 0 : s.x[row],
+                           section_of(p, tile.index));
+  }
+  return total;
+}
+
+// The same, its parts and limbs added, and what is added to it. `column`: the row's first.
 template <class T>
 __device__ __forceinline__ float finished(const QmvParams& p, const Schedule& s, uint32_t operand,
                                           const QmvTile& tile, uint32_t n, uint32_t row,
                                           const TileSums& sums, uint32_t row_group, uint32_t column,
                                           uint32_t lane) {
-  constexpr uint32_t kAtOnce = 4;  // parts: there are 2, 4, 8 or 16
-  const QmvWeights& w = p.w[operand];
   const float* from =
       sums.at + (row_group * p.parts * sums.columns + column) * kQmvSumsPitch + lane;
   const uint32_t step = sums.columns * kQmvSumsPitch;
   float total = 0.0f;
 #pragma unroll 1
   for (uint32_t limb = 0; limb < p.limbs; ++limb, from += kQmvSumsPitch) {
-    float sum = 0.0f;
-    const float* part = from;
-#pragma unroll 1
-    for (uint32_t i = 0; i < p.parts; i += kAtOnce, part += kAtOnce * step) {
-#pragma unroll
-      for (uint32_t j = 0; j < kAtOnce; ++j) {
-        if (j < 2 || j < p.parts) sum += part[j * step];
-      }
-    }
-    total += sum;
+    total += added_parts(p, from, step);
   }
-  if constexpr (T::kHalves) total *= tensor_scale_of(w, matrix_of(p, s, tile.active));
-  if (!formats::is_finite(total)) {
-    total = decoded_sum<T>(p, w, matrix_of(p, s, tile.active), n, p.one_x ? 0 : s.x[row],
-                           section_of(p, tile.index));
-  }
+  total = settled<T>(p, s, operand, tile, n, row, total);
   if ((p.added >> operand & 1) != 0 && section_of(p, tile.index) == 0) {
-    total += added_to(w, matrix_of(p, s, tile.active), n);
+    total += added_to(p.w[operand], matrix_of(p, s, tile.active), n);
   }
   return total;
 }
