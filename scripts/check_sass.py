@@ -75,6 +75,7 @@ NAMES = {
     HGMMA_SHARED: "HGMMA from shared memory alone",
     r"HGMMA": "HGMMA",
     r"HMMA": "HMMA",
+    r"IMMA": "IMMA",
     r"HFMA2": "HFMA2",
     r"LDSM": "LDSM",
     r"FFMA": "FFMA",
@@ -92,7 +93,18 @@ class Rule:
 
 RULES = [
     Rule(
-        r"^(qmv|ffn_one)_sm90<",
+        r"^qmv_sm90<",
+        has=(BULK, r"HMMA", r"LDSM"),
+        why="weights in bulk, products on tensor cores",
+    ),
+    Rule(
+        r"^ffn_one_sm90<.*(Affine<4>|Mxfp4)",
+        has=(BULK, r"IMMA", r"LDSM"),
+        lacks=(r"HMMA",),
+        why="weights in bulk, products of integers on tensor cores",
+    ),
+    Rule(
+        r"^ffn_one_sm90<",
         has=(BULK, r"HMMA", r"LDSM"),
         why="weights in bulk, products on tensor cores",
     ),

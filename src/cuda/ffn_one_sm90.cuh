@@ -8,12 +8,12 @@
 //   down           a thread block has some rows of the output, of every expert, and takes the
 //                  experts one behind the other along K, so that the weighted sums need no one else
 //
-// Three threads bring codes of both products through one ring of chunks of 8 KB without a break
-// (down's first ones are there before the last activations). Four teams of four warps take the
-// chunks in turn, a warp two pieces of 16 rows by 64 bytes of each, whose scales it has loaded a
-// chunk ahead; no warp waits for another before the end. One more warp empties words, and then
-// makes activations of each tile's sums. A warp converts the activations that its pieces need by
-// itself, looking at them a chunk ahead.
+// Three or seven warps bring codes and scales of both products through one ring of chunks of 8 KB
+// of codes without a break (down's first ones are there before the last activations). Four teams of
+// four warps take the chunks in turn, a warp two pieces of 16 rows by 64 bytes of each; no warp
+// waits for another before the end. One more warp empties words, and then makes activations of each
+// tile's sums. A warp converts the activations that its pieces need by itself, looking at them a
+// chunk ahead.
 //
 // The time goes into reading w and, in four bits, as much into the instructions that decode it; for
 // small experts into the start, and into the way of the last activations from one multiprocessor to
@@ -66,6 +66,7 @@ struct FfnOneConsumer {
   const FfnOneMemory& memory;
   uint32_t warp, lane;
   Turn chunk{warp / kOneTeam, 0};
+  using Units = OneUnits<T>;
 
   __device__ __forceinline__ uint32_t team() const { return warp / kOneTeam; }
   __device__ __forceinline__ uint32_t member() const { return warp % kOneTeam; }
@@ -76,6 +77,9 @@ struct FfnOneConsumer {
   __device__ __forceinline__ uint32_t wait_for_chunk() const {
     barrier_wait(shared_address(&shared.full[chunk.at]), chunk.parity);
     return memory.ring + chunk.at * kOneChunkBytes;
+  }
+  __device__ __forceinline__ uint32_t scales_of_chunk() const {
+    return memory.scales + chunk.at * p.scale_bytes;
   }
   // `y` depends on all that was read of the chunk.
   __device__ __forceinline__ void give_chunk_back(const float (&y)[2][4]) {
@@ -104,47 +108,19 @@ struct FfnOneConsumer {
     const uint32_t tiles = tiles_of_this(p, shared.active);
     constexpr uint32_t kSlabUnits = 2 * T::kUnits, kChunkUnits = kOneTileSlabs * kSlabUnits;
     const uint32_t slab = member() / 2, half = member() % 2;
-    const uint32_t mine = unit_of_sums<T>(lane);
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;  // in a chunk
     const PieceLines lines(line_from(slab * (kOneBlockRows << p.turns)), half * 4 + lane / 16 % 2,
                            lane);
     const uint32_t second = p.turns ? kPieceLines : kOneChunkBytes / 2;
-    const uint32_t columns = kept(memory.x + unit * 64 + lane % 4 * 16, lane);
-    const uint32_t factors = memory.factors + (unit + mine) * kOneFactorBytes;
-    const uint32_t scale_unit = unit + mine;
+    const uint32_t columns = kept(memory.x + unit * Units::kBytes + PieceX<T>::of_lane(lane), lane);
+    const uint32_t factors =
+        kept(memory.factors + unit * Units::kFactorBytes + PieceX<T>::of_factors(lane), lane);
     const PieceX<T> x(memory.zeros, lane);
+    const uint32_t g = lane / 4;
+    const ScalesAt<T> scales_at(q, unit, g, unit, kOneBlockRows + g,
+                                g * static_cast<uint32_t>(p.scales[0].row_stride) & 3, lane);
 
-    ScaleRows rows;
-    FfnOneBlock block(p);
-    // Where its tile's scales are: of box row g + 8r of each piece.
-    const auto find_rows = [&] {
-      const int32_t matrix = shared.matrix[block.expert];
-      const auto first = static_cast<int32_t>((block.row() << p.turns) + lane / 4);
-      const auto last = static_cast<int32_t>((q.n << p.turns) - 1);
-      rows.find(p.scales[0], matrix, 0, first, last);
-      rows.find(p.scales[1], matrix, 1, first, p.turns ? last - kOneBlockRows : last);
-    };
-    // Rows that there are not are the last ones of an expert's.
-    const auto next_rows = [&] {
-      if (block.advance(p) && block.rows(p) == kOneBlockRows) {
-        const uint32_t rows_on = gridDim.x * kOneBlockRows << p.turns;
-        rows.advance(p.scales[0], 0, rows_on);
-        rows.advance(p.scales[1], 1, rows_on);
-      } else {
-        find_rows();
-      }
-    };
-    RawScales raw = {};
-    const auto load_scales = [&](uint32_t c) {
-      const uint32_t of = c * kChunkUnits + scale_unit;
-      rows.load<T>(q, 0, of, p.scales[0].to_biases, raw);
-      rows.load<T>(q, 1, of, p.scales[1].to_biases, raw);
-    };
     uint32_t c = team();
-    if (tiles > 0) {
-      find_rows();
-      load_scales(c);
-    }
     Turn sums{0, 0};
 #pragma unroll 1
     for (uint32_t tile = 0; tile < tiles; ++tile) {
@@ -152,17 +128,10 @@ struct FfnOneConsumer {
 #pragma unroll 1
       for (; c < q.chunks; c += kOneTeams) {
         const uint32_t codes = wait_for_chunk();
-        const RawScales now = raw.taken();
-        if (c + kOneTeams < q.chunks) {
-          load_scales(c + kOneTeams);
-        } else if (tile + 1 < tiles) {
-          next_rows();
-          load_scales(c + kOneTeams - q.chunks);
-        }
         if (c * kOneTileSlabs + slab < q.slabs) {
-          const Factor factor = load_factor_of(factors + c * kChunkUnits * kOneFactorBytes);
-          add_pieces<T, 0, 1>(codes, second, lines, x, columns + c * kChunkUnits * 64, factor, now,
-                              y);
+          add_pieces<T, 0, 1>(q, codes, second, lines, x, columns + c * kChunkUnits * Units::kBytes,
+                              factors + c * kChunkUnits * Units::kFactorBytes, scales_of_chunk(),
+                              scales_at, 1.0f, y);
         }
         give_chunk_back(y);
       }
@@ -190,29 +159,23 @@ struct FfnOneConsumer {
     const uint32_t half = side_by_side ? 0 : member() % 2;
     const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
-    const uint32_t mine = unit_of_sums<T>(lane);
     const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
     const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
     // To the other half of a slab the same lane has to go up or down.
     const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
     const uint32_t second_units = side_by_side ? T::kUnits : 0;
-    const Activations<T> activations(p, memory.activations + warp * kOneWarpBytes,
+    const Activations<T> activations(p, memory.activations + warp * Units::kWarpBytes,
                                      side_by_side ? kSlabUnits : T::kUnits, lane);
-    const uint32_t columns = kept(activations.at + lane % 4 * 16, lane);
-    const uint32_t factors = activations.at + kOneWarpUnits * 64 + mine * kOneFactorBytes;
-    const uint32_t scale_unit = unit + mine, chunk_units = p.down_slabs * kSlabUnits;
-
+    const uint32_t columns = kept(activations.at + PieceX<T>::of_lane(lane), lane);
+    const uint32_t factors =
+        kept(activations.at + kOneWarpUnits * Units::kBytes + PieceX<T>::of_factors(lane), lane);
+    const uint32_t chunk_units = p.down_slabs * kSlabUnits;
     const PieceX<T> x(memory.zeros, lane);
+    const uint32_t row = above * kOnePieceRows + lane / 4;
+    const ScalesAt<T> scales_at(
+        q, unit, row, unit + second_units, side_by_side ? row : row + kOnePieceRows,
+        (blockIdx.x * p.rows + row) * static_cast<uint32_t>(p.scales[2].row_stride) & 3, lane);
 
-    ScaleRows rows;
-    const auto find_rows = [&](uint32_t e) {
-      const int32_t matrix = shared.matrix[e];
-      const auto first =
-          static_cast<int32_t>(blockIdx.x * p.rows + above * kOnePieceRows + lane / 4);
-      const auto last = static_cast<int32_t>(q.n - 1);
-      rows.find(p.scales[2], matrix, 0, first, last);
-      rows.find(p.scales[2], matrix, 1, side_by_side ? first : first + kOnePieceRows, last);
-    };
     float y[2][4] = {};
     const auto settle = [&](uint32_t& e, uint32_t& c) {
       while (c >= q.chunks) c -= q.chunks, ++e;
@@ -220,44 +183,48 @@ struct FfnOneConsumer {
     uint32_t e = 0, c = team();
     settle(e, c);
     barrier_wait(shared_address(&shared.words_are_empty), 0);
+    // Activations of as many chunks are taken at once as keep all lanes busy: where a warp has half
+    // a slab of each, of two, the next one by the upper lanes.
+    const uint32_t at_once = side_by_side ? 1 : 2;
+    uint32_t of_e = 0, of_c = team() + (lane / (4 * T::kUnits) & (at_once - 1)) * kOneTeams;
     Words words = {};
-    RawScales raw = {};
-    // What chunk c needs beside its codes.
-    const auto look_ahead = [&](uint32_t expert, uint32_t chunk) {
-      const uint32_t of = chunk * chunk_units;
-      rows.load<T>(q, 0, of + scale_unit, p.scales[2].to_biases, raw);
-      rows.load<T>(q, 1, of + scale_unit + second_units, p.scales[2].to_biases, raw);
-      words = activations.look(expert, (of + unit) * kQmvUnit);
+    // Where there are no more, any that there will be.
+    const auto first_value = [&] {
+      return of_e < experts ? (of_c * chunk_units + unit) * kQmvUnit : q.k;
     };
-    if (e < experts) {
-      find_rows(e);
-      look_ahead(e, c);
-    }
+    const auto look_ahead = [&] {
+      settle(of_e, of_c);
+      words = activations.look(min(of_e, experts - 1), first_value());
+    };
+    if (experts > 0) look_ahead();
+    uint32_t turn = 0;
 #pragma unroll 1
     while (e < experts) {
       uint32_t next_e = e, next_c = c + kOneTeams;
       settle(next_e, next_c);
       const bool here = slab < p.down_slabs && c * p.down_slabs + slab < q.slabs;
-      if (here) activations.take(words, e, (c * chunk_units + unit) * kQmvUnit);
-      const RawScales now = raw.taken();
-      if (next_e < experts) {
-        if (next_e != e) find_rows(next_e);
-        look_ahead(next_e, next_c);
+      if (turn == 0) {
+        activations.take(words, min(of_e, experts - 1), first_value());
+        of_c += at_once * kOneTeams;
+        if (next_e < experts) look_ahead();
       }
+      const uint32_t of_units = turn * T::kUnits;
+      const uint32_t values = columns + of_units * Units::kBytes;
+      const uint32_t their_factors = factors + of_units * Units::kFactorBytes;
+      turn = (turn + 1) & (at_once - 1);
       const uint32_t codes = wait_for_chunk();
       if (here) {
         const float weight = shared.down_weight[e];
-        const auto weighed = [&](uint32_t at) {
-          const Factor f = load_factor_of(at);
-          return Factor{f.scale * weight, f.sum * weight};
-        };
-        const Factor factor = weighed(factors);
+        const uint32_t scales = scales_of_chunk();
         if (side_by_side) {
-          add_pieces<T, 0, 0>(codes, second, lines, x, columns, factor, now, y);
-          add_pieces<T, 1, 1>(codes, second, lines, x, columns + T::kUnits * 64,
-                              weighed(factors + T::kUnits * kOneFactorBytes), now, y);
+          add_pieces<T, 0, 0>(q, codes, second, lines, x, values, their_factors, scales, scales_at,
+                              weight, y);
+          add_pieces<T, 1, 1>(q, codes, second, lines, x, values + T::kUnits * Units::kBytes,
+                              their_factors + T::kUnits * Units::kFactorBytes, scales, scales_at,
+                              weight, y);
         } else {
-          add_pieces<T, 0, 1>(codes, second, lines, x, columns, factor, now, y);
+          add_pieces<T, 0, 1>(q, codes, second, lines, x, values, their_factors, scales, scales_at,
+                              weight, y);
         }
       }
       give_chunk_back(y);
@@ -265,7 +232,7 @@ struct FfnOneConsumer {
       c = next_c;
     }
     write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, y);
-    named_barrier(kOneDownSums, 32 * kOneConsumers);
+    named_barrier(kOneDownSums, 32 * (kOneConsumers + 1));
     store_rows(own_rows);
   }
 
@@ -286,9 +253,7 @@ struct FfnOneConsumer {
     if (!formats::is_finite(sum)) {
       sum = decoded_output<T>(p, shared, n);
     } else if (p.w[2].added != nullptr) {
-      for (uint32_t e = 0; e < shared.active; ++e) {
-        sum += shared.weight[e] * added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), n);
-      }
+      sum += shared.added[of_rows];
     }
     simt::store_float(p.out, p.x_type, n, sum);
   }
@@ -302,18 +267,29 @@ struct FfnOneActivator {
   const FfnOneMemory& memory;
   uint32_t lane;
 
+  // Of a tile's sums this lane's: of which operand, and of which row.
+  __device__ __forceinline__ uint32_t is_up() const { return p.turns ? lane % 2 : lane / 16; }
+  __device__ __forceinline__ uint32_t row_of(const FfnOneBlock& block) const {
+    return block.row() + (p.turns ? lane / 2 : lane % 16);
+  }
+  __device__ __forceinline__ float added(const FfnOneBlock& block) const {
+    const QmvWeights& w = p.w[is_up()];
+    const uint32_t n = row_of(block);
+    if (w.added == nullptr || n >= p.first.n) return 0.0f;
+    return added_to(w, static_cast<uint32_t>(shared.matrix[block.expert]), n);
+  }
   // Both of the tile's halves are in this lane and another: the activations to their words.
-  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total) const {
+  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total,
+                                                    float bias) const {
     const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
-    const uint32_t is_up = p.turns ? lane % 2 : lane / 16;
-    const uint32_t n = block.row() + (p.turns ? lane / 2 : lane % 16);
+    const uint32_t n = row_of(block);
     float value = 0.0f;
     if (n < p.first.n) {
-      const QmvWeights& w = p.w[is_up];
+      const QmvWeights& w = p.w[is_up()];
       value = total;
       if constexpr (T::kHalves) value *= tensor_scale_of(w, matrix);
       if (!formats::is_finite(value)) value = decoded_gate<T>(p, w, matrix, n);
-      if (w.added != nullptr) value += added_to(w, matrix, n);
+      value += bias;
     }
     const uint32_t of_gate = p.turns ? 2 * lane : lane, of_up = p.turns ? 2 * lane + 1 : lane + 16;
     const float gate = __shfl_sync(~0u, value, of_gate % 32);
@@ -331,14 +307,35 @@ struct FfnOneActivator {
     FfnOneBlock block(p);
 #pragma unroll 1
     for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums), block.advance(p)) {
+      const float bias = added(block);  // comes while codes do
       barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
       const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
       float sum = 0.0f;
 #pragma unroll 8
       for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
       barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
-      store_activations(block, sum);
+      store_activations(block, sum, bias);
     }
+    add_up_biases();
+    named_barrier_arrive(kOneDownSums, 32 * (kOneConsumers + 1));
+  }
+
+  // What the biases of down add to this thread block's rows: long before they are needed, as each
+  // of them comes from memory.
+  __device__ __forceinline__ void add_up_biases() const {
+    if (p.w[2].added == nullptr) return;
+    const uint32_t own_rows = rows_of_this(p);
+#pragma unroll 1
+    for (uint32_t r = lane; r < own_rows; r += 32) {
+      float sum = 0.0f;
+#pragma unroll 1
+      for (uint32_t e = 0; e < shared.active; ++e) {
+        sum += shared.weight[e] *
+               added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), blockIdx.x * p.rows + r);
+      }
+      shared.added[r] = sum;
+    }
+    __syncwarp();
   }
 };
 
@@ -375,23 +372,23 @@ __device__ __forceinline__ void weigh_down(const FfnOneParams& p, FfnOneShared& 
   __syncwarp();
 }
 
-__device__ __forceinline__ void make_barriers(FfnOneShared& shared) {
-#pragma unroll
-  for (uint32_t i = 0; i < kOneMostChunks; ++i) {
-    barrier_init(shared_address(&shared.full[i]), 1);
-    barrier_init(shared_address(&shared.empty[i]), kOneTeam);
+// By one warp.
+__device__ __forceinline__ void make_barriers(FfnOneShared& shared, uint32_t lane) {
+  static_assert(int{kOneMostChunks} <= 32 && int{kOneTileSums} <= 32, "a lane makes one of a kind");
+  if (lane < kOneMostChunks) {
+    barrier_init(shared_address(&shared.full[lane]), 1 + 32);
+    barrier_init(shared_address(&shared.empty[lane]), kOneTeam);
   }
-#pragma unroll
-  for (uint32_t i = 0; i < kOneTileSums; ++i) {
-    barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
-    barrier_init(shared_address(&shared.taken[i]), 32);
+  if (lane < kOneTileSums) {
+    barrier_init(shared_address(&shared.summed[lane]), 8 * kOneConsumers);
+    barrier_init(shared_address(&shared.taken[lane]), 32);
   }
-  barrier_init(shared_address(&shared.words_are_empty), 32);
+  if (lane == 0) barrier_init(shared_address(&shared.words_are_empty), 32);
   barrier_init_visible();
 }
 
 // `meeting`: a number that belongs to the kernels of a file, whose launches follow each other.
-template <class T>
+template <class T, class W>
 __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps& maps,
                                         uint32_t* meeting) {
   unsigned char* dynamic = dynamic_shared();
@@ -399,14 +396,15 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   FfnOneMemory memory;
   memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  memory.x = memory.ring + p.chunks * kOneChunkBytes;
-  memory.factors = memory.x + p.units * 64;
-  memory.activations = memory.factors + p.units * kOneFactorBytes;
+  memory.scales = memory.ring + p.chunks * kOneChunkBytes;
+  memory.x = memory.scales + p.chunks * p.scale_bytes;
+  memory.factors = memory.x + p.units * OneUnits<T>::kBytes;
+  memory.activations = memory.factors + p.units * OneUnits<T>::kFactorBytes;
   memory.sums = reinterpret_cast<float*>(dynamic + (memory.activations - shared_address(dynamic)) +
-                                         kOneConsumers * kOneWarpBytes);
+                                         kOneConsumers * OneUnits<T>::kWarpBytes);
   memory.zeros = shared_address(shared.zeros);
   if (warp < kOneConsumers) {
-    take_registers<kOneConsumerRegisters>();
+    take_registers<W::kConsumerRegisters>();
     wait_for_previous_launch();
     fill_x<T>(p, memory, warp, lane);
     if (threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
@@ -415,11 +413,11 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     consumer.gates_and_ups();
     consumer.down();
   } else {
-    leave_registers<kOneOtherRegisters>();
-    constexpr uint32_t kOthers = 32 * (kOneProducers + 1);
+    leave_registers<W::kOtherRegisters>();
+    constexpr uint32_t kOthers = 32 * (W::kProducers + 1);
     if (warp == kOneConsumers) {
       if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
-      if (lane == 0) make_barriers(shared);
+      make_barriers(shared, lane);
       __syncwarp();
       wait_for_previous_launch();
       let_next_launch_begin();
@@ -427,16 +425,13 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
       named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 1));
     }
     const uint32_t producer = warp == kOneConsumers ? 0 : warp - kOneConsumers - 1;
-    const uint32_t ahead = max(p.chunks_under_way / kOneProducers, 1u);
+    const uint32_t ahead = (p.chunks_under_way + W::kProducers - 1 - producer) / W::kProducers;
     const FfnOneBlock block(p);
-    FfnOneProducer by{p,     shared,        memory,       maps, evict_first_policy(),
-                      ahead, {producer, 1}, {producer, 0}};
+    FfnOneProducer<T, W> by{p,        shared, memory, maps,          evict_first_policy(),
+                            producer, lane,   ahead,  {producer, 1}, {producer, 0}};
     named_barrier(kOneKnown, kOthers);
     if (warp != kOneConsumers + 1) {
-      if (lane == 0) {
-        by.bring_down(by.bring_gates_and_ups(by.bring_first(block, producer)));
-      }
-      __syncwarp();
+      by.bring_down(by.bring_gates_and_ups(by.bring_first(block, producer)));
     } else {
       wait_for_previous_launch();
       const uint32_t before = empty_words(p, meeting, lane);
@@ -449,7 +444,7 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     }
   }
   // Nobody leaves before: synccheck takes warps that have left for missing at other barriers.
-  named_barrier(kOneAll, kOneThreads);
+  named_barrier(kOneAll, W::kThreads);
 }
 
 }  // namespace moeblas::cuda::device
@@ -457,12 +452,12 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
 #if defined(__CUDACC__)
 static __device__ uint32_t ffn_one_meeting;
 
-template <class T>
-__global__ void __launch_bounds__(moeblas::cuda::kOneThreads, 1)
+template <class T, class W>
+__global__ void __launch_bounds__(W::kThreads, 1)
     ffn_one_sm90(const __grid_constant__ moeblas::cuda::FfnOneParams p,
                  const __grid_constant__ moeblas::cuda::device::FfnOneMaps maps) {
 #if __CUDA_ARCH__ >= 900
-  moeblas::cuda::device::ffn_one<T>(p, maps, &ffn_one_meeting);
+  moeblas::cuda::device::ffn_one<T, W>(p, maps, &ffn_one_meeting);
 #endif
 }
 #endif

@@ -6,14 +6,8 @@
 namespace moeblas::cuda {
 
 enum {
-  // Warps; three more bring the codes, as one thread takes longer to ask for a chunk than memory to
-  // send it, and one makes activations of what the others sum up.
-  kOneConsumers = kQmvConsumers,
-  kOneProducers = 3,
-  kOneThreads = 32 * (kOneConsumers + kOneProducers + 1),
-  kOneConsumerRegisters = 104,
-  kOneOtherRegisters = 64,
-  kOneTeam = 4,  // consumers that share a chunk
+  kOneConsumers = kQmvConsumers,  // warps
+  kOneTeam = 4,                   // consumers that share a chunk
   kOneTeams = kOneConsumers / kOneTeam,
   kOneMostExperts = 32,      // of a token
   kOneChunkBytes = 8 << 10,  // of codes: two pieces for each of a team
@@ -29,6 +23,25 @@ enum {
   kOneWritten = 1 << 16,
 };
 
+// Warps beside those that multiply: one makes activations of what they sum up, the others bring
+// codes and scales, as each takes several times as long to ask for a chunk as memory to send it.
+// Where a thread block has few chunks, more warps cost more than they bring. With their registers
+// whole warpgroups' are what a block is given.
+template <int producers>
+struct OneWarps {
+  static constexpr uint32_t kProducers = producers;
+  static constexpr uint32_t kThreads = 32 * (kOneConsumers + producers + 1);
+  static constexpr int kConsumerRegisters = producers == 3 ? 104 : 88, kOtherRegisters = 64;
+};
+using OneFew = OneWarps<3>;
+using OneMany = OneWarps<7>;
+
+// Whether codes are multiplied as bytes, x being four limbs of 8 bits: 4 bits, but groups of 16, of
+// which a unit of 32 values has two. A unit of x, and what its sums are multiplied by, in bytes.
+constexpr bool one_has_limbs(int bits, int group) { return bits == 4 && group > 16; }
+constexpr uint32_t one_unit_bytes(bool limbs) { return limbs ? 128 : 64; }
+constexpr uint32_t one_factor_bytes(bool limbs) { return limbs ? 16 : 8; }
+
 // One of the layer's products: what functions that know QmvParams ask for has its names.
 struct FfnOneProduct {
   static constexpr uint32_t columns = 1, column_bytes = 0;  // one row of x
@@ -38,11 +51,14 @@ struct FfnOneProduct {
   uint32_t chunks;       // of a tile, or of an expert's rows
   uint32_t lines;        // of 128 bytes, from slab to slab in a chunk
   uint32_t whole_slabs;  // one copy brings a box's slabs
-  uint32_t group, group_shift, last_group;
+  uint32_t group, group_shift;
   int32_t scale_type;
+  // Of a row's scales: how many bytes a chunk has and copies, how many at a time, how far rows are
+  // apart in a chunk, where its biases begin, and how many bytes there are in all.
+  uint32_t span, copied, piece, pitch, biases, row_bytes;
 };
 
-// Scales of a warp's first or second piece of gates and ups, or of down. Strides in bytes.
+// Scales of gates, of ups, or of down. Strides in bytes.
 struct FfnOneScales {
   const unsigned char* data;
   int64_t matrix_stride;
@@ -61,6 +77,7 @@ struct FfnOneParams {
   QmvPairs experts;  // of it: matrices and the map
 
   uint32_t chunks;            // in shared memory,
+  uint32_t scale_bytes;       // of each, beside its codes,
   uint32_t chunks_under_way;  // and, at most, whose bytes have yet to come
 
   // Gates and ups: tiles of kOneBlockRows rows of each, and two slabs of them in a chunk.

@@ -4,6 +4,12 @@
 using namespace moeblas;
 using cuda::device::QmvTraits;
 
-MB_INSTANTIATE(ffn_one_sm90_mxfp4, ffn_one_sm90<QmvTraits<formats::Mxfp4, simt::kU8, 0, 32>>);
-MB_INSTANTIATE(ffn_one_sm90_mxfp8, ffn_one_sm90<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>);
-MB_INSTANTIATE(ffn_one_sm90_nvfp4, ffn_one_sm90<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>);
+#define MB_FFN_ONE(name, format, group)                                                        \
+  MB_INSTANTIATE(ffn_one_sm90_##name,                                                          \
+                 ffn_one_sm90<QmvTraits<formats::format, simt::kU8, 0, group>, cuda::OneFew>); \
+  MB_INSTANTIATE(ffn_one_sm90_##name##_many,                                                   \
+                 ffn_one_sm90<QmvTraits<formats::format, simt::kU8, 0, group>, cuda::OneMany>)
+
+MB_FFN_ONE(mxfp4, Mxfp4, 32);
+MB_FFN_ONE(mxfp8, Mxfp8, 32);
+MB_FFN_ONE(nvfp4, Nvfp4, 16);

@@ -20,11 +20,12 @@ using dispatch::Reason;
 
 // What a block may have on sm_90, less what the kernel declares itself.
 constexpr uint32_t kSharedBytes = 232448 - 2048;
-// A chunk's place belongs to one producer and to one team: neither may find there what another of
-// them has yet to bring or to take.
-constexpr uint32_t kPlaces = kOneProducers * kOneTeams;
+// A chunk's place belongs to one team, which may not find there what another has yet to take.
+constexpr uint32_t kPlaces = kOneTeams;
 // Of codes, whose bytes have yet to come: what keeps memory busy, and not more.
-constexpr uint32_t kChunksUnderWay = 9;
+constexpr uint32_t kChunksUnderWay = 10;
+// Codes of a thread block from which on seven warps that bring them are ahead of three.
+constexpr int64_t kManyBytes = int64_t{300} << 10;
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
@@ -37,18 +38,19 @@ struct Family {
   Mode mode;
   int bits;
   DType scale;
-  const char* kernel;
+  const char* few;   // kernels: for few chunks of codes a thread block,
+  const char* many;  // and for many
 };
 const Family kFamilies[] = {
-    {Mode::affine, 4, DType::f32, "ffn_one_sm90_affine4_f32"},
-    {Mode::affine, 4, DType::f16, "ffn_one_sm90_affine4_f16"},
-    {Mode::affine, 4, DType::bf16, "ffn_one_sm90_affine4_bf16"},
-    {Mode::affine, 8, DType::f32, "ffn_one_sm90_affine8_f32"},
-    {Mode::affine, 8, DType::f16, "ffn_one_sm90_affine8_f16"},
-    {Mode::affine, 8, DType::bf16, "ffn_one_sm90_affine8_bf16"},
-    {Mode::mxfp4, 4, DType::u8, "ffn_one_sm90_mxfp4"},
-    {Mode::mxfp8, 8, DType::u8, "ffn_one_sm90_mxfp8"},
-    {Mode::nvfp4, 4, DType::u8, "ffn_one_sm90_nvfp4"},
+    {Mode::affine, 4, DType::f32, "ffn_one_sm90_affine4_f32", "ffn_one_sm90_affine4_f32_many"},
+    {Mode::affine, 4, DType::f16, "ffn_one_sm90_affine4_f16", "ffn_one_sm90_affine4_f16_many"},
+    {Mode::affine, 4, DType::bf16, "ffn_one_sm90_affine4_bf16", "ffn_one_sm90_affine4_bf16_many"},
+    {Mode::affine, 8, DType::f32, "ffn_one_sm90_affine8_f32", "ffn_one_sm90_affine8_f32_many"},
+    {Mode::affine, 8, DType::f16, "ffn_one_sm90_affine8_f16", "ffn_one_sm90_affine8_f16_many"},
+    {Mode::affine, 8, DType::bf16, "ffn_one_sm90_affine8_bf16", "ffn_one_sm90_affine8_bf16_many"},
+    {Mode::mxfp4, 4, DType::u8, "ffn_one_sm90_mxfp4", "ffn_one_sm90_mxfp4_many"},
+    {Mode::mxfp8, 8, DType::u8, "ffn_one_sm90_mxfp8", "ffn_one_sm90_mxfp8_many"},
+    {Mode::nvfp4, 4, DType::u8, "ffn_one_sm90_nvfp4", "ffn_one_sm90_nvfp4_many"},
 };
 
 const Family* family_of(const Operand& w) {
@@ -98,20 +100,52 @@ void cut_product(const Operand& w, FfnOneProduct& q) {
   q.slabs = ceil_div(code_bytes(w), kQmvSlab);
   q.group = static_cast<uint32_t>(w.spec->group_size);
   for (q.group_shift = 0; uint32_t{kQmvUnit} << q.group_shift < q.group;) ++q.group_shift;
-  // Counted in units where a unit holds two groups.
-  q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
   q.scale_type = static_cast<int32_t>(w.scales.dtype);
 }
 
+// How a chunk's scales lie, of `values` of each of `rows` rows; `other` lies alike.
+Reason cut_scales(const Operand& w, const Operand& other, uint32_t values, uint32_t rows,
+                  const char* what, FfnOneProduct& q) {
+  const auto bytes = static_cast<uint32_t>(size_of(w.scales.dtype));
+  q.span = values / q.group * bytes;
+  if (values % q.group != 0 || q.span % 4 != 0) {
+    return Reason::of("%u values of a row of %s have no whole words of scales", values, what);
+  }
+  q.row_bytes = q.k / q.group * bytes;
+  uintptr_t places = 0, rows_begin = 0;
+  for (const Operand* o : {&w, &other}) {
+    const QmvTensor scales = tensor(o->scales);
+    places |= reinterpret_cast<uintptr_t>(scales.data);
+    if (o->scales.count() > 1) places |= static_cast<uintptr_t>(scales.matrix_stride);
+    if (o->biases.data != nullptr) places |= reinterpret_cast<uintptr_t>(tensor(o->biases).data);
+    rows_begin |= static_cast<uintptr_t>(scales.row_stride);
+  }
+  if (places % 4 != 0) return Reason::of("scales of %s begin within 4 bytes", what);
+  places |= rows_begin | q.span;
+  q.piece = places % 16 == 0 ? 16 : places % 8 == 0 ? 8 : 4;
+  // Rows that begin within words need one more; and an odd number of pieces keeps them in other
+  // banks.
+  q.copied = q.span + (places % 4 != 0 ? 4 : 0);
+  q.pitch = q.copied;
+  if (q.pitch / q.piece % 2 == 0) q.pitch += q.piece;
+  q.biases = rounded_up(rows * q.pitch, 16);
+  return {};
+}
+uint32_t scale_bytes(const Operand& w, const FfnOneProduct& q) {
+  return w.biases.data == nullptr ? q.biases : 2 * q.biases;
+}
+
 // Gates and ups. Each team has chunks of every tile.
-void cut_first(const FfnProblem& p, const Operand& w, FfnOneParams& q) {
+Reason cut_first(const FfnProblem& p, const Operand& w, const Operand& up, FfnOneParams& q) {
   cut_product(w, q.first);
   q.first.n = static_cast<uint32_t>(p.intermediate);
   q.first.lines = uint32_t{kOneBlockRows} << q.turns;
   q.first.chunks = std::max(ceil_div(q.first.slabs, kOneTileSlabs), uint32_t{kOneTeams});
   q.blocks = ceil_div(q.first.n, kOneBlockRows);
   const auto bits = static_cast<uint32_t>(w.spec->bits);
-  q.units = q.first.chunks * kOneTileSlabs * kQmvSlab * 8 / bits / kQmvUnit;
+  const uint32_t values = uint32_t{kOneTileSlabs} * kQmvSlab * 8 / bits;
+  q.units = q.first.chunks * values / kQmvUnit;
+  return cut_scales(w, up, values, 2 * kOneBlockRows, "gate", q.first);
 }
 
 Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
@@ -129,25 +163,33 @@ Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
   q.down_slabs =
       std::min(kOneChunkBytes / (q.down_pieces * kOnePieceRows * kQmvSlab), q.second.slabs);
   q.second.chunks = ceil_div(q.second.slabs, q.down_slabs);
-  return {};
+  const uint32_t values = q.down_slabs * kQmvSlab * 8 / static_cast<uint32_t>(w.spec->bits);
+  return cut_scales(w, w, values, q.down_pieces * kOnePieceRows, "down", q.second);
 }
 
-Reason share_memory(FfnOneParams& q, FfnOnePlan& plan) {
-  constexpr uint32_t kUnitBytes = 64 + FfnOneProduct::columns * 8;
-  const uint32_t fixed = 1024 + q.units * kUnitBytes +
-                         kOneConsumers * (kOneWarpUnits * kUnitBytes + (kOneTileSums + 1) * 32 * 4);
-  const uint32_t room = (kSharedBytes - std::min(fixed, kSharedBytes)) / kOneChunkBytes;
+Reason share_memory(bool limbs, FfnOneParams& q, FfnOnePlan& plan) {
+  const uint32_t unit_bytes = one_unit_bytes(limbs) + one_factor_bytes(limbs);
+  const uint32_t fixed = 1024 + q.units * unit_bytes +
+                         kOneConsumers * (kOneWarpUnits * unit_bytes + (kOneTileSums + 1) * 32 * 4);
+  const uint32_t chunk_bytes = kOneChunkBytes + q.scale_bytes;
+  const uint32_t room = (kSharedBytes - std::min(fixed, kSharedBytes)) / chunk_bytes;
   q.chunks = std::min(room / kPlaces * kPlaces, uint32_t{kOneMostChunks});
-  if (q.chunks == 0) {
-    return Reason::of("beside x, shared memory holds %u KB of codes, less than %u", room * 8,
-                      kPlaces * 8);
+  if (q.chunks < OneMany::kProducers) {
+    return Reason::of("beside x, shared memory holds %u chunks of codes and scales, fewer than %u",
+                      room, OneMany::kProducers);
   }
   q.chunks_under_way = std::min(q.chunks, kChunksUnderWay);
-  plan.shared_bytes = fixed + q.chunks * kOneChunkBytes;
+  plan.shared_bytes = fixed + q.chunks * chunk_bytes;
   return {};
 }
 
 }  // namespace
+
+void set_warps(bool many, FfnOnePlan& plan) {
+  const Family& family = kFamilies[plan.family];
+  plan.kernel = many ? family.many : family.few;
+  plan.threads = many ? OneMany::kThreads : OneFew::kThreads;
+}
 
 Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspace,
                          FfnOnePlan& plan) {
@@ -185,9 +227,12 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   FfnOneParams& q = plan.params;
   q.top_k = static_cast<uint32_t>(p.top_k);
   q.turns = turns;
-  cut_first(p, gate, q);
+  if (const Reason r = cut_first(p, gate, turns ? gate : halves.up, q)) return r;
   if (const Reason r = cut_second(p.down, processors, q)) return r;
-  if (const Reason r = share_memory(q, plan)) return r;
+  q.scale_bytes = std::max(scale_bytes(gate, q.first), scale_bytes(p.down, q.second));
+  plan.family = static_cast<uint32_t>(family - kFamilies);
+  const bool limbs = one_has_limbs(family->bits, gate.spec->group_size);
+  if (const Reason r = share_memory(limbs, q, plan)) return r;
 
   const uint32_t of_box = uint32_t{kOneBlockRows} << q.turns, row = code_bytes(gate);
   q.first.whole_slabs =
@@ -232,8 +277,10 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   q.glu.activation = static_cast<int32_t>(p.activation);
   q.glu.alpha = p.alpha;
   q.glu.limit = p.limit;
-  plan.kernel = family->kernel;
   plan.grid = processors;
+  const int64_t bytes =
+      p.top_k * (2 * p.intermediate * code_bytes(gate) + p.hidden * code_bytes(p.down));
+  set_warps(bytes / processors >= kManyBytes, plan);
   plan.bytes = static_cast<size_t>(p.top_k * p.intermediate) * sizeof(uint32_t);
   return {};
 }
@@ -264,7 +311,7 @@ void ffn_one_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   } maps;
   for (uint32_t i = 0; i < kOneMaps; ++i) maps.map[i] = tensor_map(made.maps[i], p.op);
   Queue(p.op, p.device.id, p.options.stream)
-      .run_together(made.kernel, made.grid, kOneThreads, made.shared_bytes, made.params, maps);
+      .run_together(made.kernel, made.grid, made.threads, made.shared_bytes, made.params, maps);
 }
 
 }  // namespace moeblas::cuda

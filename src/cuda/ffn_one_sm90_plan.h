@@ -11,12 +11,16 @@ namespace moeblas::cuda {
 // All that a launch is made of.
 struct FfnOnePlan {
   const char* kernel = nullptr;
+  uint32_t family = 0, threads = 0;
   FfnOneParams params{};
   TensorMapShape maps[kOneMaps];
   uint32_t grid = 0;
   uint32_t shared_bytes = 0;
   size_t bytes = 0;  // of the workspace
 };
+
+// By which of a format's kernels: for few or for many codes of a thread block.
+void set_warps(bool many, FfnOnePlan& plan);
 
 // For so many multiprocessors; says why there is no plan, if there is none.
 dispatch::Reason plan_ffn_one_sm90(const dispatch::FfnProblem& p, uint32_t processors,

@@ -245,9 +245,9 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
 }
 
-// Of the codes that a token meets, and of down's rows. Where there are more codes under longer rows
-// of affine scales one launch was no faster: 60 us for 59 with Mixtral's experts in affine 4-bit;
-// but 62 for 65 in mxfp4, and 60 for 67 (mxfp4 66 for 70) with DeepSeek-V3's.
+// Of the codes that a token meets, and of down's rows. Where there are more codes of 8 bits under
+// longer rows of affine scales one launch has not been found faster; Mixtral's experts in affine
+// 4-bit take 50 us for 59.
 constexpr int64_t kOneCodeBytes = 128 << 20, kOneAffineRow = 8192;
 
 Reason ffn_one_sm90_of_small(const FfnProblem& p) {
@@ -256,10 +256,11 @@ Reason ffn_one_sm90_of_small(const FfnProblem& p) {
   if (p.options.kernel != nullptr) return {};
   const QuantSpec& spec = *p.gate_up.spec;
   const int64_t bytes = p.top_k * 3 * p.hidden * p.intermediate * spec.bits / 8;
-  if (bytes <= kOneCodeBytes || p.intermediate <= kOneAffineRow || spec.mode != Mode::affine) {
+  if (bytes <= kOneCodeBytes || p.intermediate <= kOneAffineRow || spec.mode != Mode::affine ||
+      spec.bits == 4) {
     return {};
   }
-  return Reason::of("%lld bytes of affine codes, more than %lld, in long rows are ffn_sm90's",
+  return Reason::of("%lld bytes of affine 8-bit codes, more than %lld, in long rows are ffn_sm90's",
                     static_cast<long long>(bytes), static_cast<long long>(kOneCodeBytes));
 }
 

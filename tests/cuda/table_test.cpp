@@ -412,8 +412,8 @@ TEST_F(CudaTable, WholeLayers) {
           EXPECT_TRUE(!many || rows >= 4 * l.experts);
           // One launch for a token, unless it meets many codes under long rows of affine scales.
           const int64_t bytes = l.top_k * 3 * l.hidden * l.intermediate * spec.bits / 8;
-          const bool two =
-              spec.mode == Mode::affine && l.intermediate > 8192 && bytes > int64_t{128} << 20;
+          const bool two = spec.mode == Mode::affine && spec.bits == 8 && l.intermediate > 8192 &&
+                           bytes > int64_t{128} << 20;
           const bool one = tokens == 1 && !two;
           EXPECT_EQ(winner(problem), one    ? "ffn_one_sm90"
                                      : many ? "ffn_qmm_sm90"

@@ -1,7 +1,8 @@
-// What the warps of ffn_one_sm90 multiply with: pieces of codes, their scales straight from memory,
+// What the warps of ffn_one_sm90 multiply with: pieces of codes, their scales from a chunk's rows,
 // and activations that a warp takes from memory as they come.
 #pragma once
 
+#include "cuda/device/ffn_one_limbs.cuh"
 #include "cuda/device/ffn_one_ring.cuh"
 #include "cuda/device/qmv_item.cuh"
 #include "cuda/device/x_columns.cuh"
@@ -29,9 +30,10 @@ struct PieceLines {
   }
 };
 
-// The unit of a piece that a lane's sums are of.
+// The unit of a piece that a lane's sums are of, of the set `set`.
 template <class T>
-__device__ __forceinline__ uint32_t unit_of_sums(uint32_t lane) {
+__device__ __forceinline__ uint32_t unit_of_sums(uint32_t lane, int set = 0) {
+  if constexpr (OneUnits<T>::kLimbs) return lane % 4 / 2 + 2 * static_cast<uint32_t>(set);
   return 2 * (lane % 4) / T::kTokens / (T::kHalves ? 2 : 1);
 }
 
@@ -41,13 +43,13 @@ constexpr uint32_t kRawScaleBytes = T::kScale == simt::kF32                ? 4
                                     : T::kHalves || T::kScale != simt::kU8 ? 2
                                                                            : 1;
 template <class T>
-__device__ __forceinline__ uint32_t load_raw_scale(const unsigned char* from) {
+__device__ __forceinline__ uint32_t load_raw_scale(uint32_t from) {
   if constexpr (kRawScaleBytes<T> == 4) {
-    return *reinterpret_cast<const uint32_t*>(from);
+    return load_shared_u32(from);
   } else if constexpr (kRawScaleBytes<T> == 2) {
-    return *reinterpret_cast<const uint16_t*>(from);
+    return load_shared_u16(from);
   } else {
-    return *from;
+    return load_shared_u8(from);
   }
 }
 template <class T>
@@ -64,49 +66,41 @@ __device__ __forceinline__ float scale_of_raw(uint32_t raw) {
   }
 }
 
-// Of a warp's two pieces, rows g and g + 8 of each: scales and biases of one group.
-struct RawScales {
-  uint32_t scale[2][2];
-  uint32_t bias[2][2];
-  // Not before here, or the compiler has a loop wait for loads as it ends.
-  __device__ __forceinline__ RawScales taken() const {
-    RawScales same;
+// Of two pieces of a chunk: how a lane's scales lie, and what of it changes from chunk to chunk
+// (`at`, where row g's are). A set: the units whose products are added up in sums of their own.
+template <class T>
+struct ScalesAt {
+  static constexpr int kSets = OneUnits<T>::kLimbs ? 2 : 1;
+  uint32_t first[kSets], second[kSets];  // bytes to row g of each piece
+  uint32_t rows;                         // to row g + 8
+
+  // Of units `unit` and `second_unit` of a chunk, which begin in its rows `row` and `second_row`.
+  __device__ __forceinline__ ScalesAt(const FfnOneProduct& q, uint32_t unit, uint32_t row,
+                                      uint32_t second_unit, uint32_t second_row, uint32_t within,
+                                      uint32_t lane)
+      : rows(8 * q.pitch) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      same.scale[i / 2][i % 2] = forgotten(scale[i / 2][i % 2]);
-      same.bias[i / 2][i % 2] = forgotten(bias[i / 2][i % 2]);
+    for (int set = 0; set < kSets; ++set) {
+      const uint32_t mine = unit_of_sums<T>(lane, set);
+      first[set] = kept(row * q.pitch + bytes_to(q, unit + mine) + within, lane);
+      second[set] = kept(second_row * q.pitch + bytes_to(q, second_unit + mine) + within, lane);
     }
-    return same;
+  }
+  static __device__ __forceinline__ uint32_t bytes_to(const FfnOneProduct& q, uint32_t unit) {
+    return (T::kHalves ? unit : unit >> q.group_shift) * kRawScaleBytes<T>;
   }
 };
-// Where rows of scales begin.
-struct ScaleRows {
-  const unsigned char* row[2][2];
 
-  // Of piece `piece`, from row `first` on, of which `last` is the last one.
-  __device__ __forceinline__ void find(const FfnOneScales& scales, int32_t matrix, uint32_t piece,
-                                       int32_t first, int32_t last) {
-    const unsigned char* base = scales.data + matrix * scales.matrix_stride;
+// Of a piece's rows g and g + 8: a group's scale and bias.
+template <class T>
+struct RawScales {
+  uint32_t scale[2];
+  uint32_t bias[2];
+  __device__ __forceinline__ void load(uint32_t at, uint32_t rows, uint32_t to_biases) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      row[piece][r] = base + min(first + 8 * r, last) * scales.row_stride;
-    }
-  }
-  // So many rows further on.
-  __device__ __forceinline__ void advance(const FfnOneScales& scales, uint32_t piece,
-                                          uint32_t rows) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) row[piece][r] += rows * scales.row_stride;
-  }
-  template <class T>
-  __device__ __forceinline__ void load(const FfnOneProduct& q, uint32_t piece, uint32_t unit,
-                                       int64_t to_biases, RawScales& raw) const {
-    const uint32_t group = min(T::kHalves ? unit : unit >> q.group_shift, q.last_group);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const unsigned char* from = row[piece][r] + group * kRawScaleBytes<T>;
-      raw.scale[piece][r] = load_raw_scale<T>(from);
-      if constexpr (T::kAffine) raw.bias[piece][r] = load_raw_scale<T>(from + to_biases);
+    for (uint32_t r = 0; r < 2; ++r) {
+      scale[r] = load_raw_scale<T>(at + r * rows);
+      if constexpr (T::kAffine) bias[r] = load_raw_scale<T>(at + r * rows + to_biases);
     }
   }
 };
@@ -115,34 +109,109 @@ struct ScaleRows {
 // piece (where a unit holds two groups: in a half of it) and zeros in the others.
 template <class T>
 struct PieceX {
-  uint32_t zeros;
-  uint32_t
-      holds[T::kUnits];  // 1 or 0: an address by a product is no work for the pipe that decodes
-  __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane) : zeros(zeros_at) {
-    const uint32_t slot = lane / 4 / T::kTokens;  // of this lane's column
+  static constexpr bool kLimbs = OneUnits<T>::kLimbs;
+  static constexpr int kHolds = kLimbs ? 2 : T::kUnits;
+  uint32_t zeros, small;
+  uint32_t holds[kHolds];  // 1 or 0: an address by a product is no work for the pipe that decodes
+  __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane)
+      : zeros(zeros_at), small(kept(kSmallE2m1 + nothing_of(lane), lane)) {
+    const uint32_t slot = lane / 4 / (kLimbs ? 4 : T::kTokens);  // of this lane's column
     const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
 #pragma unroll
-    for (uint32_t u = 0; u < T::kUnits; ++u) {
+    for (uint32_t u = 0; u < kHolds; ++u) {
       holds[u] = kept(slot / (T::kHalves ? 2 : 1) == u && half ? 1 : 0, lane);
     }
+  }
+  // Of a lane's values from `columns` on, what it adds to the place of a unit.
+  static __device__ __forceinline__ uint32_t of_lane(uint32_t lane) {
+    return kLimbs ? lane / 4 % 4 * 32 + lane % 4 * 8 : lane % 4 * 16;
+  }
+  // And of its factors.
+  static __device__ __forceinline__ uint32_t of_factors(uint32_t lane) {
+    return kLimbs ? unit_of_sums<T>(lane) * OneUnits<T>::kFactorBytes + lane % 2 * 8
+                  : unit_of_sums<T>(lane) * OneUnits<T>::kFactorBytes;
   }
   // `columns`: where the lane's values of the first unit are.
   __device__ __forceinline__ uint4 load(uint32_t columns, int unit) const {
     return load_shared_4(zeros + holds[unit] * (columns - zeros) +
                          static_cast<uint32_t>(unit) * 64);
   }
+  // Of limbs: where its column finds units `half`, `half` + 2.
+  __device__ __forceinline__ uint32_t limbs_from(uint32_t columns, int half) const {
+    return zeros + holds[half] * (columns - zeros) + static_cast<uint32_t>(half) * 128;
+  }
 };
 
-// Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times the values at
-// `columns`, `factor` being that of the unit which the lane's sums are of. y: rows g and g + 8 of
-// each, two columns, of which nvfp4 uses both.
+__device__ __forceinline__ Factor load_factor_of(uint32_t at) {
+  const uint2 v = load_shared_2(at);
+  return {__uint_as_float(v.x), __uint_as_float(v.y)};
+}
+
+// The same as add_pieces below, on limbs.
 template <class T, int first, int last>
-__device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, const PieceLines& lines,
-                                           const PieceX<T>& x, uint32_t columns,
-                                           const Factor& factor, const RawScales& raw,
+__device__ __forceinline__ void add_limbs(const FfnOneProduct& q, uint32_t chunk, uint32_t second,
+                                          const PieceLines& lines, const PieceX<T>& x,
+                                          uint32_t columns, uint32_t factors, uint32_t scales,
+                                          const ScalesAt<T>& scales_at, float weight,
+                                          float (&y)[2][4]) {
+  const uint32_t from[2] = {x.limbs_from(columns, 0), x.limbs_from(columns, 1)};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {  // sets of sums: of two units
+    const auto of_set = static_cast<uint32_t>(i);
+    RawScales<T> raw[2];
+#pragma unroll
+    for (int h = first; h <= last; ++h) {
+      raw[h].load(scales + (h == 0 ? scales_at.first : scales_at.second)[i], scales_at.rows,
+                  q.biases);
+    }
+    Factor factor = load_factor_of(factors + of_set * 2 * OneUnits<T>::kFactorBytes);
+    factor.scale *= weight;
+    factor.sum *= weight;
+    const uint2 v[2] = {load_shared_2(from[0] + of_set * 256),
+                        load_shared_2(from[1] + of_set * 256)};
+#pragma unroll
+    for (int h = first; h <= last; ++h) {
+      const uint4 w = load_matrices(chunk + (h == 0 ? 0 : second) + lines.at[i]);
+      int32_t d[4] = {}, negative[4] = {};
+      multiply_limbs<T::kAffine>(d, negative, x.small, w.x, w.y, v[0]);
+      multiply_limbs<T::kAffine>(d, negative, x.small, w.z, w.w, v[1]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        int32_t sum = d[2 * r] + d[2 * r + 1] * 256;
+        if constexpr (!T::kAffine) sum -= negative[2 * r] + negative[2 * r + 1] * 256;
+        // In this order: a scale and the size of x may be far out, in opposite directions.
+        y[h][2 * r] += scale_of_raw<T>(raw[h].scale[r]) * (static_cast<float>(sum) * factor.scale);
+        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw[h].bias[r]) * factor.sum;
+      }
+    }
+  }
+}
+
+// Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times the values at
+// `columns`, whose factors are at `factors`; weight: of all of it. y: rows g and g + 8 of each, two
+// columns, of which nvfp4 uses both.
+template <class T, int first, int last>
+__device__ __forceinline__ void add_pieces(const FfnOneProduct& q, uint32_t chunk, uint32_t second,
+                                           const PieceLines& lines, const PieceX<T>& x,
+                                           uint32_t columns, uint32_t factors, uint32_t scales,
+                                           const ScalesAt<T>& scales_at, float weight,
                                            float (&y)[2][4]) {
+  if constexpr (OneUnits<T>::kLimbs) {
+    add_limbs<T, first, last>(q, chunk, second, lines, x, columns, factors, scales, scales_at,
+                              weight, y);
+    return;
+  }
   constexpr int kAtOnce = T::kUnits / 2;  // units whose codes come together
   float d[2][2][4] = {};                  // products of one sum wait for each other
+  RawScales<T> raw[2];
+#pragma unroll
+  for (int h = first; h <= last; ++h) {
+    raw[h].load(scales + (h == 0 ? scales_at.first : scales_at.second)[0], scales_at.rows,
+                q.biases);
+  }
+  Factor factor = load_factor_of(factors);
+  factor.scale *= weight;
+  factor.sum *= weight;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     uint4 v[kAtOnce];
@@ -163,7 +232,7 @@ __device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, cons
   for (int h = first; h <= last; ++h) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const uint32_t scale = raw.scale[h][r];
+      const uint32_t scale = raw[h].scale[r];
       if constexpr (T::kHalves) {
         const uint32_t two = e4m3_pair(scale);
         const float2 s = __half22float2(reinterpret_cast<const __half2&>(two));
@@ -171,15 +240,23 @@ __device__ __forceinline__ void add_pieces(uint32_t chunk, uint32_t second, cons
         y[h][2 * r + 1] += s.y * factor.scale * (d[h][0][2 * r + 1] + d[h][1][2 * r + 1]);
       } else {
         y[h][2 * r] += scale_of_raw<T>(scale) * factor.scale * (d[h][0][2 * r] + d[h][1][2 * r]);
-        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw.bias[h][r]) * factor.sum;
+        if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw[h].bias[r]) * factor.sum;
       }
     }
   }
 }
 
-__device__ __forceinline__ Factor load_factor_of(uint32_t at) {
-  const uint2 v = load_shared_2(at);
-  return {__uint_as_float(v.x), __uint_as_float(v.y)};
+// A lane's eight values of a unit, of four lanes.
+template <class T>
+__device__ __forceinline__ void store_octet(const FfnOneProduct& q, const XColumns& to,
+                                            uint32_t unit, uint32_t lane, const RawOctet& raw,
+                                            bool bf16) {
+  if constexpr (OneUnits<T>::kLimbs) {
+    store_limbs<T>(to, unit, lane, raw, bf16);
+  } else {
+    OctetPlace<FfnOneProduct, typename T::Decode, 4, T::kAffine>{q, to, unit, 0, lane}.store_halves(
+        raw, bf16);
+  }
 }
 
 // The token's x as a column, by all consumers.
@@ -199,8 +276,7 @@ __device__ __forceinline__ void fill_x(const FfnOneParams& p, const FfnOneMemory
       const uint2 b = *reinterpret_cast<const uint2*>(p.x + (k + kSecond) * 2);
       raw = {a.x, a.y, b.x, b.y};
     }
-    OctetPlace<FfnOneProduct, Decode, 4, T::kAffine>{p.first, to, unit, 0, lane}.store_halves(
-        raw, p.x_type == simt::kBf16);
+    store_octet<T>(p.first, to, unit, lane, raw, p.x_type == simt::kBf16);
   }
 }
 
@@ -246,9 +322,8 @@ struct Activations {
     RawOctet raw = {{bytes_of(now.a.x, now.a.y, 0x5410), bytes_of(now.a.z, now.a.w, 0x5410),
                      bytes_of(now.b.x, now.b.y, 0x5410), bytes_of(now.b.z, now.b.w, 0x5410)}};
     if (k + first >= p.second.k) raw = {};
-    const XColumns to{at, at + kOneWarpUnits * 64};
-    OctetPlace<FfnOneProduct, Decode, 4, T::kAffine>{p.second, to, lane / 4, 0, lane}.store_halves(
-        raw, p.x_type == simt::kBf16);
+    const XColumns to{at, at + kOneWarpUnits * OneUnits<T>::kBytes};
+    store_octet<T>(p.second, to, lane / 4, lane, raw, p.x_type == simt::kBf16);
     __syncwarp();
   }
 };

@@ -114,7 +114,7 @@ bool Block::advance_copies() {
   const auto i = static_cast<size_t>(random.below(static_cast<int64_t>(copies.size())));
   const Copy copy = copies[i];
   copies.erase(copies.begin() + static_cast<int64_t>(i));
-  copy.write(at_shared(copy.to, 16));
+  copy.write(at_shared(copy.to, 1));
   Barrier& b = barriers.at(copy.barrier);
   b.bytes -= static_cast<int64_t>(copy.bytes);
   complete(b);
@@ -338,8 +338,8 @@ void spoil_shared(uint32_t to, size_t bytes) {
 }
 
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
-                uint32_t barrier) {
-  at_shared(to, 16);
+                uint32_t barrier, size_t alignment) {
+  at_shared(to, alignment);
   spoil_shared(to, bytes);
   now().copies.push_back({to, bytes, std::move(write), barrier});
 }

@@ -58,9 +58,10 @@ void barrier_wait_at(uint32_t barrier, uint32_t parity);
 void numbered_arrive(uint32_t id, uint32_t threads);
 void numbered_wait(uint32_t id, uint32_t threads);
 
-// A copy that will arrive: `bytes` at `to`, brought by write(), reported at `barrier`.
+// A copy that will arrive: `bytes` at `to`, a multiple of `alignment`, brought by write(), reported
+// at `barrier`.
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
-                uint32_t barrier);
+                uint32_t barrier, size_t alignment = 16);
 
 // Between two looks at what another block is to write.
 void look_again();

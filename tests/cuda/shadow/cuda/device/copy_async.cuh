@@ -1,5 +1,6 @@
 // In the place of src/cuda/device/copy_async.cuh: copies arrive as late as they may, when their
-// thread waits for them, and until then what they will overwrite is spoilt.
+// thread waits for them, or in any order where they report at a barrier; until then what they will
+// overwrite is spoilt.
 #pragma once
 
 #include <cstring>
@@ -12,26 +13,37 @@
 namespace moeblas::cuda::device {
 
 struct LateCopy {
-  uint32_t to, bytes;
-  const unsigned char* from;  // null: zeros
+  uint32_t to, bytes, read;  // the others are zeros
+  const unsigned char* from;
+
+  void arrive(unsigned char* memory) const {
+    std::memset(memory, 0, bytes);
+    if (read > 0) std::memcpy(memory, from, read);
+  }
 };
 struct LateCopies {
   std::vector<LateCopy> open;
   std::deque<std::vector<LateCopy>> groups;
 };
 inline LateCopies& late_copies() {
-  static std::map<uint32_t, LateCopies> of_threads;
+  static thread_local std::map<uint32_t, LateCopies> of_threads;  // of a thread block
   return of_threads[test::thread_index()];
 }
 
 template <int kBytes>
-void copy_async(uint32_t to, const void* from, bool read) {
-  if (read && reinterpret_cast<uintptr_t>(from) % kBytes != 0) {
+void copy_async_part(uint32_t to, const void* from, int bytes) {
+  if (bytes < 0 || bytes > kBytes) test::block_fails("a copy of more bytes than it has");
+  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % kBytes != 0) {
     test::block_fails("a copy from an address that is not aligned");
   }
+  test::at_shared(to, kBytes);
   test::spoil_shared(to, kBytes);
   late_copies().open.push_back(
-      {to, kBytes, static_cast<const unsigned char*>(read ? from : nullptr)});
+      {to, kBytes, static_cast<uint32_t>(bytes), static_cast<const unsigned char*>(from)});
+}
+template <int kBytes>
+void copy_async(uint32_t to, const void* from, bool read) {
+  copy_async_part<kBytes>(to, from, read ? kBytes : 0);
 }
 inline void copies_end_group() {
   LateCopies& mine = late_copies();
@@ -43,11 +55,21 @@ void copies_wait() {
   auto& groups = late_copies().groups;
   for (; groups.size() > kLeft; groups.pop_front()) {
     for (const LateCopy& copy : groups.front()) {
-      unsigned char* to = test::at_shared(copy.to, copy.bytes);
-      if (copy.from == nullptr) std::memset(to, 0, copy.bytes);
-      if (copy.from != nullptr) std::memcpy(to, copy.from, copy.bytes);
+      copy.arrive(test::at_shared(copy.to, copy.bytes));
     }
   }
+}
+inline void copies_async_arrive(uint32_t barrier) {
+  auto& open = late_copies().open;
+  uint32_t bytes = 0;
+  for (const LateCopy& copy : open) bytes += copy.bytes;
+  test::barrier_arrive_at(barrier, bytes);
+  for (const LateCopy& copy : open) {
+    test::copy_later(
+        copy.to, copy.bytes, [copy](unsigned char* memory) { copy.arrive(memory); }, barrier,
+        copy.bytes);
+  }
+  open.clear();
 }
 
 }  // namespace moeblas::cuda::device
