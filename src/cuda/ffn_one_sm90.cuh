@@ -372,18 +372,19 @@ __device__ __forceinline__ void weigh_down(const FfnOneParams& p, FfnOneShared& 
   __syncwarp();
 }
 
-// By one warp.
-__device__ __forceinline__ void make_barriers(FfnOneShared& shared, uint32_t lane) {
-  static_assert(int{kOneMostChunks} <= 32 && int{kOneTileSums} <= 32, "a lane makes one of a kind");
-  if (lane < kOneMostChunks) {
-    barrier_init(shared_address(&shared.full[lane]), 1 + 32);
-    barrier_init(shared_address(&shared.empty[lane]), kOneTeam);
+// By one thread: where each lane makes one, the compiler makes a loop with a fence in every turn.
+__device__ __forceinline__ void make_barriers(FfnOneShared& shared) {
+#pragma unroll
+  for (uint32_t i = 0; i < kOneMostChunks; ++i) {
+    barrier_init(shared_address(&shared.full[i]), 1 + 32);
+    barrier_init(shared_address(&shared.empty[i]), kOneTeam);
   }
-  if (lane < kOneTileSums) {
-    barrier_init(shared_address(&shared.summed[lane]), 8 * kOneConsumers);
-    barrier_init(shared_address(&shared.taken[lane]), 32);
+#pragma unroll
+  for (uint32_t i = 0; i < kOneTileSums; ++i) {
+    barrier_init(shared_address(&shared.summed[i]), 8 * kOneConsumers);
+    barrier_init(shared_address(&shared.taken[i]), 32);
   }
-  if (lane == 0) barrier_init(shared_address(&shared.words_are_empty), 32);
+  barrier_init(shared_address(&shared.words_are_empty), 32);
   barrier_init_visible();
 }
 
@@ -417,7 +418,7 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     constexpr uint32_t kOthers = 32 * (W::kProducers + 1);
     if (warp == kOneConsumers) {
       if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
-      make_barriers(shared, lane);
+      if (lane == 0) make_barriers(shared);
       __syncwarp();
       wait_for_previous_launch();
       let_next_launch_begin();
