@@ -124,6 +124,15 @@ TensorMapShape codes_shape(const Plan& plan, uint32_t run_shift, uint32_t distan
   return s;
 }
 
+LowerScales lower_scales(const Plan& plan) {
+  LowerScales lower;
+  lower.scales = between(plan.first.w.scales, plan.lower.scales);
+  if (plan.lower.biases.data != nullptr) {
+    lower.biases = between(plan.first.w.biases, plan.lower.biases);
+  }
+  return lower;
+}
+
 AddedRows added_rows(const Matrices& bias) {
   AddedRows added{};
   if (bias.data == nullptr) return added;
@@ -144,10 +153,9 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, QmmProduct& 
   glu.whole_rows = glu.rows / period * period;
   glu.first_is_up = plan.first_is_up;
   glu.pitch = static_cast<uint32_t>(staged_k(plan.second));
-  glu.second_scales = between(plan.first.w.scales, plan.lower.scales);
-  if (plan.lower.biases.data != nullptr) {
-    glu.second_biases = between(plan.first.w.biases, plan.lower.biases);
-  }
+  const LowerScales lower = lower_scales(plan);
+  glu.second_scales = lower.scales;
+  glu.second_biases = lower.biases;
   const dispatch::TensorScale& factor = plan.lower.tensor_scale;
   glu.second_factor = {factor.data, factor.stride, factor.host};
   glu.glu.activation = static_cast<int32_t>(p.activation);
@@ -162,12 +170,6 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, QmmProduct& 
   q.added[1] = added_rows(plan.lower_bias);
   // Both halves' rows, and what fills those of activations up.
   q.n = 2 * glu.pitch;
-  // Scales of both halves are copied by what all of them begin at multiples of.
-  const auto begins = static_cast<uint64_t>(glu.second_scales | glu.second_biases);
-  const uint32_t unit = q.scale_unit;
-  while (q.scale_unit > 4 && begins % q.scale_unit != 0) q.scale_unit /= 2;
-  // Rows that begin within a word take one more.
-  if (q.scale_unit < unit && q.scale_unit == 4) q.scale_pitch += 4;
 }
 
 }  // namespace
@@ -215,7 +217,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden};
     QmmProduct sums(plan.second, &staged);
     sums.params.added[0] = added_rows(p.down_bias);
-    QmmProduct gates(plan.first, &rows);
+    QmmProduct gates(plan.first, &rows, lower_scales(plan));
     gates.params.out = base + plan.hidden;
     set_gates(p, plan, sums.nibbles, gates);
     gates.run("gates", p.device.id, queue);

@@ -9,7 +9,7 @@
 //   |  64 per       |    In a block:
 //   |  warpgroup    |      warp 0      staged rows, by bulk copies to both blocks
 //   +---------------+      warp 1      codes, by bulk copies
-//   | block 1       |      warp 2      scales and where rows go, by boxes or 4 to 16 bytes
+//   | block 1       |      warp 2      scales, by boxes, whole rows or 4 to 16 bytes; where rows go
 //   |               |      warp 3      tiles
 //   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
 //   +---------------+
@@ -21,6 +21,7 @@
 // and fewer the copies, whose time is less in bytes than in pieces of rows.
 #pragma once
 
+#include "cuda/device/bulk_store.cuh"
 #include "cuda/qmm_sm90_consumer.cuh"
 #include "cuda/qmm_sm90_gather.cuh"
 #include "simt/cuda_registry.h"
@@ -134,6 +135,7 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
     device::wait_for_previous_launch();
+    if (Block::whole_scales()) return send_whole_scales();
     // Boxes hold neighbouring rows.
     const bool boxes =
         Weights::kScales > 0 && Weights::kEnding != Ending::activations && p_.scales_in_boxes != 0;
@@ -165,6 +167,50 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   }
 
  private:
+  // The same where rows come whole: to each warpgroup when it is done with those before.
+  __device__ void send_whole_scales() const {
+    for (uint32_t n = 0; send_out_rows(n); ++n) {
+#pragma unroll 1
+      for (uint32_t g = 0; g < Tiles::kRowGroups; ++g) {
+        device::barrier_wait(barrier(Block::kScalesEmpty) + g * 8, (n % 2) ^ 1);
+        copy_whole_scales(n, g);
+      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) records_.release(device::forgotten(n));
+    }
+  }
+  // To warpgroup `g`: eight rows by each copy, or sixteen, of which every other is of a layer's
+  // other half; zeros for what does not exist.
+  __device__ void copy_whole_scales(uint32_t n, uint32_t g) const {
+    const TileRecord tile = records_.template read_again<Block::kShares>(n);
+    const uint32_t full = barrier(Block::kScalesFull) + g * 8;
+    const uint32_t lane = threadIdx.x % 32, rows = p_.whole_scales, copies = 64 / rows;
+    const uint32_t row = g * 64 + lane % copies * rows, bytes = rows * p_.scale_pitch;
+    const bool biases = Weights::kBiases && lane >= copies;
+    const ScaleRows& all = biases ? p_.biases : p_.scales;
+    const auto row_of_w = Block::row_of_w(
+        all, biases ? p_.glu_rows.second_biases : p_.glu_rows.second_scales, tile, row);
+    const bool mine = lane < Weights::Bytes::kScaleOperands * copies;
+    const bool exists = mine && row_of_w.exists;
+    const uint32_t to =
+        base_ + Memory::kScales + ((biases ? Shape::kRows : 0) + row) * p_.scale_pitch;
+    if (mine && !exists) {
+#pragma unroll 1
+      for (uint32_t i = 0; i < bytes; i += 16) {
+        device::store_shared_4(to + i, uint4{0, 0, 0, 0});
+      }
+      device::shared_stores_visible();
+    }
+    const auto existing = static_cast<uint32_t>(__popc(__ballot_sync(0xffffffffu, exists)));
+    __syncwarp();
+    // With where the tile's rows go.
+    device::copies_async_arrive(full);
+    if (lane == 0) device::barrier_expect(full, existing * bytes);
+    if (exists) {
+      device::copy_run(to, all.data + tile.w * all.matrix_stride + row_of_w.at, bytes, full,
+                       weights_policy());
+    }
+  }
   // A matrix that few tokens meet is read once or twice.
   __device__ static uint64_t weights_policy() {
     return Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
@@ -228,12 +274,9 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
       const auto row_of_w = Block::row_of_w(rows, second, tile, row);
       const uint32_t chunk = (tile.share * Block::chunks() + i) * p_.scale_chunk;
       const uint8_t* from = rows.data + tile.w * rows.matrix_stride + row_of_w.at + chunk;
-      int32_t left = static_cast<int32_t>(p_.scale_row_bytes - chunk);
-      if (kUnit == 4) {
-        const auto shift = static_cast<int32_t>(reinterpret_cast<uintptr_t>(from) % 4);
-        from -= shift;
-        left += shift;
-      }
+      const auto shift = static_cast<int32_t>(reinterpret_cast<uintptr_t>(from) % kUnit);
+      from -= shift;
+      int32_t left = static_cast<int32_t>(p_.scale_row_bytes - chunk) + shift;
       if (!row_of_w.exists) left = 0;
 #pragma unroll 1
       for (const uint32_t end = to + p_.scale_pitch; to < end; to += kUnit) {
@@ -263,6 +306,8 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
     }
   }
   // `count` < kBytes one by one, and zeros: a row's end may be that of all the memory there is.
+  // (Copies of part of a unit are instructions with misaligned addresses, to which memcheck
+  // objects.)
   template <int kBytes>
   __device__ static void store_few(uint32_t to, const uint8_t* from, int32_t count) {
     using Scale = typename Weights::Stored::Stored;
@@ -327,7 +372,6 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
   static const simt::CudaKernel name##_kernel {                                     \
     "qmm_sm90_" #name, reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, Tiles>) \
   }
-// What an expert layer's products end in.
 // What an expert layer's products end in.
 #define MB_QMM_SM90_LAYER(name, Of, ...)                                         \
   MB_QMM_SM90_ALL(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \

@@ -1,48 +1,13 @@
 // The warpgroups of qmm_sm90 that multiply. The picture is in qmm_sm90.cuh.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "cuda/device/wgmma.cuh"
+#include "cuda/qmm_sm90_again.cuh"
 #include "cuda/qmm_sm90_lane.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_shares.cuh"
 
 namespace moeblas::cuda {
-
-// The results of 64 rows of w from `first_n` on, some of whose weights are beyond float16, from
-// weights in float32. By a warpgroup; slow, and not of use to any model.
-template <class Weights>
-__device__ __noinline__ void make_again(const QmmSm90Params& p, const TileRecord tile,
-                                        uint32_t first_n, uint32_t out_rows) {
-  constexpr uint32_t kBits = 4 * Weights::Bytes::kPieces;
-  const auto half = [](const void* from, uint32_t at) {
-    return __half2float(__ldg(static_cast<const __half*>(from) + at));
-  };
-  for (uint32_t i = threadIdx.x % 128; i < tile.tokens * 64; i += 128) {
-    const uint32_t n = first_n + i % 64, row = tile.row + i / 64;
-    if (n >= p.n || row >= tile.end) continue;
-    const auto place = [&](const ScaleRows& s) {
-      return s.data + tile.w * s.matrix_stride + n * s.row_stride;
-    };
-    const uint8_t* codes = p.w + tile.w * p.w_matrix_stride + n * p.w_row_stride;
-    const uint8_t *scales = place(p.scales), *biases = place(p.biases);
-    const uint32_t source = p.sources == nullptr ? row : __ldg(p.sources + row);
-    const uint16_t* x = p.staged + uint64_t{source} * p.blocks * kBlockK;
-    float sum = 0;
-    for (uint32_t at = 0; at < p.blocks * kBlockK; ++at) {
-      const uint32_t k = at / kBlockK * kBlockK + Weights::Order::natural_k(at % kBlockK);
-      if (k >= p.k) continue;
-      const uint32_t code = codes[k * kBits / 8] >> k * kBits % 8 & ((1u << kBits) - 1);
-      const float weight =
-          __fmaf_rn(static_cast<float>(code), half(scales, k / p.group), half(biases, k / p.group));
-      sum = __fmaf_rn(half(x, at), weight, sum);
-    }
-    int64_t out;
-    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(out) : "r"(out_rows + i / 64 * 8));
-    reinterpret_cast<__half*>(p.out)[out + n] = __float2half_rn(sum);
-  }
-}
 
 template <class Weights, class Tiles>
 class QmmConsumer : public QmmLane<Weights, Tiles> {
@@ -84,7 +49,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
   using Lane::codes_, Lane::find_scales, Lane::load_piece, Lane::next_scales_, Lane::second_scales_;
-  using Lane::decode, Lane::largest_;
+  using Lane::decode, Lane::end_block_, Lane::largest_;
   using Lane::group_, Lane::lane_, Lane::thread_;
 
   template <uint32_t kTokens>
@@ -106,7 +71,8 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
     load_piece(raw, codes_ + slot * Memory::kCodeSlotBytes,
                chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_ +
-                   i % kPieces * second_scales_);
+                   i % kPieces * second_scales_,
+               true);
   }
   // The piece's slots may be filled again. The addresses depend on what was read, so that no
   // arrival overtakes a read.
@@ -274,8 +240,10 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     uint32_t slab = code_slot_ % kCodeSlots, slab_parity = code_slot_ / kCodeSlots % 2;
     uint32_t codes_of_block = 0, scales_of_block = 0;
     const uint32_t chunk_mask = (1u << p_.chunk_shift) - 1;
+    const bool whole = Block::whole_scales();
+    const auto scale_slot = [&] { return whole ? group_ : chunk % kScaleSlots; };
     const auto release_chunk = [&] {
-      device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8);
+      device::barrier_arrive(barrier(Block::kScalesEmpty) + scale_slot() * 8);
     };
     const auto release_slab = [&] {
       if (lane_ == 0) device::barrier_arrive(barrier(Block::kCodesEmpty) + slab * 8);
@@ -291,9 +259,9 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
           release_chunk();
           ++chunk;
         }
-        const uint32_t scale_slot = chunk % kScaleSlots;
-        device::barrier_wait(barrier(Block::kScalesFull) + scale_slot * 8, chunk / kScaleSlots % 2);
-        scales_of_block = scale_slot * Memory::kScaleSlotBytes;
+        device::barrier_wait(barrier(Block::kScalesFull) + scale_slot() * 8,
+                             (whole ? chunk : chunk / kScaleSlots) % 2);
+        scales_of_block = whole ? 0 : chunk % kScaleSlots * Memory::kScaleSlotBytes;
       }
       if constexpr (!kSlabs) {
         wait_for_rows();
@@ -308,7 +276,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       } else {
         codes_of_block += Weights::Bytes::kPiece;
       }
-      load_piece(raw, codes_ + codes_of_block, scales_of_block);
+      load_piece(raw, codes_ + codes_of_block, scales_of_block, b < end_block_);
       scales_of_block += next_scales_;
     };
     const auto multiply_half = [&](uint32_t half) {
@@ -332,15 +300,18 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       const uint32_t done = slot;
       if (++slot == kXSlots) slot = 0, parity ^= 1;
       const bool more = b < p_.share_blocks;
-      if (more) fetch_block(b);
+      if (more) {
+        fetch_block(b);
+      } else {
+        if constexpr (kSlabs) release_slab();
+        release_chunk();
+      }
       device::wgmma_wait<0>();
       __syncwarp();
       release_rows(done);
       if (!more) break;
       decode<kHalves>(raw, 0, a);
     }
-    if constexpr (kSlabs) release_slab();
-    release_chunk();
   }
 
   // One piece after the other, where other warpgroups multiply while this one decodes.

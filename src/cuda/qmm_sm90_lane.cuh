@@ -26,13 +26,17 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
     codes_ = base + Memory::kCodes + row * Memory::Codes::kRowBytes + t * (kPieceWords * 4);
     row_ = row;
-    scales_ = base + Memory::kScales + row * p.scale_pitch +
+    scales_ = base + Memory::kScales + row / 16 * 16 * p.scale_pitch + row % 16 * p.scale_next +
               t * (kBlockK / kPieces / 4) / p.group * p.scale_bytes;
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
     // What comes out of a shuffle is kept, not made anew at every use.
     if constexpr (Block::kByBlocks) codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
+    if constexpr (Block::kWholeScales) {
+      end_block_ =
+          __shfl_sync(0xffffffffu, (p.k + kBlockK - 1 - t * (kBlockK / 4)) / kBlockK, lane_);
+    }
   }
 
  protected:
@@ -42,18 +46,18 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
-  // Where this lane's scales begin. Rows that begin anywhere are copied from the word on in which
+  // Where this lane's scales begin. Rows that begin anywhere are copied from the unit on in which
   // they do.
   __device__ void find_scales(const TileRecord& tile) {
     const auto shift = [&](const ScaleRows& s, int64_t second, uint32_t r) {
-      if (p_.scale_unit != 4) return 0u;
+      if (p_.scale_pitch == p_.scale_chunk) return 0u;
       const int64_t at =
           tile.w * s.matrix_stride + Block::row_of_w(s, second, tile, row_ + 8 * r).at;
-      return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) % 4;
+      return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) & (p_.scale_unit - 1);
     };
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t at = scales_ + 8 * r * p_.scale_pitch;
+      const uint32_t at = scales_ + r * p_.scale_eighth;
       first_scale_[r] = at + shift(p_.scales, p_.glu_rows.second_scales, r);
       if (Weights::kBiases) {
         first_bias_[r] = at + BlockShape<Tiles>::kRows * p_.scale_pitch +
@@ -62,8 +66,9 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // From this address of codes on, and from so far behind where this lane's scales begin.
-  __device__ void load_piece(Raw& raw, uint32_t codes, uint32_t scales) const {
+  // From this address of codes on, and from so far behind where this lane's scales begin. Behind
+  // the end of whole rows are other scales, and what is no number may not meet the zeros there.
+  __device__ void load_piece(Raw& raw, uint32_t codes, uint32_t scales, bool exist) const {
     device::load_shared_words(codes, raw.codes[0]);
     device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
 #pragma unroll
@@ -71,9 +76,15 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
 #pragma unroll
       for (uint32_t r = 0; r < 2; ++r) {
         const uint32_t at = scales + s * second_scales_;
-        raw.scales[s][r] = Weights::Stored::fetch(first_scale_[r] + at, p_.scale_type);
-        raw.biases[s][r] =
-            Weights::kBiases ? Weights::Stored::fetch(first_bias_[r] + at, p_.scale_type) : 0;
+        if constexpr (Block::kWholeScales) {
+          raw.scales[s][r] = Weights::Stored::fetch_if(exist, first_scale_[r] + at);
+          raw.biases[s][r] =
+              Weights::kBiases ? Weights::Stored::fetch_if(exist, first_bias_[r] + at) : 0;
+        } else {
+          raw.scales[s][r] = Weights::Stored::fetch(first_scale_[r] + at, p_.scale_type);
+          raw.biases[s][r] =
+              Weights::kBiases ? Weights::Stored::fetch(first_bias_[r] + at, p_.scale_type) : 0;
+        }
       }
     }
   }
@@ -136,6 +147,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   uint32_t codes_, scales_;                  // this lane's, in slot 0
   uint32_t first_scale_[2], first_bias_[2];  // of the tile's two rows
   uint32_t next_scales_, second_scales_;     // from block to block; within one
+  uint32_t end_block_;                       // of K, of this lane's share of a block
   uint32_t largest_ = 0;                     // a pair of the tile's largest weights
 };
 

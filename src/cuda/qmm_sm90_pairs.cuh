@@ -88,6 +88,20 @@ struct Scales16 {
   static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
     return device::load_shared_u16(address);
   }
+  // Or zero.
+  static __device__ __forceinline__ uint32_t fetch_if(bool wanted, uint32_t address) {
+    uint32_t v;
+    asm volatile(
+        "{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.u32 wanted, %2, 0;\n"
+        "mov.u32 %0, 0;\n"
+        "@wanted ld.shared.u16 %0, [%1];\n"
+        "}"
+        : "=&r"(v)
+        : "r"(address), "r"(static_cast<uint32_t>(wanted)));
+    return v;
+  }
   static __device__ __forceinline__ void store(uint32_t address, uint16_t half) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
   }
@@ -96,6 +110,20 @@ struct Scales8 {
   using Stored = uint8_t;
   static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
     return device::load_shared_u8(address);
+  }
+  // Or zero.
+  static __device__ __forceinline__ uint32_t fetch_if(bool wanted, uint32_t address) {
+    uint32_t v;
+    asm volatile(
+        "{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.u32 wanted, %2, 0;\n"
+        "mov.u32 %0, 0;\n"
+        "@wanted ld.shared.u8 %0, [%1];\n"
+        "}"
+        : "=&r"(v)
+        : "r"(address), "r"(static_cast<uint32_t>(wanted)));
+    return v;
   }
   static __device__ __forceinline__ void store(uint32_t address, uint8_t byte) {
     asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(uint32_t{byte}) : "memory");

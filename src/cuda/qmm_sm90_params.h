@@ -95,30 +95,31 @@ struct BlockShape {
   static constexpr uint32_t kThreads = 128 * (Tiles::kRowGroups + 1);
 };
 
-// How weights come to shared memory: codes by pieces of a block of K, scales by chunks of blocks.
-// Of scales (and biases) a row has so many bytes in a chunk, at most, with what it takes to begin
-// anywhere.
-template <uint32_t kBits, uint32_t kScaleBytes, uint32_t kBlocks>
+// How weights come to shared memory: codes by pieces of a block of K, scales by chunks of blocks,
+// of which a row has so many bytes of each of kOperands, scales and biases, or by whole rows.
+template <uint32_t kBits, uint32_t kOperands, uint32_t kScaleBytes, uint32_t kBlocks>
 struct WeightBytes {
   static constexpr uint32_t kPiece = 64;  // of a row
   static constexpr uint32_t kPieces = kBlockK * kBits / 8 / kPiece;
-  static constexpr uint32_t kScales = kScaleBytes, kChunkBlocks = kBlocks;
+  static constexpr uint32_t kScaleOperands = kOperands, kScales = kScaleBytes;
+  static constexpr uint32_t kChunkBlocks = kBlocks;
 };
 // 64 values of 16 bits.
 struct DenseBytes {
-  static constexpr uint32_t kPiece = 128, kPieces = 2, kScales = 0, kChunkBlocks = 1;
+  static constexpr uint32_t kPiece = 128, kPieces = 2, kChunkBlocks = 1;
+  static constexpr uint32_t kScaleOperands = 0, kScales = 0;
 };
 template <uint32_t kBits>  // 16 bits each, groups of 32
-using AffineBytes = WeightBytes<kBits, 2 * (32 + 4), 4>;
+using AffineBytes = WeightBytes<kBits, 2, 32, 4>;
 template <uint32_t kBits>  // 32 bits each, groups of 16
-using AnyAffineBytes = WeightBytes<kBits, 2 * (64 + 4), 2>;
+using AnyAffineBytes = WeightBytes<kBits, 2, 64, 2>;
 template <uint32_t kBits>  // as AffineBytes, a lane's 32 codes in a piece
 struct FieldBytes : AffineBytes<8> {
   static constexpr uint32_t kPiece = kBlockK * kBits / 8, kPieces = 1;
 };
-using Mxfp4Bytes = WeightBytes<4, 32 + 4, 8>;
-using Mxfp8Bytes = WeightBytes<8, 16 + 4, 4>;
-using Nvfp4Bytes = WeightBytes<4, 32 + 4, 4>;
+using Mxfp4Bytes = WeightBytes<4, 1, 32, 8>;
+using Mxfp8Bytes = WeightBytes<8, 1, 16, 4>;
+using Nvfp4Bytes = WeightBytes<4, 1, 32, 4>;
 
 // The ring of codes. Where few tokens meet codes of four bits, two blocks of K lie side by side in
 // a slot: beside its bytes each piece of a row costs time, and at 32 tokens the copies are what
@@ -137,6 +138,10 @@ struct CodeRing {
                                    Tiles::kXSlotBytes == Tiles::kMostTokens * kBlockK * 2;
   // Either way a chunk of scales has as many blocks as fill its bytes of a row.
   static constexpr bool kByBlocks = kSlabs || kOneRing;
+  // Beside those of four bits there is room for whole rows of scales, or, where they come by
+  // chunks and begin anywhere, for copies of 8 bytes, not 4.
+  static constexpr bool kWholeScales = kByBlocks && Bytes::kPiece == 64;
+  static constexpr uint32_t kScaleUnit = kWholeScales ? 8 : 4;
 };
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
@@ -146,21 +151,28 @@ struct BlockMemory {
   static constexpr uint32_t kOutBytes = 64 * Tiles::kOutTokens * 2;
   using Codes = CodeRing<Bytes, Tiles>;
   static constexpr uint32_t kCodeSlotBytes = kRows * Codes::kRowBytes;
-  static constexpr uint32_t kScaleSlotBytes = kRows * Bytes::kScales;
+  // With what it takes to begin anywhere.
+  static constexpr uint32_t kScaleSlotBytes =
+      kRows * Bytes::kScaleOperands * (Bytes::kScales + Codes::kScaleUnit);
+  // Barriers of scales are those of slots, or of the whole rows of each warpgroup.
+  static constexpr uint32_t kScaleBarriers =
+      Codes::kWholeScales && Tiles::kRowGroups > kScaleSlots ? Tiles::kRowGroups : kScaleSlots;
 
   static constexpr uint32_t kX = 0;
   static constexpr uint32_t kOut = kX + Tiles::kXSlots * Tiles::kXSlotBytes;
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
-  static constexpr uint32_t kScales = kCodes + Codes::kSlots * kCodeSlotBytes;
-  static constexpr uint32_t kOutRows = kScales + kScaleSlots * kScaleSlotBytes;
+  static constexpr uint32_t kOutRows = kCodes + Codes::kSlots * kCodeSlotBytes;
   static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
-  static constexpr uint32_t kEnd =
-      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleSlots + kRecordSlots) +
+  static constexpr uint32_t kBarriersEnd =
+      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleBarriers + kRecordSlots) +
       (Tiles::kGathers ? 8 * Tiles::kXSlots : 0);
-  // With what it takes to reach a multiple of 1024.
-  static constexpr uint32_t kBytes = kEnd + 1024;
-  static_assert(kBytes <= 227 * 1024, "a block has 227 KiB");
+  static constexpr uint32_t kScales = (kBarriersEnd + 127) / 128 * 128;  // boxes' places
+  static constexpr uint32_t kMost = 227 * 1024 - 1024;  // with what a multiple of 1024 takes
+  static constexpr uint32_t kScaleRoom = kMost - kScales;
+  static_assert(kScaleSlots * kScaleSlotBytes <= kScaleRoom, "a block has 227 KiB");
+  static constexpr uint32_t kBytes =
+      1024 + (Codes::kWholeScales ? kMost : kScales + kScaleSlots * kScaleSlotBytes);
 };
 
 // Runs of result matrices (pairs of x and w) that share a matrix of w, as pairs.metal writes them:
@@ -238,8 +250,12 @@ struct QmmSm90Params {
   uint32_t scale_bytes;
   uint32_t scale_row_bytes;  // that exist, of a row
   uint32_t scale_chunk;      // of a row and chunk
-  uint32_t scale_pitch;      // the same in shared memory
-  uint32_t scale_unit;       // of a copy: 16, 8, or 4, where rows begin anywhere
+  uint32_t scale_pitch;      // the same in shared memory, where rows begin within a unit
+  uint32_t scale_unit;       // of a copy: 16, 8, 4
+  // There, from a row of w to the next, and to the one that is eight further: where rows come whole
+  // those eight may be the other half's of a layer, whose rows lie between.
+  uint32_t scale_next, scale_eighth;
+  uint32_t whole_scales;     // not by chunks, but all of a row of w: so many rows by a copy; or 0
   uint32_t scales_in_boxes;  // chunks can come by scale_boxes and bias_boxes
   uint32_t chunk_shift;      // log2 of the blocks of a chunk, where products go by blocks
   uint32_t matrix_step;      // 0: all matrices lie in one place

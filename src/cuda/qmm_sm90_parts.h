@@ -40,6 +40,11 @@ QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t*
 // The product of rows that are staged, after which a call is done.
 void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);
 
+// From a layer's upper rows' scales and biases to the lower ones', in bytes.
+struct LowerScales {
+  int64_t scales = 0, biases = 0;
+};
+
 // A product of rows that are grouped.
 struct QmmProduct {
   const char* format;  // what kernels are named for, behind their kind; null: no layer's
@@ -50,7 +55,7 @@ struct QmmProduct {
   QmmSm90Params params;
 
   // Without tensor maps and addresses of x where `rows` is null: for plans that are asked about.
-  QmmProduct(const dispatch::MatmulProblem& p, const QmmRows* rows);
+  QmmProduct(const dispatch::MatmulProblem& p, const QmmRows* rows, const LowerScales& lower = {});
   void run(const char* kind, int32_t device, Queue& queue) const;
 };
 

@@ -47,6 +47,8 @@ struct Kernel {
   uint32_t code_blocks;  // of K, in a copy of codes
   bool by_blocks;
   bool gathers;
+  uint32_t whole_scales;  // bytes of them, at most
+  uint32_t scale_unit;    // of copies, where rows begin anywhere
 };
 template <class Bytes, class Tiles>
 constexpr Kernel kernel(const char* name) {
@@ -57,7 +59,9 @@ constexpr Kernel kernel(const char* name) {
           BlockMemory<Bytes, Tiles>::kBytes,
           CodeRing<Bytes, Tiles>::kBlocks,
           CodeRing<Bytes, Tiles>::kByBlocks,
-          Tiles::kGathers};
+          Tiles::kGathers,
+          CodeRing<Bytes, Tiles>::kWholeScales ? BlockMemory<Bytes, Tiles>::kScaleRoom : 0,
+          CodeRing<Bytes, Tiles>::kScaleUnit};
 }
 // Of a format, by the width of their tiles.
 struct Kernels {
@@ -221,8 +225,34 @@ uint32_t chunk_blocks(const MatmulProblem& p) {
                       least * static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup);
 }
 
+// How many rows of scales come by one copy where they come whole: eight neighbours, or sixteen of
+// which every other is of a layer's other half. 0 where they cannot: copies begin at multiples of
+// 16 bytes, and a lane has all of its 32 k or none.
+uint32_t whole_scale_rows(const MatmulProblem& p, const Kernel& kernel, const LowerScales& lower) {
+  const int64_t bytes =
+      p.k / p.w.spec->group_size * static_cast<int64_t>(size_of(p.w.scales.dtype));
+  const bool between = p.w.scales.row_stride != p.k / p.w.spec->group_size;
+  int64_t room = kernel.whole_scales;
+  for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
+    if (m->data == nullptr) continue;
+    const ScaleRows rows = scale_rows(*m);
+    const int64_t to_lower = m == &p.w.scales ? lower.scales : lower.biases;
+    const auto begins = static_cast<uint64_t>(rows.matrix_stride | (between ? 0 : to_lower)) |
+                        reinterpret_cast<uintptr_t>(m->data);
+    if (rows.row_stride != (between ? 2 * bytes : bytes) || begins % 16 != 0) return 0;
+    if (between && to_lower != bytes) return 0;
+    room -= bytes * kernel.rows;
+  }
+  const uint32_t rows = between ? 16 : 8;
+  return room >= 0 && rows * bytes % 16 == 0 && p.n % 8 == 0 && p.k % 32 == 0 &&
+                 shared_out(p).count == 1
+             ? rows
+             : 0;
+}
+
 // Of packed weights.
-void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
+void set_scales(const MatmulProblem& p, const Kernel& kernel, const LowerScales& lower,
+                QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
   q.scales = scale_rows(p.w.scales);
   if (biases) q.biases = scale_rows(p.w.biases);
@@ -236,19 +266,45 @@ void set_scales(const MatmulProblem& p, uint32_t rows, QmmSm90Params& q) {
   q.scale_bytes = size;
   q.scale_type = static_cast<uint32_t>(p.w.scales.dtype);
   q.scale_row_bytes = static_cast<uint32_t>(p.k) / q.group * size;
-  const int64_t aligned =
+  const bool boxes =
+      has_scale_boxes(p.w.scales, p, chunk) && (!biases || has_scale_boxes(p.w.biases, p, chunk));
+  // Boxes are faster, as two chunks fit and one tile's rows: Qwen3-30B's 64 rows 122 us, not 127.
+  if (!boxes) q.whole_scales = whole_scale_rows(p, kernel, lower);
+  if (q.whole_scales != 0) {
+    q.chunk_shift = 31;
+    q.scale_chunk = q.scale_pitch = q.scale_row_bytes;
+    q.scale_next = q.scale_pitch * (q.whole_scales / 8);
+    q.scale_eighth = q.scale_pitch * (q.whole_scales == 8 ? 8 : 1);
+    return;
+  }
+  const auto offsets = static_cast<uint64_t>(lower.scales | lower.biases);
+  const auto aligned = [&](uint64_t to) { return offsets % to == 0; };
+  const int64_t begins =
       std::min<int64_t>({chunk, alignment(p.w.scales), biases ? alignment(p.w.biases) : kMost});
-  q.scale_unit = aligned >= 16 ? 16 : aligned >= 8 ? 8 : 4;
-  q.scale_pitch = chunk + (q.scale_unit == 4 ? 4 : 0);
-  if (has_scale_boxes(p.w.scales, p, chunk) && (!biases || has_scale_boxes(p.w.biases, p, chunk))) {
+  if (begins >= 16 && aligned(16)) {
+    q.scale_unit = 16;
+  } else if (begins >= 8 && aligned(8)) {
+    q.scale_unit = 8;
+  } else {
+    // From the unit on in which a row begins: none may begin before the first.
+    const auto first = reinterpret_cast<uintptr_t>(p.w.scales.data) |
+                       reinterpret_cast<uintptr_t>(p.w.biases.data) | offsets;
+    q.scale_unit = first % kernel.scale_unit == 0 ? kernel.scale_unit : 4;
+  }
+  const bool whole_units = begins >= q.scale_unit && aligned(q.scale_unit);
+  q.scale_pitch = chunk + (whole_units ? 0 : q.scale_unit);
+  q.scale_next = q.scale_pitch;
+  q.scale_eighth = 8 * q.scale_pitch;
+  if (boxes) {
     q.scales_in_boxes = 1;
-    q.scale_boxes = tensor_map(scales_shape(p.w.scales, p, chunk, rows), p.op);
-    if (biases) q.bias_boxes = tensor_map(scales_shape(p.w.biases, p, chunk, rows), p.op);
+    q.scale_boxes = tensor_map(scales_shape(p.w.scales, p, chunk, kernel.rows), p.op);
+    if (biases) q.bias_boxes = tensor_map(scales_shape(p.w.biases, p, chunk, kernel.rows), p.op);
   }
 }
 
 // All but the map of codes.
-QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
+QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows,
+                        const LowerScales& lower = {}) {
   QmmSm90Params q{};
   for (uint32_t i = 0; i < QmmSm90Params::kBoxes && rows.sources == nullptr; ++i) {
     q.x[i] = tensor_map(rows_shape(p, rows.staged, 8u << i), p.op);
@@ -269,7 +325,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows) {
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
-  if (p.w.spec) set_scales(p, kernel_of(p).rows, q);
+  if (p.w.spec) set_scales(p, kernel_of(p), lower, q);
   return q;
 }
 
@@ -415,7 +471,7 @@ void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
   multiply(p, params_of(p, rows), false, queue);
 }
 
-QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
+QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const LowerScales& lower) {
   const Kernels& of = kernels_of(p);
   const Kernel& kernel = kernel_of(p);
   constexpr std::string_view kPrefix = "qmm_sm90_";
@@ -429,7 +485,7 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given) {
   nibbles = p.w.spec && p.w.spec->bits == 4;
   params = {};
   if (given == nullptr) return;
-  params = params_of(p, *given);
+  params = params_of(p, *given, lower);
   params.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
 }
 

@@ -23,14 +23,18 @@ class QmmBlock {
   // In one ring the barriers are those of the rows.
   using Codes = typename Memory::Codes;
   static constexpr bool kOneRing = Codes::kOneRing, kByBlocks = Codes::kByBlocks;
+  // Each warpgroup has the scales of its rows of w in a place of their own, which is free when it
+  // has made its last block of a tile: the next tile's come while it stores, and the others may
+  // still multiply.
+  static constexpr bool kWholeScales = Codes::kWholeScales;
 
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kXFull = 0, kXEmpty = kXFull + Tiles::kXSlots;
   static constexpr uint32_t kCodesFull = kXEmpty + Tiles::kXSlots;
   static constexpr uint32_t kCodesEmpty = kCodesFull + Codes::kSlots;
   static constexpr uint32_t kScalesFull = kCodesEmpty + Codes::kSlots;
-  static constexpr uint32_t kScalesEmpty = kScalesFull + kScaleSlots;
-  static constexpr uint32_t kRecordFull = kScalesEmpty + kScaleSlots;
+  static constexpr uint32_t kScalesEmpty = kScalesFull + Memory::kScaleBarriers;
+  static constexpr uint32_t kRecordFull = kScalesEmpty + Memory::kScaleBarriers;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
   static constexpr uint32_t kGathered = kRecordEmpty + kRecordSlots;
 
@@ -49,8 +53,8 @@ class QmmBlock {
     if (Tiles::kGathers) init(kGathered, Tiles::kXSlots, 32);
     init(kCodesFull, Codes::kSlots, 1);
     init(kCodesEmpty, Codes::kSlots, kConsumerWarps);
-    init(kScalesFull, kScaleSlots, 33);
-    init(kScalesEmpty, kScaleSlots, 32 * kConsumerWarps);
+    init(kScalesFull, Memory::kScaleBarriers, 33);
+    init(kScalesEmpty, Memory::kScaleBarriers, whole_scales() ? 128 : 32 * kConsumerWarps);
     init(kRecordFull, kRecordSlots, 1);
     init(kRecordEmpty, kRecordSlots, 32 * kConsumerWarps + kReadingProducers);
     device::barrier_init_visible();
@@ -66,6 +70,7 @@ class QmmBlock {
   __device__ uint32_t barrier(uint32_t number) const {
     return base_ + Memory::kBarriers + number * 8;
   }
+  __device__ bool whole_scales() const { return kWholeScales && p_.whole_scales != 0; }
   // Parts of 64 k of so many staged rows that one slot holds.
   __host__ __device__ static constexpr uint32_t parts(uint32_t tokens) {
     return tokens * 256 <= Tiles::kXSlotBytes ? 2 : 1;
