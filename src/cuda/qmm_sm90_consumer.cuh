@@ -52,12 +52,16 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   using Lane::decode, Lane::end_block_, Lane::largest_;
   using Lane::group_, Lane::lane_, Lane::thread_;
 
+  // Sums of all widths lie in the same registers, and what becomes of them is one text.
+  static constexpr bool kSharedSums =
+      Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens;
+
   template <uint32_t kTokens>
   __device__ void multiply_as(uint32_t tokens, uint32_t n) {
-    if constexpr (kTokens > Tiles::kLeastTokens) {
+    if constexpr (!kSharedSums && kTokens > Tiles::kLeastTokens) {
       if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n);
     }
-    multiply_tile<kTokens>(n);
+    multiply_tile<kTokens>(tokens, n);
   }
 
   // Piece `i` of the tile.
@@ -134,12 +138,18 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_tile(uint32_t n) {
+  __device__ void multiply_tile(uint32_t tokens, uint32_t n) {
     float sums[kTokens / 2];
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
     const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
-    if constexpr (Weights::kDense) {
+    if constexpr (kSharedSums) {
+      if (tokens == kTokens) {
+        multiply_blocks<kTokens>(sums);
+      } else {
+        multiply_blocks<kTokens / 2>(reinterpret_cast<float(&)[kTokens / 4]>(sums));
+      }
+    } else if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
     } else if constexpr (Block::kByBlocks) {
       multiply_blocks<kTokens>(sums);
@@ -402,6 +412,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     device::named_barrier(1 + group_, 128);
 #pragma unroll
     for (uint32_t i = 0; i < kSteps; ++i) {
+      if (kSharedSums && i > 0 && tile.tokens <= i * kAtOnce) break;
       const auto put_next = [&] {
         put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % kBuffers * Memory::kOutBytes);
       };

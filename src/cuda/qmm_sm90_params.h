@@ -68,6 +68,16 @@ struct NibbleTiles<Tiles128> : Tiles128 {
   static constexpr int kConsumerRegisters = 112, kProducerRegisters = 32;
 };
 
+// Two widths in one kernel: few runs of some 32 rows need a second tile.
+template <>
+struct NibbleTiles<Tiles64> : Tiles64 {
+  static constexpr uint32_t kLeastTokens = 32;
+};
+template <>
+struct NibbleTiles<Tiles32> : Tiles32 {
+  static constexpr uint32_t kLeastTokens = 16;
+};
+
 // Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
 // twice the bytes.
 template <class Tiles>

@@ -14,9 +14,11 @@ struct TileRecord {
   uint32_t w_row, row, end, tokens, w, share;
 };
 
-// Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp. Tiles
-// are numbered run by run; of a run, kPanel neighbouring stripes of w's rows at a time meet all
-// tiles of tokens, so that both stay in the L2 cache. The shares of a tile follow each other.
+// Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp, once
+// for each width, the widest first, so that clusters which take tiles in turn end at one time: what
+// a run has beyond whole tiles is often narrow, and a wide tile takes as long as two of those.
+// Tiles are numbered run by run; of a run, kPanel neighbouring stripes of w's rows at a time meet
+// all tiles of tokens, so that both stay in the L2 cache. The shares of a tile follow each other.
 template <class Tiles>
 class Schedule {
  public:
@@ -39,7 +41,11 @@ class Schedule {
     uint32_t here;
     while ((here = __ballot_sync(kAll, tile_ < end_)) == 0) {
       window_ += 32;
-      if (window_ >= run_count_) return {};
+      if (window_ >= run_count_) {
+        if (width_ == Tiles::kLeastTokens) return {};
+        width_ /= 2;
+        window_ = 0;
+      }
       look_at_window();
     }
     const int source = __ffs(here) - 1;
@@ -53,17 +59,21 @@ class Schedule {
     const uint32_t token_tile = within / width;
     const uint32_t stripe = panel * kPanel + within - token_tile * width;
     tile_ += step_;
-    const uint32_t first = token_tile * Tiles::kMostTokens, left = rows - first;
-    uint32_t tokens = Tiles::kMostTokens;
-    while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
-    return {stripe * kStripe, row + first, row + rows, tokens, w, share};
+    // Those that are not the widest are the last of their runs.
+    const uint32_t first = (width_ == Tiles::kMostTokens ? token_tile : rows / Tiles::kMostTokens) *
+                           Tiles::kMostTokens;
+    return {stripe * kStripe, row + first, row + rows, width_, w, share};
   }
 
  private:
   static constexpr uint32_t kAll = 0xffffffffu;
 
-  __device__ static uint32_t token_tiles(uint32_t rows) {
-    return (rows + Tiles::kMostTokens - 1) / Tiles::kMostTokens;
+  // Of this width.
+  __device__ uint32_t token_tiles(uint32_t rows) const {
+    const uint32_t whole = rows / Tiles::kMostTokens, left = rows - whole * Tiles::kMostTokens;
+    uint32_t tokens = Tiles::kMostTokens;
+    while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
+    return (width_ == Tiles::kMostTokens ? whole : 0) + (left > 0 && tokens == width_ ? 1 : 0);
   }
   // Rows without a matrix are none of the products'.
   __device__ uint32_t tiles_of(uint32_t rows, uint32_t w) const {
@@ -99,6 +109,7 @@ class Schedule {
   const QmmSm90Params& p_;
   uint32_t lane_, stripes_, run_count_;
   uint32_t tile_, step_;
+  uint32_t width_ = Tiles::kMostTokens;
   uint32_t window_ = 0;
   uint32_t before_ = 0;                            // tiles up to the end of the window
   uint32_t row_ = 0, rows_ = 0, w_ = 0, end_ = 0;  // of this lane's run; tiles up to its end

@@ -11,6 +11,7 @@ using namespace device;
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -142,7 +143,8 @@ void expect_all_rows_of(const std::vector<uint32_t>& counts, bool some_have_none
 template <class Tiles>
 class QmmShared : public testing::Test {};
 using AllTiles = testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::NibbleTiles<cuda::Tiles128>,
-                                cuda::Tiles64, cuda::Tiles32>;
+                                cuda::Tiles64, cuda::NibbleTiles<cuda::Tiles64>, cuda::Tiles32,
+                                cuda::NibbleTiles<cuda::Tiles32>>;
 TYPED_TEST_SUITE(QmmShared, AllTiles);
 
 TYPED_TEST(QmmShared, ClustersMakeEveryBlockOfKOnce) {
@@ -166,6 +168,37 @@ TYPED_TEST(QmmShared, ClustersMakeEveryRowOfEveryExpertOnce) {
     expect_all_rows_of<TypeParam>(counts, false, 1536, 1);
     expect_all_rows_of<TypeParam>(counts, true, 5000, 1);
     expect_all_rows_of<TypeParam>(counts, false, 5, 3);
+  }
+}
+
+// Clusters take tiles in turn: that each has as many of every width, or one more, is what makes
+// them end at one time.
+TYPED_TEST(QmmShared, TilesComeByWidthTheWidestFirst) {
+  constexpr uint32_t kClusters = 7, kStripe = 2 * cuda::BlockShape<TypeParam>::kRows;
+  const uint32_t runs[] = {3, 0, 700, 701, 1000};
+  const int32_t matrices[] = {4, 0, 2};
+  cuda::QmmSm90Params p{};
+  p.runs.runs = runs;
+  p.runs.matrices = matrices;
+  p.runs.rows_per_pair = 1;
+  p.n = 3 * kStripe;
+  p.blocks = p.share_blocks = 3;
+  p.shares = 1;
+  std::map<uint32_t, std::vector<uint32_t>> made;  // of each width, by cluster
+  run_grid({kClusters, 32, 0, 1, 0xff}, [&] {
+    cuda::Schedule<TypeParam> schedule(p, block_index(), block_count());
+    uint32_t width = TypeParam::kMostTokens;
+    for (TileRecord tile = schedule.next(); tile.tokens != 0; tile = schedule.next()) {
+      EXPECT_LE(tile.tokens, width);
+      width = tile.tokens;
+      std::vector<uint32_t>& of = made[width];
+      of.resize(kClusters);
+      if (thread_index() == 0) ++of[block_index()];
+    }
+  });
+  for (const auto& [width, of] : made) {
+    const auto [least, most] = std::minmax_element(of.begin(), of.end());
+    EXPECT_LE(*most - *least, 1u) << width << " tokens";
   }
 }
 
