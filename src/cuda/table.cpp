@@ -141,6 +141,26 @@ bool many_floats(const MatmulProblem& p) {
          !why_not(kQmmSm80Limbs, p, 80);
 }
 
+// Of affine 4-bit and mxfp4 qmm_sm90 has tiles of 16 and 32 rows. For each of several matrices from
+// so many rows on, which are sixteen columns of qmv_sm90, those were faster: gates and ups of
+// Mixtral at 24 and 32 tokens 168 and 164 us for 214 and 205 (mxfp4 185 and 177 for 250 and 236),
+// but at 16 178 for 150. Of more than eight rows of one large matrix, whose K is shared out: 16 of
+// 8192^2 and 16384^2 22.2 and 58.2 us for 24.5 and 60.4 (mxfp4 23.1 and 62.4 for 26.0 and 68.9).
+constexpr int64_t kRowsOfFourBits = 6, kRowsOfLarge = 9, kValuesOfLarge = int64_t{1} << 26;
+
+bool has_four_bits(const QuantSpec& spec) {
+  return spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4);
+}
+
+// In rows of x for a matrix of w; 0: there is no such border. Of few values of w the grouping and
+// staging in front of qmm_sm90's products would take longest.
+int64_t border_of_four_bits(const MatmulProblem& p, int64_t matrices) {
+  const bool of_four_bits = p.w.spec && has_four_bits(*p.w.spec) && p.x.values.dtype == DType::bf16;
+  if (!of_four_bits || matrices * p.n * p.k < kValuesOfLarge) return 0;
+  if (p.batch.numel() > 1) return kRowsOfFourBits;
+  return qmm_sm90_shares(p) ? kRowsOfLarge : 0;
+}
+
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
   const uint32_t passes = qmv_sm90_passes(p);
@@ -148,7 +168,16 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   const uint32_t most = qmm_sm90_shares(p)     ? kPassesOfShared
                         : p.batch.numel() == 1 ? kPassesOfOne
                                                : kPassesOfLayers;
-  if (passes <= most || (why_not(kQmmSm90, p, kHopper.least) && !many_floats(p))) return {};
+  const bool by_qmm = !why_not(kQmmSm90, p, kHopper.least);
+  // Asked for by name, it runs wherever it can.
+  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t border =
+      p.options.kernel == nullptr && by_qmm ? border_of_four_bits(p, matrices) : 0;
+  if (border != 0 && p.total_rows() >= border * matrices) {
+    return Reason::of("%lld rows of this format for a matrix or more are qmm_sm90's",
+                      static_cast<long long>(border));
+  }
+  if (passes <= most || (!by_qmm && !many_floats(p))) return {};
   return Reason::of("it would read w %u times, %s reads it once", passes,
                     p.x.values.dtype == DType::f32 ? "qmm_sm80_limbs" : "qmm_sm90");
 }
@@ -223,19 +252,15 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 
 // clang-format on
 
-// Of affine 4-bit and mxfp4: from so many rows for each expert on, which are sixteen columns of
-// qmv_sm90, ffn_qmm_sm90 was faster. OLMoE at 64 tokens 121 us for 143 (mxfp4 129 for 158), but at
-// 32 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for 275).
-constexpr int64_t kRowsOfFourBits = 6;
-
+// Layers are ffn_qmm_sm90's from as many rows for each expert on: OLMoE at 64 tokens 121 us for 143
+// (mxfp4 129 for 158), but at 32 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for
+// 275).
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
-  const QuantSpec& spec = *p.gate_up.spec;
-  const bool four_bits = spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4);
-  const int64_t least = four_bits ? kRowsOfFourBits : int64_t{kQmvMostRows};
+  const int64_t least = has_four_bits(*p.gate_up.spec) ? kRowsOfFourBits : int64_t{kQmvMostRows};
   const bool many = p.total_rows() >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {

@@ -44,7 +44,10 @@ TEST_F(CudaTable, DecodingOfLayers) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
           // Where shared memory does not hold the rows of a matrix at once.
           const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
-          const bool many = cuda::qmv_sm90_passes(p) > 1;
+          // And where the tiles of 4-bit codes are narrow enough.
+          const bool four_bits = spec == kAffine4 || spec == kMxfp4;
+          const bool many =
+              cuda::qmv_sm90_passes(p) > 1 || (four_bits && tokens * l.top_k >= 6 * l.experts);
           EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
           EXPECT_EQ(winner(p), many ? "qmm_sm90" : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
@@ -66,7 +69,12 @@ TEST_F(CudaTable, DenseRows) {
   }
   EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90");
+  }
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kNvfp4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, DType::f16, DType::f16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(48, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
 }
 
