@@ -141,7 +141,7 @@ struct Consumer {
     const Schedule& s = shared.schedule;
     const uint32_t part = part_of_k(), group = row_group(), lane = lane_of_warp();
     const uint32_t warp = part + operand_of_rows(p, group) * p.parts;
-    const RowOut first = first_row_out(p, s, tile, first_token + warp);
+    const RowOut first = first_row_out(s, tile, first_token + warp);
     share_sums();
     if (stores_plainly(p)) {
       store_plain<T>(p, s, tile, sums, first_token, tokens, warp, group, lane, first);

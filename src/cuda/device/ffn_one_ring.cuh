@@ -215,7 +215,8 @@ struct FfnOneProducer {
   __device__ __forceinline__ Row row_of_lane(const FfnOneBlock& block, int32_t matrix) const {
     const uint32_t side = lane / kOneBlockRows;
     const uint32_t row = (block.row() << p.turns) + lane % kOneBlockRows;
-    const uint32_t rows = (p.first.n << p.turns) - (p.turns && side ? kOneBlockRows : 0u);
+    const uint32_t before = p.turns && side ? uint32_t{kOneBlockRows} : 0;
+    const uint32_t rows = (p.first.n << p.turns) - before;
     return find_row(p.first, scales_of_lane(), matrix, row, row < rows);
   }
 

@@ -17,8 +17,8 @@ struct RowOut {
   int32_t at;
 };
 // The first of a warp's, if there is one. Known before sums meet it is not waited for behind that.
-__device__ __forceinline__ RowOut first_row_out(const QmvParams& p, const Schedule& s,
-                                                const QmvTile& tile, uint32_t token) {
+__device__ __forceinline__ RowOut first_row_out(const Schedule& s, const QmvTile& tile,
+                                                uint32_t token) {
   const uint32_t row = s.order[tile.first + min(token, tile.tokens - 1)];
   return {row, s.out[row]};
 }
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_plain(const QmvParams& p, const Schedule& 
   const float* group = sums.at + rows_of_gate(p, row_group) * p.parts * step + lane;
 #pragma unroll 1
   for (uint32_t token = warp; token < tokens; token += p.parts << p.paired) {
-    if (token != warp) first = first_row_out(p, s, tile, first_token + token);
+    if (token != warp) first = first_row_out(s, tile, first_token + token);
     const auto total = [&](uint32_t operand) {
       const float* from = group + token * kQmvSumsPitch;
       const float sum = added_parts(p, from + (operand << p.operand_shift) * p.parts * step, step);
