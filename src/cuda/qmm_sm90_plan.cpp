@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cuda/device.h"
+#include "cuda/qmm_sm90_kernels.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_shares.h"
@@ -28,127 +29,6 @@ constexpr uint32_t kLeastGroup = 32;  // of affine weights whose scales are of x
 // Of packed weights.
 int64_t row_bytes(const MatmulProblem& p) { return p.k * p.w.spec->bits / 8; }
 bool lies_across_bytes(const MatmulProblem& p) { return p.w.spec->bits % 4 != 0; }
-// Dense weights lie in rows of K, or across: in rows of N.
-int64_t k_stride(const MatmulProblem& p) {
-  return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
-}
-int64_t n_stride(const MatmulProblem& p) {
-  return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
-}
-bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
-
-// ---- Kernels
-
-struct Kernel {
-  const char* name;
-  uint32_t rows;                  // of w, in a block
-  uint32_t tokens, least_tokens;  // of a tile
-  uint32_t threads;
-  uint32_t shared_bytes;
-  uint32_t code_blocks;  // of K, in a copy of codes
-  bool by_blocks;
-  bool gathers;
-  uint32_t whole_scales;  // bytes of them, at most
-  uint32_t scale_unit;    // of copies, where rows begin anywhere
-};
-template <class Bytes, class Tiles>
-constexpr Kernel kernel(const char* name) {
-  return {name,
-          BlockShape<Tiles>::kRows,
-          Tiles::kMostTokens,
-          Tiles::kLeastTokens,
-          BlockShape<Tiles>::kThreads,
-          BlockMemory<Bytes, Tiles>::kBytes,
-          CodeRing<Bytes, Tiles>::kBlocks,
-          CodeRing<Bytes, Tiles>::kByBlocks,
-          Tiles::kGathers,
-          CodeRing<Bytes, Tiles>::kWholeScales ? BlockMemory<Bytes, Tiles>::kScaleRoom : 0,
-          CodeRing<Bytes, Tiles>::kScaleUnit};
-}
-// Of a format, by the width of their tiles.
-struct Kernels {
-  Kernel tiles256, tiles128, tiles64, tiles32;
-  uint32_t chunk_blocks;
-};
-#define MB_KERNELS_OF(name, Bytes, Of)                   \
-  {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
-   kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
-   kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
-   kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
-#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, SameTiles)
-#define MB_NIBBLE_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, NibbleTiles)
-#define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
-#define MB_FIELD_KERNELS(bits) \
-  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
-// One width for what is rare.
-template <class Bytes>
-constexpr Kernels any_kernels(const char* name) {
-  constexpr auto of = kernel<Bytes, Tiles256Any>;
-  return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
-}
-constexpr Kernels kAffine4 = MB_NIBBLE_KERNELS("affine4_bf16", AffineBytes<4>);
-constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>);
-constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
-constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
-constexpr Kernels kAffine4F16 = MB_NIBBLE_KERNELS("affine4_f16", AffineBytes<4>);
-constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>);
-constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
-constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
-constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
-constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
-constexpr Kernels kMxfp4 = MB_NIBBLE_KERNELS("mxfp4_bf16", Mxfp4Bytes);
-constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
-constexpr Kernels kNvfp4 = MB_NIBBLE_KERNELS("nvfp4_bf16", Nvfp4Bytes);
-constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
-constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
-constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
-constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
-constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
-#undef MB_FIELD_KERNELS
-#undef MB_DENSE_KERNELS
-#undef MB_NIBBLE_KERNELS
-#undef MB_KERNELS
-#undef MB_KERNELS_OF
-
-const Kernels& kernels_of(const MatmulProblem& p) {
-  const bool half = p.x.values.dtype == DType::f16;
-  if (!p.w.spec) {
-    if (across(p)) return half ? kAcrossF16 : kAcrossBf16;
-    return half ? kDenseF16 : kDenseBf16;
-  }
-  const QuantSpec& spec = *p.w.spec;
-  if (spec.mode == Mode::mxfp4) return kMxfp4;
-  if (spec.mode == Mode::mxfp8) return kMxfp8;
-  if (spec.mode == Mode::nvfp4) return half ? kNvfp4F16 : kNvfp4;
-  if (spec.bits == 2) return kAffine2;
-  if (spec.bits == 3) return kAffine3;
-  if (spec.bits == 5) return kAffine5;
-  if (spec.bits == 6) return kAffine6;
-  if (half) return spec.bits == 8 ? kAffine8F16 : kAffine4F16;
-  const bool plain = p.w.scales.dtype == p.x.values.dtype && spec.group_size >= 32;
-  if (spec.bits == 8) return plain ? kAffine8 : kAnyAffine8;
-  return plain ? kAffine4 : kAnyAffine4;
-}
-
-// Rows of a matrix where all are met alike. What the routing is, the host does not know; every
-// width takes every routing. Experts that meet 32 rows each on the average meet more in half of the
-// cases: where a kernel's tiles are 64 or 32 wide, a quarter less time than by tiles of 32 alone
-// (and 2 % more where all meet 32).
-constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
-constexpr int64_t kMostRoutedRowsOf32 = 24;
-
-// Of one packed matrix, whose K is shared out, 65 to 128 rows of 16384^2 took 122 us by tiles of
-// 128 and 108 by those of 256, which are as narrow; of 8192^2 48 and 35.
-const Kernel& kernel_of(const MatmulProblem& p) {
-  const Kernels& of = kernels_of(p);
-  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
-  const int64_t rows = p.total_rows() / matrices;
-  const bool routed = p.grouping != dispatch::Grouping::none;
-  const bool both = routed && of.tiles64.least_tokens <= kMostRowsOf32;
-  if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
-  if (rows <= kMostRowsOf64) return of.tiles64;
-  return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
-}
 
 // ---- Products
 
@@ -218,16 +98,16 @@ bool has_scale_boxes(const Matrices& m, const MatmulProblem& p, uint32_t chunk) 
 // Tiles of the one matrix whose K may be shared out; 0 where it may not be.
 int64_t tiles_to_share(const MatmulProblem& p) {
   if (!qmm_sm90_shares(p)) return 0;
-  const Kernel& kernel = kernel_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
 }
 QmmShares shared_out(const MatmulProblem& p) {
-  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, kernels_of(p).chunk_blocks);
+  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, qmm_sm90_chunk_blocks(p));
 }
 // Blocks of K of a chunk of scales: by blocks as many as fill its bytes.
 uint32_t chunk_blocks(const MatmulProblem& p) {
-  const uint32_t least = kernels_of(p).chunk_blocks;
-  if (!kernel_of(p).by_blocks || p.w.spec->mode != Mode::affine) return least;
+  const uint32_t least = qmm_sm90_chunk_blocks(p);
+  if (!qmm_sm90_kernel(p).by_blocks || p.w.spec->mode != Mode::affine) return least;
   return chunk_within(shared_out(p), least,
                       least * static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup);
 }
@@ -235,7 +115,8 @@ uint32_t chunk_blocks(const MatmulProblem& p) {
 // How many rows of scales come by one copy where they come whole: eight neighbours, or sixteen of
 // which every other is of a layer's other half. 0 where they cannot: copies begin at multiples of
 // 16 bytes, and a lane has all of its 32 k or none.
-uint32_t whole_scale_rows(const MatmulProblem& p, const Kernel& kernel, const LowerScales& lower) {
+uint32_t whole_scale_rows(const MatmulProblem& p, const QmmSm90Kernel& kernel,
+                          const LowerScales& lower) {
   const int64_t bytes =
       p.k / p.w.spec->group_size * static_cast<int64_t>(size_of(p.w.scales.dtype));
   const bool between = p.w.scales.row_stride != p.k / p.w.spec->group_size;
@@ -258,7 +139,7 @@ uint32_t whole_scale_rows(const MatmulProblem& p, const Kernel& kernel, const Lo
 }
 
 // Of packed weights.
-void set_scales(const MatmulProblem& p, const Kernel& kernel, const LowerScales& lower,
+void set_scales(const MatmulProblem& p, const QmmSm90Kernel& kernel, const LowerScales& lower,
                 QmmSm90Params& q) {
   const bool biases = p.w.biases.data != nullptr;
   q.scales = scale_rows(p.w.scales);
@@ -332,7 +213,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows,
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
-  if (p.w.spec) set_scales(p, kernel_of(p), lower, q);
+  if (p.w.spec) set_scales(p, qmm_sm90_kernel(p), lower, q);
   return q;
 }
 
@@ -343,7 +224,7 @@ uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(
 // 28.7 us and not 31.1. Experts' products, which need the lists of rows first, took 3 % longer
 // behind rows that were copied, and 1 % less where they gather them.
 void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
-  const Kernel& kernel = kernel_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   const uint32_t grid = grid_of(p.device.id);
   q.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
   if (early) {
@@ -354,7 +235,7 @@ void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue)
 }
 
 QmmShareRoom share_room(const MatmulProblem& p) {
-  const Kernel& kernel = kernel_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   return {shared_out(p), tiles_to_share(p), kernel.rows, kernel.tokens};
 }
 
@@ -411,7 +292,7 @@ Reason why_not_packed(const MatmulProblem& p) {
 
 }  // namespace
 
-bool qmm_sm90_gathers(const MatmulProblem& p) { return kernel_of(p).gathers; }
+bool qmm_sm90_gathers(const MatmulProblem& p) { return qmm_sm90_kernel(p).gathers; }
 bool qmm_sm90_shares(const MatmulProblem& p) {
   // Tiles that are made again are whole.
   const bool again = p.w.spec && p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16;
@@ -479,11 +360,9 @@ void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const LowerScales& lower) {
-  const Kernels& of = kernels_of(p);
-  const Kernel& kernel = kernel_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   constexpr std::string_view kPrefix = "qmm_sm90_";
-  const bool layer =
-      &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 || &of == &kNvfp4;
+  const bool layer = qmm_sm90_has_layers(p);
   format = layer ? kernel.name + kPrefix.size() : nullptr;
   rows = kernel.rows;
   code_blocks = kernel.code_blocks;

@@ -1,0 +1,35 @@
+// The kernels of qmm_sm90: their names and shapes, and which one takes a problem.
+#pragma once
+
+#include <cstdint>
+
+#include "dispatch/problem.h"
+
+namespace moeblas::cuda {
+
+struct QmmSm90Kernel {
+  const char* name;
+  uint32_t rows;                  // of w, in a block
+  uint32_t tokens, least_tokens;  // of a tile
+  uint32_t threads;
+  uint32_t shared_bytes;
+  uint32_t code_blocks;  // of K, in a copy of codes
+  bool by_blocks;
+  bool gathers;
+  uint32_t whole_scales;  // bytes of them, at most
+  uint32_t scale_unit;    // of copies, where rows begin anywhere
+};
+
+// By format, dtype, and how many rows of x a matrix of w meets on the average.
+const QmmSm90Kernel& qmm_sm90_kernel(const dispatch::MatmulProblem& p);
+// Blocks of K whose scales come together at the least.
+uint32_t qmm_sm90_chunk_blocks(const dispatch::MatmulProblem& p);
+// Whether the format has kernels for both products of an expert layer.
+bool qmm_sm90_has_layers(const dispatch::MatmulProblem& p);
+
+// Dense weights lie in rows of K, or across: in rows of N.
+int64_t k_stride(const dispatch::MatmulProblem& p);
+int64_t n_stride(const dispatch::MatmulProblem& p);
+bool across(const dispatch::MatmulProblem& p);
+
+}  // namespace moeblas::cuda
