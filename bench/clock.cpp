@@ -11,12 +11,9 @@ namespace {
 constexpr int kLeastSamples = 3;
 constexpr int64_t kMostCalls = 10000;
 
-}  // namespace
-
-// Linear between the two samples around the position.
-double Samples::quantile(double q) const {
-  if (seconds.empty()) return 0;
-  std::vector<double> sorted = seconds;
+// Linear between the two values around the position.
+double quantile_of(std::vector<double> sorted, double q) {
+  if (sorted.empty()) return 0;
   std::sort(sorted.begin(), sorted.end());
   const double position = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(position);
@@ -24,12 +21,25 @@ double Samples::quantile(double q) const {
   return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
 }
 
+}  // namespace
+
+double Samples::quantile(double q) const { return quantile_of(seconds, q); }
+
+double Samples::share_of_bandwidth(int64_t bytes) const {
+  std::vector<double> shares;
+  for (size_t i = 0; i < bandwidth.size(); ++i) {
+    shares.push_back(static_cast<double>(bytes) / bandwidth[i] / seconds[i]);
+  }
+  return quantile_of(std::move(shares), 0.5);
+}
+
 void rest(double seconds) {
   if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
 std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> timers,
-                                      const Budget& budget, double sample_seconds) {
+                                      const Budget& budget, double sample_seconds,
+                                      const Bandwidth& bandwidth) {
   std::vector<Samples> samples(timers.size());
   std::vector<double> spent(timers.size(), 0.0);
   const auto estimate = [](Timer& timer) {
@@ -53,10 +63,16 @@ std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> ti
   for (int round = 0; round < std::max(budget.repeats, kLeastSamples); ++round) {
     for (size_t i = 0; i < timers.size(); ++i) {
       if (round >= kLeastSamples && spent[i] > budget.seconds) continue;
+      const int64_t calls = samples[i].calls;
+      const double before = bandwidth ? bandwidth(i, calls) : 0;
+      // The pass's threads may have driven those of the calls from their CPUs.
+      if (before > 0) timers[i]->sample(calls);
       rest(budget.regime.rest);
-      const double seconds = timers[i]->sample(samples[i].calls);
+      const double seconds = timers[i]->sample(calls);
       spent[i] += seconds;
-      samples[i].seconds.push_back(seconds / static_cast<double>(samples[i].calls));
+      samples[i].seconds.push_back(seconds / static_cast<double>(calls));
+      // By the mean of their times: the faster one of two is a luckier one than the sample is.
+      if (before > 0) samples[i].bandwidth.push_back(2 / (1 / before + 1 / bandwidth(i, calls)));
     }
   }
   return samples;

@@ -78,6 +78,9 @@ class Device {
 
   // Measured now, on as many threads as the kernels use.
   virtual Ceilings ceilings(const Regime& regime) = 0;
+  // What memory brings at this moment, of a pass as long as the one that `bytes` take: bytes/s of
+  // reads or copies. 0: not measured on a device whose memory is nobody else's.
+  virtual double bandwidth(bool /*copies*/, int64_t /*bytes*/) { return 0; }
   // `call` enqueues or runs one call of the kernel, on the next of `sets` buffer sets.
   virtual std::unique_ptr<Timer> timer(std::function<void()> call, int64_t sets) = 0;
 };
@@ -86,9 +89,16 @@ class Device {
 struct Samples {
   std::vector<double> seconds;
   int64_t calls = 0;  // per sample
+  // What memory brought beside every sample, in bytes/s, of a pass before and one after together;
+  // between the first and the sample are as many calls that are not timed.
+  // Empty: not measured.
+  std::vector<double> bandwidth;
 
   double quantile(double q) const;
   double median() const { return quantile(0.5); }
+  // The median over samples of the share of that bandwidth which calls of so many bytes have
+  // reached. 0: not measured.
+  double share_of_bandwidth(int64_t bytes) const;
 };
 
 struct Budget {
@@ -100,8 +110,12 @@ struct Budget {
 // Idles.
 void rest(double seconds);
 
+// What memory brings now, beside `calls` calls of a timer: bytes/s, or 0 if that is not its bound.
+using Bandwidth = std::function<double(size_t timer, int64_t calls)>;
+
 // Samples all timers round-robin, so that whatever changes in the machine meets all of them alike.
 std::vector<Samples> time_interleaved(std::span<const std::unique_ptr<Timer>> timers,
-                                      const Budget& budget, double sample_seconds);
+                                      const Budget& budget, double sample_seconds,
+                                      const Bandwidth& bandwidth = {});
 
 }  // namespace moeblas::bench

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <thread>
 
-#include "bench/pages.h"
+#include "bench/cpu_streams.h"
 
 namespace moeblas::bench {
 namespace {
@@ -33,7 +32,7 @@ double best_pass(int threads, const std::function<void(int)>& work) {
       work(thread);
       gate.arrive_and_wait();
       const double seconds = seconds_since(start);
-      // Pass 0 touches the pages and wakes the units.
+      // Pass 0 wakes the units.
       if (thread == 0 && pass > 0) best = best == 0 ? seconds : std::min(best, seconds);
     }
   };
@@ -62,39 +61,19 @@ double arithmetic(int threads, double (*loop)(int64_t)) {
 
 }  // namespace
 
-Ceilings measure_cpu_ceilings(int threads, int64_t bytes) {
+Ceilings measure_cpu_ceilings(int threads, CpuStreams& streams) {
   const cpu_loops::Loops loops = cpu_loops::best();
   Ceilings c;
   c.isa = loops.isa;
   c.f32 = arithmetic(threads, loops.f32);
   c.bf16 = arithmetic(threads, loops.bf16_dot);
   c.int8 = arithmetic(threads, loops.int8_dot);
-
-  // One stream per thread, each in pages of its own. Written first: pages that were never written
-  // may all be one page of zeros.
-  const int64_t part = (bytes / threads + (2 << 20) - 1) >> 21 << 21;
-  const auto count = part / static_cast<int64_t>(sizeof(float));
-  const Memory memory = allocate_pages(part * threads);
-  const auto stream = [&](int thread) {
-    return static_cast<float*>(memory.get()) + thread * count;
-  };
-  std::vector<float> sums(static_cast<size_t>(threads) * 16);  // a cache line each
-  {
-    std::vector<std::jthread> writers;
-    for (int thread = 0; thread < threads; ++thread) {
-      writers.emplace_back(
-          [&, thread] { std::memset(stream(thread), 0, static_cast<size_t>(part)); });
-    }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    c.read = std::max(c.read, streams.bytes_per_s(false, streams.bytes()));
   }
-  const double read = best_pass(threads, [&](int thread) {
-    sums[static_cast<size_t>(thread) * 16] += loops.read(stream(thread), count);
-  });
-  c.read = static_cast<double>(part * threads) / read;
-  // The first half of a stream to its second half.
-  const double copy = best_pass(threads, [&](int thread) {
-    loops.copy(stream(thread) + count / 2, stream(thread), count / 2);
-  });
-  c.copy = static_cast<double>(part * threads) / copy;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    c.copy = std::max(c.copy, streams.bytes_per_s(true, streams.bytes()));
+  }
   return c;
 }
 

@@ -9,8 +9,9 @@
 
 namespace moeblas::bench {
 
-// `bytes` should exceed the last-level cache several times.
-Ceilings measure_cpu_ceilings(int threads, int64_t bytes);
+class CpuStreams;
+
+Ceilings measure_cpu_ceilings(int threads, CpuStreams& streams);
 
 namespace cpu_loops {
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "bench/cpu_ceilings.h"
+#include "bench/cpu_streams.h"
 #include "bench/data.h"
 #include "bench/pages.h"
 #include "moeblas/kernels.h"
@@ -115,14 +116,27 @@ class CpuDevice final : public Device {
     });
   }
   Ceilings ceilings(const Regime&) override {
-    return measure_cpu_ceilings(get_num_threads(), std::max<int64_t>(4 * cache_, 128 << 20));
+    return measure_cpu_ceilings(get_num_threads(), streams());
+  }
+  double bandwidth(bool copies, int64_t bytes) override {
+    constexpr int64_t kLeast = 4 << 20;
+    return streams().bytes_per_s(copies, std::max(bytes, kLeast));
   }
   std::unique_ptr<Timer> timer(std::function<void()> call, int64_t) override {
     return std::make_unique<CpuTimer>(std::move(call));
   }
 
  private:
+  CpuStreams& streams() {
+    if (streams_ == nullptr) {
+      streams_ =
+          std::make_unique<CpuStreams>(get_num_threads(), std::max<int64_t>(4 * cache_, 128 << 20));
+    }
+    return *streams_;
+  }
+
   int64_t cache_ = 0;
+  std::unique_ptr<CpuStreams> streams_;
 };
 
 }  // namespace

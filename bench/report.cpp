@@ -68,6 +68,9 @@ Json case_json(const Record& r) {
   return j;
 }
 
+// Of what memory brought beside each sample, the median share. 0: not measured.
+double share_in_turn(const Record& r) { return r.samples.share_of_bandwidth(r.work.bytes()); }
+
 Json record_json(const Record& r, const Group& g) {
   Json j = case_json(r);
   const Floor floor = floor_of(r, g);
@@ -95,6 +98,11 @@ Json record_json(const Record& r, const Group& g) {
   j["floor"] = {{"seconds", rounded(floor.seconds)},
                 {"bound", floor.bound},
                 {"share", rounded(floor.seconds / median)}};
+  if (!r.samples.bandwidth.empty()) {
+    std::vector<double> beside = r.samples.bandwidth;
+    for (double& bytes_per_s : beside) bytes_per_s = rounded(bytes_per_s);
+    j["in_turn"] = {{"share", rounded(share_in_turn(r))}, {"bytes_per_s", beside}};
+  }
   return j;
 }
 
@@ -143,15 +151,15 @@ const Record* product_of(const Run& run, const Record& r) {
 }
 
 // The share of what the machine can bring to a product that one thread alone does not exhaust: of
-// the read stream on all threads, or, where that is less, of as many threads as fast as the same
-// kernel is on one. 0 where the run has no such record, or memory is not the bound.
+// the reads of all threads in turn with it, or, where that is less, of as many threads as fast as
+// the same kernel is on one. 0 where the run has no such record, or reads are not the bound.
 double share_of_bandwidth(const Run& run, const Record& r) {
   const Floor floor = floor_of(r, run.groups[r.group]);
   if (r.threads <= 1 || std::string_view(floor.bound) != "read") return 0;
   const std::string name = describe(r.spec);
   for (const Record& one : run.records) {
     if (one.threads != 1 || one.kernel != r.kernel || describe(one.spec) != name) continue;
-    return std::max(floor.seconds, one.samples.median() / r.threads) / r.samples.median();
+    return std::max(share_in_turn(r), one.samples.median() / r.threads / r.samples.median());
   }
   return 0;
 }
@@ -221,20 +229,22 @@ void print_group(const Run& run, size_t group) {
   std::printf("%s\n", g.gap > 0.1 ? "; THE MACHINE CHANGED MEANWHILE: shares are uncertain" : "");
   if (group == 0) std::printf("arithmetic by %s\n", g.before.isa.c_str());
   const std::string bytes = std::string(letter) + "B/s", flop = std::string(letter) + "FLOP/s";
-  std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %s\n", static_cast<int>(width), "case",
+  std::printf("%-*s  %-*s %12s %6s %9s %9s %12s %7s %-5s%s\n", static_cast<int>(width), "case",
               static_cast<int>(kernel_width), "kernel", "us", "IQR", bytes.c_str(), flop.c_str(),
-              "floor us", "share", "bound");
+              "floor us", "share", "bound", first->threads > 0 ? " in turn" : "");
   for (const Record& r : run.records) {
     if (r.group != group) continue;
     const Floor floor = floor_of(r, g);
     const double median = r.samples.median();
     const double iqr = (r.samples.quantile(0.75) - r.samples.quantile(0.25)) / median;
-    std::printf("%-*s  %-*s %12.*f %5.1f%% %9.2f %9.2f %12.*f %6.1f%% %s\n",
+    std::printf("%-*s  %-*s %12.*f %5.1f%% %9.2f %9.2f %12.*f %6.1f%% %-5s",
                 static_cast<int>(width), describe(r.spec).c_str(), static_cast<int>(kernel_width),
                 r.kernel.c_str(), tera ? 2 : 1, median * 1e6, 100 * iqr,
                 static_cast<double>(r.work.bytes()) / median * unit,
                 static_cast<double>(r.work.flop) / median * unit, tera ? 2 : 1, floor.seconds * 1e6,
                 100 * floor.seconds / median, floor.bound);
+    if (const double share = share_in_turn(r); share > 0) std::printf(" %6.1f%%", 100 * share);
+    std::printf("\n");
   }
   print_splits(run, group);
   print_shares_of_bandwidth(run, group);

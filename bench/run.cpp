@@ -182,8 +182,11 @@ class Runner {
     Group& g = result_.groups.emplace_back();
     if (!timers.empty()) {
       g.before = device.ceilings(s_.budget.regime);
-      const std::vector<Samples> samples =
-          time_interleaved(timers, s_.budget, device.sample_seconds());
+      const std::vector<Samples> samples = time_interleaved(
+          timers, s_.budget, device.sample_seconds(), [&](size_t timer, int64_t calls) {
+            const Record& r = result_.records[first + timer];
+            return floor_of(r, g).moves ? device.bandwidth(r.copies, calls * r.work.bytes()) : 0;
+          });
       g.after = device.ceilings(s_.budget.regime);
       const auto change = [](double a, double b) { return std::abs(a - b) / std::max(a, b); };
       g.gap = std::max(change(g.before.read, g.after.read), change(g.before.f32, g.after.f32));
@@ -216,7 +219,7 @@ Floor floor_of(const Record& r, const Group& g) {
   const auto best = [&](double Ceilings::* of) { return std::max(g.before.*of, g.after.*of); };
   const Floor moves{
       static_cast<double>(r.work.bytes()) / best(r.copies ? &Ceilings::copy : &Ceilings::read),
-      r.copies ? "copy" : "read"};
+      r.copies ? "copy" : "read", true};
   double peak = best(&Ceilings::f32);
   const char* unit = "f32";
   const auto consider = [&](double rate, const char* name) {
@@ -236,7 +239,7 @@ Floor floor_of(const Record& r, const Group& g) {
     consider(best(&Ceilings::int8), "int8");
   }
   const double compute = static_cast<double>(r.work.flop) / peak;
-  return compute > moves.seconds ? Floor{compute, unit} : moves;
+  return compute > moves.seconds ? Floor{compute, unit, false} : moves;
 }
 
 Run run(const Settings& settings, const std::function<void(const Run&, size_t)>& progress) {

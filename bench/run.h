@@ -58,6 +58,7 @@ struct Run {
 struct Floor {
   double seconds = 0;
   const char* bound = "";  // "read", "copy", "f32", "bf16", ...
+  bool moves = true;       // read or copy
 };
 Floor floor_of(const Record& record, const Group& group);
 

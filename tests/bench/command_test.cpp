@@ -66,7 +66,7 @@ TEST(BenchCommand, RunsEveryOperation) {
   EXPECT_EQ(o.json["library"]["version"], moeblas_version());
   EXPECT_TRUE(o.json["library"]["dirty"].is_boolean());
   EXPECT_TRUE(o.json["wrong"].empty());
-  std::set<std::string> seen;
+  std::set<std::string> seen, in_turn;
   for (const auto& r : o.json["results"]) {
     seen.insert(r["op"]);
     EXPECT_EQ(r["seconds"]["samples"].size(), 3u) << r["name"];
@@ -82,9 +82,17 @@ TEST(BenchCommand, RunsEveryOperation) {
       EXPECT_GT(group[when]["f32_flop_per_s"], 0.0);
     }
     EXPECT_GT(r["floor"]["share"], 0.0);
+    if (r.contains("in_turn")) {
+      in_turn.insert(r["op"]);
+      EXPECT_GT(r["in_turn"]["share"], 0.0) << r["name"];
+      EXPECT_EQ(r["in_turn"]["bytes_per_s"].size(), 3u) << r["name"];
+    }
     EXPECT_EQ(r["routing"].is_null(), !find_operation(r["op"].get<std::string>()).takes_routing);
   }
   EXPECT_EQ(seen.size(), operations().size());
+  // What memory bounds on any machine: a product of one row, and a conversion.
+  EXPECT_EQ(in_turn.count("quantized_matmul"), 1u);
+  EXPECT_EQ(in_turn.count("quantize"), 1u);
 }
 
 TEST(BenchCommand, EveryFormatAndDtype) {

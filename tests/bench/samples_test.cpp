@@ -7,6 +7,7 @@
 
 #include "bench/clock.h"
 #include "bench/cpu_device.h"
+#include "bench/cpu_streams.h"
 #include "bench/product.h"
 #include "support/bench_case.h"
 
@@ -94,6 +95,52 @@ TEST(BenchClock, QuantilesAndInterleaving) {
   const std::vector<std::pair<int, int64_t>> rounds(log.end() - 9, log.end());
   EXPECT_EQ(rounds, (std::vector<std::pair<int, int64_t>>{
                         {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {1, 1}, {0, 4}, {0, 4}, {0, 4}}));
+}
+
+// Each sample of a timer that memory bounds stands between two passes of memory's own.
+TEST(BenchClock, BandwidthInTurn) {
+  struct Fake final : Timer {
+    explicit Fake(int64_t& now) : now_(now) {}
+    double sample(int64_t calls) override {
+      ++now_;
+      return 0.002 * static_cast<double>(calls);
+    }
+    int64_t& now_;
+  };
+  int64_t now = 0, passes = 0;
+  std::vector<std::unique_ptr<Timer>> timers;
+  for (int i = 0; i < 2; ++i) timers.push_back(std::make_unique<Fake>(now));
+  const auto samples =
+      time_interleaved(timers, {4, 2.0, {}}, 0.004, [&](size_t timer, int64_t calls) -> double {
+        if (timer == 0) return 0;  // arithmetic is its bound
+        EXPECT_EQ(calls, 2);
+        const bool before = passes++ % 2 == 0;
+        // Two estimates and a sample of each; then in turn, two of the second timer for one.
+        EXPECT_EQ(now, 6 + 3 * ((passes - 1) / 2) + (before ? 1 : 3));
+        return before ? 300 : 600;
+      });
+  EXPECT_EQ(passes, 8);
+  EXPECT_TRUE(samples[0].bandwidth.empty());
+  EXPECT_EQ(samples[0].share_of_bandwidth(1), 0);
+  ASSERT_EQ(samples[1].bandwidth.size(), 4u);
+  for (double bytes_per_s : samples[1].bandwidth) EXPECT_DOUBLE_EQ(bytes_per_s, 400);
+
+  Samples s;
+  s.seconds = {1, 2, 1};
+  s.bandwidth = {100, 100, 40};
+  EXPECT_DOUBLE_EQ(s.share_of_bandwidth(20), 0.2);  // of 0.2, 0.1 and 0.5
+}
+
+TEST(BenchStreams, EveryPassMovesWhatItIsToldTo) {
+  for (const int threads : {1, 2, 3}) {
+    CpuStreams streams(threads, 8 << 20);
+    EXPECT_GE(streams.bytes(), 8 << 20);
+    for (const int64_t bytes : {int64_t{1}, int64_t{5} << 20, streams.bytes(), int64_t{1} << 40}) {
+      for (const bool copies : {false, true, true, false}) {
+        EXPECT_GT(streams.bytes_per_s(copies, bytes), 0);
+      }
+    }
+  }
 }
 
 // A device that replays graphs of all of its buffer sets, 3 here: no sample may hold another number

@@ -11,6 +11,7 @@
 #include "bench/build_info.h"
 #include "bench/cpu_ceilings.h"
 #include "bench/cpu_device.h"
+#include "bench/cpu_streams.h"
 #include "bench/random.h"
 #include "library.h"
 #include "moeblas/kernels.h"
@@ -163,7 +164,8 @@ int run(int argc, char** argv) {
   j["results"] = Json::array();
   for (int threads : thread_counts) {
     for (const Library& library : all) library.set_threads(threads);
-    const double read_before = bench::measure_cpu_ceilings(threads, 128 << 20).read;
+    bench::CpuStreams streams(threads, 128 << 20);
+    const double read_before = bench::measure_cpu_ceilings(threads, streams).read;
     std::vector<double> errors;
     std::vector<std::unique_ptr<bench::Timer>> timers;
     for (const Product& p : products) {
@@ -181,7 +183,7 @@ int run(int argc, char** argv) {
     }
     const auto samples =
         bench::time_interleaved(timers, {.repeats = 25, .seconds = seconds, .regime = {}}, 0.002);
-    const double read = std::max(read_before, bench::measure_cpu_ceilings(threads, 128 << 20).read);
+    const double read = std::max(read_before, bench::measure_cpu_ceilings(threads, streams).read);
     std::printf("%s, %d threads, read stream %.1f GB/s\n", work->name, threads, read / 1e9);
     for (size_t i = 0; i < products.size(); ++i) {
       const Product& p = products[i];
