@@ -84,15 +84,15 @@ struct Simd {
       return _mm512_permutex2var_epi16(low.numbers, low_bits, high.numbers);
     }
   };
-  // Of each byte the low seven bits choose.
+  // Of each byte the low seven bits choose. The compiler makes the table: a kernel's call, which
+  // begins with it, lasts microseconds.
   struct ByteTable128 {
     Words low, high;
     template <class F>
-    explicit ByteTable128(F&& number_of) {
-      uint8_t bytes[128];
-      for (int i = 0; i < 128; ++i) bytes[i] = static_cast<uint8_t>(number_of(i));
-      low = load_words(bytes);
-      high = load_words(bytes + 64);
+    explicit ByteTable128(F) {
+      static constexpr BytesOf<F> kBytes;
+      low = load_words(kBytes.at);
+      high = load_words(kBytes.at + 64);
     }
     Words operator[](Words low_bits) const { return _mm512_permutex2var_epi8(low, low_bits, high); }
   };
@@ -389,6 +389,13 @@ struct Simd {
 #endif
 
  private:
+  template <class F>
+  struct BytesOf {
+    alignas(64) uint8_t at[128];
+    constexpr BytesOf() : at{} {
+      for (int i = 0; i < 128; ++i) at[i] = static_cast<uint8_t>(F{}(i));
+    }
+  };
   template <int kBytes>
   struct Spread {
     uint8_t at[64];

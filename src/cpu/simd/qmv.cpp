@@ -18,6 +18,7 @@ struct Multiplied {
   };
   static constexpr int kPerLane = 8;
   static constexpr int kFloatsOfX = 8 * kLanes;
+  static constexpr int kMostWithTwo = 4;
   static constexpr float kTimes = 1.0f;
   static constexpr int source(int vector, int lane) { return 8 * lane + vector; }
   static constexpr float factor_of_x(int) { return 1.0f; }
@@ -130,7 +131,7 @@ struct E4m3 {
   static constexpr bool kAffine = false;
   static constexpr int kGroup = 32;
   static constexpr ScaleKind kScales = ScaleKind::e8m0;
-  static constexpr int kTogether = 1;
+  static constexpr int kTogether = 1, kMostWithTwo = 0;
   static constexpr float kTimes = 256.0f;
   static constexpr int kPerLane = 2;
   static constexpr int kFloatsOfX = 2 * kLanes;

@@ -4,9 +4,10 @@
 //
 // Vectors of words whose low bits hold a code are looked up in tables of bfloat16 numbers; a dot
 // product adds two words of each lane to its sum. How codes come into words differs by width, and x
-// is prepared in that order, [block][vector][word]. What bounds it besides the stream are shuffles:
-// look-ups, shifts and fields of bits go through the same two units. The instruction takes
-// subnormal numbers for zero: rows of x with numbers so small that one could arise are refused.
+// is prepared in that order, [block][vector][word]. What bounds it besides the stream: look-ups,
+// shifts and fields of bits go through the same two of four units, and a dot product takes turns of
+// two. The instruction takes subnormal numbers for zero: rows of x with numbers so small that one
+// could arise are refused.
 // qmv_panel.h has the loops.
 #include <type_traits>
 
@@ -26,6 +27,8 @@ struct Dotted {
   static constexpr int kVectors = kPerLane / 2;
   static constexpr int kFloatsOfX = kVectors * kLanes;
   static constexpr int kTogether = 2;
+  static constexpr int kMostWithTwo = 8;
+  static constexpr int kChains = kVectors > 4 ? 2 : 1;  // a product waits for the one before
   static constexpr float kTimes = 1.0f;
 
   struct Values {
@@ -34,12 +37,18 @@ struct Dotted {
   template <int R>
   [[gnu::always_inline]] static void runs(const Values (&codes)[R], const float* x,
                                           Floats (&sums)[R]) {
+    Floats chains[R][kChains];
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       const Words values = shared<R>(Simd::load_words(x + v.value * kLanes));
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const Floats before = v.value == 0 ? Simd::zero() : sums[r.value];
-        sums[r.value] = Simd::dot(before, codes[r.value].v[v.value], values);
+        Floats& sum = chains[r.value][v.value % kChains];
+        const Floats before = v.value < kChains ? Simd::zero() : sum;
+        sum = Simd::dot(before, codes[r.value].v[v.value], values);
       });
+    });
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      sums[r.value] = chains[r.value][0];
+      if constexpr (kChains == 2) sums[r.value] = Simd::add(sums[r.value], chains[r.value][1]);
     });
   }
 };
@@ -191,13 +200,11 @@ struct E4m3 : Dotted<8, 4, false> {
 
  private:
   // A positive code as bfloat16.
-  static int number(int code) {
+  static constexpr int number(int code) {
     if (code == 0x7f) return 0x7fc0;
-    const int exponent = code >> 3, mantissa = code & 7;
-    const float value =
-        exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                      : static_cast<float>(8 + mantissa) * __builtin_ldexpf(1.0f, exponent - 10);
-    return static_cast<int>(__builtin_bit_cast(uint32_t, value) >> 16);
+    if (code >= 8) return (code << 4) + ((127 - 7) << 7);
+    const float subnormal = static_cast<float>(code) * 0x1p-9f;
+    return static_cast<int>(__builtin_bit_cast(uint32_t, subnormal) >> 16);
   }
 };
 

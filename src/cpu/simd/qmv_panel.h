@@ -32,7 +32,6 @@ using Byte = Decoder<Codes::e4m3, Panel::f32>;
 
 constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
-constexpr int kMostWithTwo = 4;                  // rows of x that meet two of weights together
 // Bytes of x that stay in the first cache: of 48 KB with sixteen lanes, mostly, else of 32.
 constexpr int64_t kCacheForX = (kLanes == 16 ? 32 : 24) << 10;
 constexpr int64_t kAhead = 8 << 10;  // bytes of codes between fetch and use
@@ -291,7 +290,8 @@ constexpr Ways ways() {
   Ways w{};
   const auto put = [&](auto of) {
     constexpr int kRows = decltype(of)::value;
-    constexpr int kTogether = kRows <= kMostWithTwo ? Unpack::kTogether : 1;
+    // Two rows of weights to so many of x: by registers.
+    constexpr int kTogether = kRows <= Unpack::kMostWithTwo ? Unpack::kTogether : 1;
     w.multiply[kRows] = multiply_pieces<Unpack, kRows, kTogether>;
     w.together[kRows] = kTogether;
   };
