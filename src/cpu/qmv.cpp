@@ -33,7 +33,8 @@ constexpr int64_t kMostRowsDense = 5;
 // several.
 constexpr int64_t kLeastPanelBytes = 16 << 10;
 constexpr int64_t kMostPanelBytes = 128 << 10;
-constexpr int64_t kMostPanel = 256;  // rows of w
+constexpr int64_t kMostPanelBytesAlone = 512 << 10;  // one thread's, whose end nobody waits for
+constexpr int64_t kMostPanel = 256;                  // rows of w
 constexpr int64_t kPanelsPerThread = 16;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
@@ -130,11 +131,13 @@ class Product {
     const auto rows_of = [&](int64_t bytes) {
       return std::clamp<int64_t>(bytes / row_bytes / 16 * 16, 16, kMostPanel);
     };
-    const int64_t share = runs * p_.n / (threads::num_threads() * kPanelsPerThread) / 16 * 16;
-    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(kMostPanelBytes));
+    const int64_t threads = threads::num_threads();
+    const int64_t share = runs * p_.n / (threads * kPanelsPerThread) / 16 * 16;
+    const int64_t most = threads == 1 ? kMostPanelBytesAlone : kMostPanelBytes;
+    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(most));
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
-        runs * panels_, threads::num_threads(), [&](int64_t item, int64_t next) {
+        runs * panels_, static_cast<int>(threads), [&](int64_t item, int64_t next) {
           multiply(item, next < runs * panels_ && matrix_of(next) != kNoMatrix ? next : item);
         });
   }
@@ -301,13 +304,25 @@ Reason reject_many_rows(const MatmulProblem& p, int64_t most) {
                     static_cast<long long>(most));
 }
 
+// The same border for bfloat16 pairs, by what unpacking costs here and in filling a panel. What
+// `fast` has for many rows pays off from fewer on.
+int64_t most_rows_of_pairs(const MatmulProblem& p) {
+  if (p.w.spec->mode == Mode::mxfp8) return 24;
+  if (p.options.precision == Precision::fast || p.w.spec->bits == 8) return kMostRows;
+  return p.w.spec->bits > 4 ? 12 : 16;
+}
+
+Reason reject_packed(const MatmulProblem& p, int64_t most) {
+  if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
+  return reject_many_rows(p, most);
+}
+
 }  // namespace
 
 size_t qmv_workspace(const MatmulProblem& p) { return Layout(p).total; }
 
 Reason qmv_reject(const MatmulProblem& p) {
-  if (!p.transpose) return Reason::of("w is packed along N, it takes rows along K");
-  return reject_many_rows(p, p.w.spec->mode == Mode::mxfp8 ? kMostRowsMxfp8 : kMostRows);
+  return reject_packed(p, p.w.spec->mode == Mode::mxfp8 ? kMostRowsMxfp8 : kMostRows);
 }
 
 Reason mv_reject(const MatmulProblem& p) {
@@ -324,7 +339,7 @@ Reason qmv_dot_reject(const MatmulProblem& p) {
   if (made_by_intel() && p.options.kernel == nullptr &&
       p.total_rows() > std::max<int64_t>(1, p.w.values.count()))
     return Reason::of("of several rows this processor multiplies float32 numbers faster");
-  return qmv_reject(p);
+  return reject_packed(p, most_rows_of_pairs(p));
 }
 
 #if defined(__x86_64__)
