@@ -8,7 +8,7 @@
 #     --binary   a moeblas that is built already (default: builds one in build/release)
 #     --only     these names alone
 #     --seconds  of each row at most (default 0.4)
-# The whole takes some four minutes.
+# The whole takes some six minutes; none of the names takes half a minute.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$root/docs/measurements/cpu binary= only= seconds=0.4
@@ -51,11 +51,13 @@ matrix=(--op quantized_matmul --shape dense-14336x4096)
 experts=(--op gather_qmm --shape experts-128x768x2048)
 
 measure decode "${matrix[@]}" --tokens 1 --format $formats --dtype bfloat16
-measure decode_rows "${matrix[@]}" --tokens 2,4,8 --format affine4-g64,mxfp4 --dtype bfloat16
+measure decode_rows "${matrix[@]}" --tokens 2,4,8,16 --format affine4-g64,mxfp4 --dtype bfloat16
 measure decode_dtypes "${matrix[@]}" --tokens 1 --format affine4-g64,mxfp4 --dtype float32,float16
 measure decode_slices "${matrix[@]}" --tokens 1 --format $formats --dtype bfloat16 --row-pitch 2
 measure decode_experts --op gather_qmm --shape experts-128x768x2048,experts-32x2880x2880 --tokens 1 \
   --format affine4-g64,mxfp4 --dtype bfloat16
+measure few_rows_experts "${experts[@]}" --routing uniform --tokens 64,192 --format affine4-g64,mxfp4,mxfp8 \
+  --dtype bfloat16
 measure decode_floats --op gather_mm --shape experts-128x768x2048 --tokens 1 --dtype bfloat16,float32
 measure prefill "${matrix[@]}" --tokens 512 --format $formats --dtype bfloat16
 measure prefill_dtypes "${matrix[@]}" --tokens 512 --format affine4-g64,mxfp4 --dtype float32,float16
@@ -67,6 +69,7 @@ measure prefill_experts_fast "${experts[@]}" --routing even --tokens 512,1024 --
   --dtype bfloat16 --precision fast
 measure prefill_floats --op gather_mm --shape experts-128x768x2048 --routing even --tokens 1024 \
   --dtype bfloat16,float32
+measure layers --op moe_ffn --model qwen3-30b --routing even --tokens 1,512 --format affine4-g64 --dtype bfloat16
 measure segmented --op segmented_mm --shape seg-1024x1024x4096x32 --dtype bfloat16,float32
 measure qqmm --op qqmm --shape 512x4096x4096 --format mxfp4,nvfp4
 measure conversions --op quantize,dequantize --shape dense-4096x4096 --dtype bfloat16 \

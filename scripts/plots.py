@@ -3,7 +3,7 @@
 
     scripts/plots.py [--check]
 
-    roofline_cpu, roofline_h200   every timed row (bench_cpu_*.json, h200/*.json)
+    roofline_cpu, roofline_h200   every timed row (cpu/*.json, h200/*.json)
     peers_cpu                     products beside other libraries' (compare_cpu_*.json)
     sweep_h200                    time over tokens (bench_h200_sweep*.json)
 
@@ -162,7 +162,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as thrown_away:
         to = Path(thrown_away) if arguments.check else ROOT / "docs" / "images"
-        roofline("bench_cpu_*.json", to / "roofline_cpu.svg")
+        roofline("cpu/*.json", to / "roofline_cpu.svg")
         roofline("h200/*.json", to / "roofline_h200.svg")
         peers(to / "peers_cpu.svg")
         sweep(to / "sweep_h200.svg")
