@@ -21,6 +21,7 @@ using dispatch::Reason;
 
 // Staged positions of activations come 32 at a time, from four runs of eight rows.
 constexpr int64_t kRuns = 32;
+constexpr int64_t kHalves = 2;  // of the first product: gates and ups
 
 // In bytes; the matrices of a stack lie one stride apart (qmm_sm90_reject).
 int64_t row_bytes(const Matrices& m) {
@@ -77,7 +78,7 @@ struct Plan {
     const auto pairs = static_cast<size_t>(p.total_rows());
     experts = take(p.expert_map.present ? pairs * sizeof(int32_t) : 0);
     if (base != nullptr && p.expert_map.present) first.w_position.index = base + experts;
-    const QmmGrouping rows(first, p.top_k);
+    const QmmGrouping rows(first, p.top_k, kHalves);
     grouping = bytes;
     staged = bytes + rows.staged;
     // What comes of the second product takes the place of what went into the first.
@@ -212,7 +213,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   auto* down = reinterpret_cast<float*>(base + plan.down);
   if (p.total_rows() > 0) {
     if (mapped) simt::simt_map_experts(p, experts, queue);
-    QmmRows rows = group_rows(plan.first, p.top_k, base + plan.grouping, queue);
+    QmmRows rows = group_rows(plan.first, p.top_k, kHalves, base + plan.grouping, queue);
     plan.second.out.data = down;
     const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden};
     QmmProduct sums(plan.second, &staged);

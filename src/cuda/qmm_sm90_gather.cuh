@@ -5,10 +5,11 @@
 //   block 0   rows 0 .. half      gathered -> full        block 1   rows half .. tokens
 //                  \______________ bulk copy ____________________/
 //
-// A warp issues one copy of 512 bytes in 50 to 60 clocks beside warps that multiply, whatever
-// stands between the copies: at 256 tokens that is too few, and where both blocks gathered all rows
-// it was at 64. So rows are found in registers, not by shuffles, and the fence between copies and
-// products is here once, not in front of every warp's products.
+// A warp issues one copy of 512 bytes in 50 to 60 clocks beside warps that multiply, and copies
+// from block to block go at some 25 bytes a nanosecond, so that half of 256 rows of 64 k takes as
+// long as their products: at 256 tokens rows are not gathered, and at 128 only where w has few
+// columns (qmm_sm90_gathers). Rows are found in registers, not by shuffles, and the fence between
+// copies and products is here once, not in front of every warp's products.
 #pragma once
 
 #include "cuda/qmm_sm90_gather_order.h"

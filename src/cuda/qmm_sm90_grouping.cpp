@@ -61,7 +61,7 @@ struct Room {
   size_t bytes = 0;
   uint32_t blocks = 0, block_pairs = 0;  // of place_rows
 
-  Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x) {
+  Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products) {
     const int64_t rows = p.total_rows();
     int64_t staged_rows = rows;
     const auto take = [&](int64_t size) {
@@ -72,7 +72,7 @@ struct Room {
     if (per_x > 0) {
       const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
       const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
-      const bool gathers = qmm_sm90_gathers(p);
+      const bool gathers = qmm_sm90_gathers(p, per_x, products);
       block_pairs = static_cast<uint32_t>(
           per_x *
           std::min(most, ceil_div(ceil_div(pairs, gathers ? kListBlocks : kPlaceBlocks), per_x)));
@@ -214,20 +214,20 @@ Reason QmmGrouping::why_not(const MatmulProblem& p, int64_t per_token) {
 }
 
 QmmGrouping::QmmGrouping(const MatmulProblem& p)
-    : QmmGrouping(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile))) {}
-QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token) {
-  const Room at(p, simt::PairPlan(p, kPlanTile), per_token);
+    : QmmGrouping(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), 1) {}
+QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token, int64_t products) {
+  const Room at(p, simt::PairPlan(p, kPlanTile), per_token, products);
   staged = at.staged;
   bytes = at.bytes;
 }
 
 QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue, QmmZeros zeros) {
-  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), workspace, queue, zeros);
+  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), 1, workspace, queue, zeros);
 }
-QmmRows group_rows(const MatmulProblem& p, int64_t per_token, uint8_t* workspace, Queue& queue,
-                   QmmZeros zeros) {
+QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, uint8_t* workspace,
+                   Queue& queue, QmmZeros zeros) {
   const simt::PairPlan plan(p, kPlanTile);
-  const Room at(p, plan, per_token);
+  const Room at(p, plan, per_token, products);
   QmmRows rows;
   rows.runs = per_token > 0 ? place(p, plan, per_token, workspace, at, queue)
                             : stage(p, plan, workspace, at, zeros, queue);

@@ -16,14 +16,15 @@ struct QmmRows {
   const uint32_t* sources = nullptr;  // which staged row each is; null: itself
 };
 
-// The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x.
+// The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x,
+// which meet `products` matrices of p.n rows each.
 // Where they go is p.out's to say; without data it stays as it is for pairs without a matrix.
 struct QmmGrouping {
   size_t staged = 0;  // where in the workspace the staged rows lie: behind all else
   size_t bytes = 0;
 
   explicit QmmGrouping(const dispatch::MatmulProblem& p);
-  QmmGrouping(const dispatch::MatmulProblem& p, int64_t per_token);
+  QmmGrouping(const dispatch::MatmulProblem& p, int64_t per_token, int64_t products);
   static dispatch::Reason why_not(const dispatch::MatmulProblem& p);
   static dispatch::Reason why_not(const dispatch::MatmulProblem& p, int64_t per_token);
 };
@@ -34,8 +35,8 @@ struct QmmZeros {
 };
 QmmRows group_rows(const dispatch::MatmulProblem& p, uint8_t* workspace, Queue& queue,
                    QmmZeros zeros = {});
-QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, uint8_t* workspace,
-                   Queue& queue, QmmZeros zeros = {});
+QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, int64_t products,
+                   uint8_t* workspace, Queue& queue, QmmZeros zeros = {});
 
 // The product of rows that are staged, after which a call is done.
 void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);

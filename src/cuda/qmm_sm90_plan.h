@@ -9,8 +9,9 @@ namespace moeblas::cuda {
 dispatch::Reason qmm_sm90_reject(const dispatch::MatmulProblem& p);
 // Whether K may be shared out among clusters, so that few rows of one matrix keep all of them busy.
 bool qmm_sm90_shares(const dispatch::MatmulProblem& p);
-// Whether products of experts gather their rows from where x is staged once.
-bool qmm_sm90_gathers(const dispatch::MatmulProblem& p);
+// Whether products of experts gather their rows from where x is staged once, where each meets
+// `per_x` of the experts; `products`: of two such matrices in turn, as in a layer, 2.
+bool qmm_sm90_gathers(const dispatch::MatmulProblem& p, int64_t per_x, int64_t products);
 size_t qmm_sm90_workspace(const dispatch::MatmulProblem& p);
 void qmm_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);
 

@@ -63,7 +63,7 @@ class QmmBlock {
   // Rows of x come one by one, from where they are staged as x lies.
   __device__ bool gathers() const {
     if constexpr (!Tiles::kGathers || Weights::kEnding == Ending::sums) return false;
-    return Weights::kEnding == Ending::activations || p_.sources != nullptr;
+    return p_.sources != nullptr;
   }
 
  protected:
