@@ -99,7 +99,10 @@ def cell(result):
 def tables():
     first = Run("decode")
     others = sorted(
-        {json.loads(f.read_text(encoding="utf-8"))["library"]["commit"][:7] for f in FILES.glob("*.json")}
+        {
+            json.loads(f.read_text(encoding="utf-8"))["library"]["commit"][:7]
+            for f in FILES.glob("*.json")
+        }
         - {first.commit[:7]}
     )
     commits = first.commit[:7] + (f" (some {', '.join(others)})" if others else "")
