@@ -66,6 +66,8 @@ struct FfnOneConsumer {
   const FfnOneMemory& memory;
   uint32_t warp, lane;
   Turn chunk{warp / kOneTeam, 0};
+  // Of shared.full, kept, as the compiler would make it anew for each chunk.
+  uint32_t full = kept(shared_address(shared.full), lane);
   using Units = OneUnits<T>;
 
   __device__ __forceinline__ uint32_t team() const { return warp / kOneTeam; }
@@ -75,7 +77,7 @@ struct FfnOneConsumer {
     return first + (lane & 7) + (lane >> 3 & 1) * 8;
   }
   __device__ __forceinline__ uint32_t wait_for_chunk() const {
-    barrier_wait(shared_address(&shared.full[chunk.at]), chunk.parity);
+    barrier_wait(full + chunk.at * 8, chunk.parity);
     return memory.ring + chunk.at * kOneChunkBytes;
   }
   __device__ __forceinline__ uint32_t scales_of_chunk() const {
@@ -86,7 +88,8 @@ struct FfnOneConsumer {
     const uint32_t none = nothing_of(__float_as_uint(y[0][0]) ^ __float_as_uint(y[0][2]) ^
                                      __float_as_uint(y[1][0]) ^ __float_as_uint(y[1][2]));
     __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&shared.empty[chunk.at]) + none);
+    constexpr uint32_t kEmpty = offsetof(FfnOneShared, empty) - offsetof(FfnOneShared, full);
+    if (lane == 0) barrier_arrive(full + kEmpty + chunk.at * 8 + none);
     chunk.advance(p.chunks, kOneTeams);
   }
 
@@ -112,7 +115,8 @@ struct FfnOneConsumer {
     const PieceLines lines(line_from(slab * (kOneBlockRows << p.turns)), half * 4 + lane / 16 % 2,
                            lane);
     const uint32_t second = p.turns ? kPieceLines : kOneChunkBytes / 2;
-    const uint32_t columns = kept(memory.x + unit * Units::kBytes + PieceX<T>::of_lane(lane), lane);
+    const uint32_t columns =
+        kept(memory.x - memory.zeros + unit * Units::kBytes + PieceX<T>::of_lane(lane), lane);
     const uint32_t factors =
         kept(memory.factors + unit * Units::kFactorBytes + PieceX<T>::of_factors(lane), lane);
     const PieceX<T> x(memory.zeros, lane);
@@ -160,22 +164,9 @@ struct FfnOneConsumer {
     const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
     const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
-    const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
-    // To the other half of a slab the same lane has to go up or down.
-    const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
-    const uint32_t second_units = side_by_side ? T::kUnits : 0;
     const Activations<T> activations(p, memory.activations + warp * Units::kWarpBytes,
                                      side_by_side ? kSlabUnits : T::kUnits, lane);
-    const uint32_t columns = kept(activations.at + PieceX<T>::of_lane(lane), lane);
-    const uint32_t factors =
-        kept(activations.at + kOneWarpUnits * Units::kBytes + PieceX<T>::of_factors(lane), lane);
     const uint32_t chunk_units = p.down_slabs * kSlabUnits;
-    const PieceX<T> x(memory.zeros, lane);
-    const uint32_t row = above * kOnePieceRows + lane / 4;
-    const ScalesAt<T> scales_at(
-        q, unit, row, unit + second_units, side_by_side ? row : row + kOnePieceRows,
-        (blockIdx.x * p.rows + row) * static_cast<uint32_t>(p.scales[2].row_stride) & 3, lane);
-
     float y[2][4] = {};
     const auto settle = [&](uint32_t& e, uint32_t& c) {
       while (c >= q.chunks) c -= q.chunks, ++e;
@@ -197,6 +188,20 @@ struct FfnOneConsumer {
       words = activations.look(min(of_e, experts - 1), first_value());
     };
     if (experts > 0) look_ahead();
+    // While they come:
+    const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
+    // To the other half of a slab the same lane has to go up or down.
+    const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
+    const uint32_t second_units = side_by_side ? T::kUnits : 0;
+    const uint32_t columns = kept(activations.at - memory.zeros + PieceX<T>::of_lane(lane), lane);
+    const uint32_t factors =
+        kept(activations.at + kOneWarpUnits * Units::kBytes + PieceX<T>::of_factors(lane), lane);
+    const PieceX<T> x(memory.zeros, lane);
+    const uint32_t row = above * kOnePieceRows + lane / 4;
+    const ScalesAt<T> scales_at(
+        q, unit, row, unit + second_units, side_by_side ? row : row + kOnePieceRows,
+        (blockIdx.x * p.rows + row) * static_cast<uint32_t>(p.scales[2].row_stride) & 3, lane);
+
     uint32_t turn = 0;
 #pragma unroll 1
     while (e < experts) {
@@ -278,27 +283,39 @@ struct FfnOneActivator {
     if (w.added == nullptr || n >= p.first.n) return 0.0f;
     return added_to(w, static_cast<uint32_t>(shared.matrix[block.expert]), n);
   }
-  // Both of the tile's halves are in this lane and another: the activations to their words.
-  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, float total,
-                                                    float bias) const {
-    const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
-    const uint32_t n = row_of(block);
-    float value = 0.0f;
-    if (n < p.first.n) {
-      const QmvWeights& w = p.w[is_up()];
-      value = total;
-      if constexpr (T::kHalves) value *= tensor_scale_of(w, matrix);
-      if (!formats::is_finite(value)) value = decoded_gate<T>(p, w, matrix, n);
-      value += bias;
+  // What of a tile can be known before its sums are: others wait for what follows from those.
+  struct Prepared {
+    float bias, scale;
+    uint32_t* word;  // this lane's activation, if it has one
+  };
+  __device__ __forceinline__ Prepared prepare(const FfnOneBlock& block) const {
+    Prepared known{added(block), 1.0f, nullptr};
+    if constexpr (T::kHalves) {
+      known.scale =
+          tensor_scale_of(p.w[is_up()], static_cast<uint32_t>(shared.matrix[block.expert]));
     }
+    if (lane < block.rows(p)) known.word = p.words + block.expert * p.first.n + block.row() + lane;
+    return known;
+  }
+  // Both of the tile's halves are in this lane and another: the activations to their words. Rows
+  // that there are not have no codes, and sums of 0.
+  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, const Prepared& known,
+                                                    float total) const {
+    float value = total;
+    if constexpr (T::kHalves) value *= known.scale;
+    if (!formats::is_finite(value) && row_of(block) < p.first.n) {
+      const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
+      value = decoded_gate<T>(p, p.w[is_up()], matrix, row_of(block));
+    }
+    value += known.bias;
     const uint32_t of_gate = p.turns ? 2 * lane : lane, of_up = p.turns ? 2 * lane + 1 : lane + 16;
     const float gate = __shfl_sync(~0u, value, of_gate % 32);
     const float up = __shfl_sync(~0u, value, of_up % 32);
-    if (lane >= block.rows(p)) return;
+    if (known.word == nullptr) return;
     const float h = activation(gate, up, p.glu);
     const uint32_t bits =
         p.x_type == simt::kBf16 ? formats::float_to_bfloat16(h) : formats::float_to_float16(h);
-    store_word(p.words + block.expert * p.first.n + block.row() + lane, kOneWritten | bits);
+    store_word(known.word, kOneWritten | bits);
   }
 
   __device__ __forceinline__ void run() const {
@@ -307,14 +324,14 @@ struct FfnOneActivator {
     FfnOneBlock block(p);
 #pragma unroll 1
     for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums), block.advance(p)) {
-      const float bias = added(block);  // comes while codes do
+      const Prepared known = prepare(block);
       barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
       const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
       float sum = 0.0f;
 #pragma unroll 8
       for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
       barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
-      store_activations(block, sum, bias);
+      store_activations(block, known, sum);
     }
     add_up_biases();
     named_barrier_arrive(kOneDownSums, 32 * (kOneConsumers + 1));
@@ -409,7 +426,7 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     wait_for_previous_launch();
     fill_x<T>(p, memory, warp, lane);
     if (threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
-    named_barrier(kOneReady, 32 * (kOneConsumers + 1));
+    named_barrier(kOneReady, 32 * (kOneConsumers + 2));
     FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
     consumer.gates_and_ups();
     consumer.down();
@@ -418,12 +435,15 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     constexpr uint32_t kOthers = 32 * (W::kProducers + 1);
     if (warp == kOneConsumers) {
       if (lane < kOneMaps) prefetch_tensor_map(&maps.map[lane]);
-      if (lane == 0) make_barriers(shared);
-      __syncwarp();
       wait_for_previous_launch();
       let_next_launch_begin();
       find_experts(p, shared, lane);
-      named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 1));
+      named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 2));
+    } else if (warp == kOneConsumers + 1) {
+      // Meanwhile, as one thread takes as long as it takes to find experts.
+      if (lane == 0) make_barriers(shared);
+      __syncwarp();
+      named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 2));
     }
     const uint32_t producer = warp == kOneConsumers ? 0 : warp - kOneConsumers - 1;
     const uint32_t ahead = (p.chunks_under_way + W::kProducers - 1 - producer) / W::kProducers;

@@ -111,10 +111,14 @@ template <class T>
 struct PieceX {
   static constexpr bool kLimbs = OneUnits<T>::kLimbs;
   static constexpr int kHolds = kLimbs ? 2 : T::kUnits;
-  uint32_t zeros, small;
+  uint32_t zeros;
+  E2m1Constants e2m1;
   uint32_t holds[kHolds];  // 1 or 0: an address by a product is no work for the pipe that decodes
   __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane)
-      : zeros(zeros_at), small(kept(kSmallE2m1 + nothing_of(lane), lane)) {
+      : zeros(kept(zeros_at, lane)),
+        e2m1{kept(E2m1Constants::kPositive + nothing_of(lane), lane),
+             kept(E2m1Constants::kNegative + nothing_of(lane), lane),
+             kept(~nothing_of(lane), lane)} {
     const uint32_t slot = lane / 4 / (kLimbs ? 4 : T::kTokens);  // of this lane's column
     const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
 #pragma unroll
@@ -131,14 +135,13 @@ struct PieceX {
     return kLimbs ? unit_of_sums<T>(lane) * OneUnits<T>::kFactorBytes + lane % 2 * 8
                   : unit_of_sums<T>(lane) * OneUnits<T>::kFactorBytes;
   }
-  // `columns`: where the lane's values of the first unit are.
+  // `columns`: where the lane's values of the first unit are, from the zeros on.
   __device__ __forceinline__ uint4 load(uint32_t columns, int unit) const {
-    return load_shared_4(zeros + holds[unit] * (columns - zeros) +
-                         static_cast<uint32_t>(unit) * 64);
+    return load_shared_4(zeros + holds[unit] * columns + static_cast<uint32_t>(unit) * 64);
   }
   // Of limbs: where its column finds units `half`, `half` + 2.
   __device__ __forceinline__ uint32_t limbs_from(uint32_t columns, int half) const {
-    return zeros + holds[half] * (columns - zeros) + static_cast<uint32_t>(half) * 128;
+    return zeros + holds[half] * columns + static_cast<uint32_t>(half) * 128;
   }
 };
 
@@ -165,6 +168,7 @@ __device__ __forceinline__ void add_limbs(const FfnOneProduct& q, uint32_t chunk
                   q.biases);
     }
     Factor factor = load_factor_of(factors + of_set * 2 * OneUnits<T>::kFactorBytes);
+    const int32_t start = T::kAffine ? 0 : static_cast<int32_t>(__float_as_uint(factor.sum));
     factor.scale *= weight;
     factor.sum *= weight;
     const uint2 v[2] = {load_shared_2(from[0] + of_set * 256),
@@ -172,13 +176,12 @@ __device__ __forceinline__ void add_limbs(const FfnOneProduct& q, uint32_t chunk
 #pragma unroll
     for (int h = first; h <= last; ++h) {
       const uint4 w = load_matrices(chunk + (h == 0 ? 0 : second) + lines.at[i]);
-      int32_t d[4] = {}, negative[4] = {};
-      multiply_limbs<T::kAffine>(d, negative, x.small, w.x, w.y, v[0]);
-      multiply_limbs<T::kAffine>(d, negative, x.small, w.z, w.w, v[1]);
+      int32_t d[4] = {start, 0, start, 0};
+      multiply_limbs<T::kAffine>(d, x.e2m1, w.x, w.y, v[0]);
+      multiply_limbs<T::kAffine>(d, x.e2m1, w.z, w.w, v[1]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        int32_t sum = d[2 * r] + d[2 * r + 1] * 256;
-        if constexpr (!T::kAffine) sum -= negative[2 * r] + negative[2 * r + 1] * 256;
+        const int32_t sum = d[2 * r] + d[2 * r + 1] * 256;
         // In this order: a scale and the size of x may be far out, in opposite directions.
         y[h][2 * r] += scale_of_raw<T>(raw[h].scale[r]) * (static_cast<float>(sum) * factor.scale);
         if constexpr (T::kAffine) y[h][2 * r] += scale_of_raw<T>(raw[h].bias[r]) * factor.sum;
@@ -188,8 +191,8 @@ __device__ __forceinline__ void add_limbs(const FfnOneProduct& q, uint32_t chunk
 }
 
 // Pieces `first` to `last` of two, `second` bytes apart from `chunk` on, times the values at
-// `columns`, whose factors are at `factors`; weight: of all of it. y: rows g and g + 8 of each, two
-// columns, of which nvfp4 uses both.
+// `columns` from the zeros on, whose factors are at `factors`; weight: of all of it. y: rows g and
+// g + 8 of each, two columns, of which nvfp4 uses both.
 template <class T, int first, int last>
 __device__ __forceinline__ void add_pieces(const FfnOneProduct& q, uint32_t chunk, uint32_t second,
                                            const PieceLines& lines, const PieceX<T>& x,

@@ -1,17 +1,19 @@
 // Codes of 4 bits as bytes, and x as four limbs of 8 bits, for ffn_one_sm90: products of integers
 // take a third of the operations to decode that float16 takes for e2m1.
 //
-//   e2m1   twice a value is an integer up to 12. A byte permutation looks four codes up at a time,
-//          by their lower three bits; where the fourth is set, it fills the byte with the sign of
-//          what it finds, 0. So one look at the codes brings the positive ones, and one at the
-//          codes with their signs turned over the negative ones, which have sums of their own
+//   e2m1   12 more than twice a value is an integer from 0 to 24. A byte permutation looks four
+//          codes up at a time, by their lower three bits; where the fourth is set, it fills the
+//          byte with the sign of what it finds, 0. So one look at the codes brings the positive
+//          ones, one at the codes with their bits turned over the negative ones, and their sum
+//          all of them. A product of integers costs more than those sums, so there is one for
+//          both signs; by how much it is too large follows from x alone
 //   affine both nibbles of each byte
 //
 //   x      a unit of 32 values is divided by the power of two that brings its largest magnitude to
 //          [2^29, 2^30) and rounded to integers, of whose four bytes the lower three are balanced:
 //          exact to 2^-31 of the largest. In memory: limb 0 of all, limb 1, ...; of each limb the
-//          lanes' 8 bytes. Factors: that power and the unit's sum for the lower two limbs, the
-//          power and 0 for the upper two
+//          lanes' 8 bytes. Factors: for the lower two limbs and for the upper two that power, and
+//          for affine the unit's sum and 0, for e2m1 what their integer sums have to gain
 //
 // Of a product's eight columns, four are the limbs of one unit and four of the next, with zeros
 // where codes are of the other: two sets of sums for the four units of a piece. Where values are
@@ -33,11 +35,22 @@ constexpr uint32_t kLimbsBytes = one_unit_bytes(true), kLimbsFactorBytes = one_f
 struct CodeBytes {
   uint32_t low, high;
 };
-// Of e2m1 twice the magnitudes of positive codes, 0 for the others. `small`: kSmallE2m1 in a
-// register, as the instruction takes one constant only.
-constexpr uint32_t kSmallE2m1 = 0x03020100u, kLargeE2m1 = 0x0c080604u;
-__device__ __forceinline__ CodeBytes positive_e2m1(uint32_t small, uint32_t word) {
-  return {pick_bytes(small, kLargeE2m1, word), pick_bytes(small, kLargeE2m1, word >> 16)};
+// Of e2m1 what codes with one sign are, twice and with kE2m1More; 0 for the others.
+constexpr int32_t kE2m1More = 12;
+// In registers, as an instruction takes one constant only: the first halves of the tables, and ~0.
+struct E2m1Constants {
+  static constexpr uint32_t kPositive = 0x0f0e0d0cu, kNegative = 0x08060400u;
+  uint32_t positive, negative, ones;
+};
+__device__ __forceinline__ CodeBytes bytes_of_e2m1(const E2m1Constants& with, uint32_t word) {
+  // Negative codes' table is the other way around: turned over are all of their bits, by products,
+  // as the pipe of permutations and shifts has the most to do.
+  constexpr uint32_t kLargePositive = 0x18141210u, kLargeNegative = 0x0c0b0a09u;
+  const uint32_t upper = word >> 16;
+  return {pick_bytes(with.positive, kLargePositive, word) +
+              pick_bytes(with.negative, kLargeNegative, word * with.ones + with.ones),
+          pick_bytes(with.positive, kLargePositive, upper) +
+              pick_bytes(with.negative, kLargeNegative, upper * with.ones + with.ones)};
 }
 __device__ __forceinline__ CodeBytes nibbles(uint32_t word) {
   return {word & 0x0f0f0f0fu, (word >> 4) & 0x0f0f0f0fu};
@@ -50,20 +63,11 @@ MB_FN int octet_element(int upper, int byte) {
 
 // 16 rows x 32 values of w, from a word of rows g and g + 8, times the limbs of a unit of x.
 template <bool kAffine>
-__device__ __forceinline__ void multiply_limbs(int32_t (&sums)[4], int32_t (&negative)[4],
-                                               uint32_t small, uint32_t upper, uint32_t lower,
-                                               uint2 x) {
-  if constexpr (kAffine) {
-    const CodeBytes a = nibbles(upper), b = nibbles(lower);
-    multiply_bytes(sums, {a.low, b.low, a.high, b.high}, x);
-  } else {
-    constexpr uint32_t kSigns = 0x88888888u;
-    const CodeBytes a = positive_e2m1(small, upper), b = positive_e2m1(small, lower);
-    multiply_bytes(sums, {a.low, b.low, a.high, b.high}, x);
-    const CodeBytes c = positive_e2m1(small, upper ^ kSigns);
-    const CodeBytes d = positive_e2m1(small, lower ^ kSigns);
-    multiply_bytes(negative, {c.low, d.low, c.high, d.high}, x);
-  }
+__device__ __forceinline__ void multiply_limbs(int32_t (&sums)[4], const E2m1Constants& with,
+                                               uint32_t upper, uint32_t lower, uint2 x) {
+  const CodeBytes a = kAffine ? nibbles(upper) : bytes_of_e2m1(with, upper);
+  const CodeBytes b = kAffine ? nibbles(lower) : bytes_of_e2m1(with, lower);
+  multiply_bytes(sums, {a.low, b.low, a.high, b.high}, x);
 }
 
 // A lane's eight values of a unit, of four lanes.
@@ -104,12 +108,18 @@ __device__ __forceinline__ void store_limbs(const XColumns& to, uint32_t unit, u
                                      largest < uint32_t{127 + 118} << 23);
   const float shrink = fits ? power_of_two(-exponent) : 0.0f;
   uint32_t limbs[4][2];
+  int32_t lower_sum = 0, upper_sum = 0;  // of limbs in pairs
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
     uint32_t x[4];
 #pragma unroll
     for (int byte = 0; byte < 4; ++byte) {
       const int i = __float2int_rn(v[octet_element<T::kAffine>(upper, byte)] * shrink);
+      if constexpr (!T::kAffine) {
+        const int32_t upper_two = (i + 0x8080) >> 16;
+        upper_sum += upper_two;
+        lower_sum += i - upper_two * 65536;
+      }
       x[byte] = (static_cast<uint32_t>(i) + 0x00808080u) ^ 0x00808080u;
     }
     const uint32_t low[2] = {bytes_of(x[0], x[1], 0x5140), bytes_of(x[2], x[3], 0x5140)};
@@ -122,11 +132,19 @@ __device__ __forceinline__ void store_limbs(const XColumns& to, uint32_t unit, u
   const uint32_t at = to.columns + unit * kLimbsBytes + lane % 4 * 8;
 #pragma unroll
   for (uint32_t l = 0; l < 4; ++l) store_shared_2(at + l * 32, {limbs[l][0], limbs[l][1]});
+  if constexpr (!T::kAffine) {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+      lower_sum += __shfl_xor_sync(~0u, lower_sum, distance);
+      upper_sum += __shfl_xor_sync(~0u, upper_sum, distance);
+    }
+  }
   if (lane % 4 == 0) {
     const float scale = fits ? power_of_two(exponent + kHalf) : __int_as_float(0x7fc00000);
-    store_shared_4(
-        to.factors + unit * kLimbsFactorBytes,
-        {__float_as_uint(scale), __float_as_uint(sum), __float_as_uint(scale * 65536.0f), 0});
+    const uint32_t lower = T::kAffine ? __float_as_uint(sum) : uint32_t(-kE2m1More * lower_sum);
+    const uint32_t upper = T::kAffine ? 0 : uint32_t(-kE2m1More * upper_sum);
+    store_shared_4(to.factors + unit * kLimbsFactorBytes,
+                   {__float_as_uint(scale), lower, __float_as_uint(scale * 65536.0f), upper});
   }
 }
 
