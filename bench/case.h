@@ -17,6 +17,8 @@
 
 namespace moeblas::bench {
 
+inline constexpr const char* kScaleLayoutNames[] = {"rows", "swizzled"};  // by ScaleLayout
+
 // What distinguishes one case from another.
 struct CaseSpec {
   std::string op;
@@ -26,7 +28,8 @@ struct CaseSpec {
   QuantSpec format;                 // resolved
   DType dtype = DType::bf16;        // of activations and outputs
   DType scale_dtype = DType::bf16;  // of affine scales
-  int64_t row_pitch = 1;            // of w, in lengths of a row: w is a slice of longer rows
+  ScaleLayout scale_layout = ScaleLayout::rows;
+  int64_t row_pitch = 1;  // of w, in lengths of a row: w is a slice of longer rows
   Routing routing = Routing::uniform;
   uint64_t seed = 1;
 };

@@ -85,19 +85,24 @@ std::vector<QuantSpec> formats_for(const Settings& s, const Operation& op, const
 // Every format, dtype and routing of one operation.
 void vary(const Settings& s, const Operation& op, const ShapeEntry& entry, int64_t tokens,
           std::vector<CaseSpec>& group) {
-  const std::vector<std::string> none{"uniform"};
+  const std::vector<std::string> none{"uniform"}, rows{kScaleLayoutNames[0]};
   for (const QuantSpec& format : formats_for(s, op, entry)) {
-    for (const std::string& dtype : s.dtypes) {
-      for (const std::string& routing : op.takes_routing ? s.routings : none) {
-        CaseSpec c;
-        c.op = op.name, c.shape = entry, c.projection = s.projection, c.tokens = tokens;
-        c.format = format, c.dtype = parse_dtype(dtype);
-        c.scale_dtype = parse_dtype(s.scale_dtype);
-        c.row_pitch = s.row_pitch;
-        c.routing = static_cast<Routing>(position(kRoutingNames, routing, "routing"));
-        c.seed = s.seed;
-        product_shape(entry, s.projection);
-        group.push_back(std::move(c));
+    const bool swizzles = op.takes_scale_layout && format.mode != Mode::affine;
+    for (const std::string& layout : swizzles ? s.scale_layouts : rows) {
+      for (const std::string& dtype : s.dtypes) {
+        for (const std::string& routing : op.takes_routing ? s.routings : none) {
+          CaseSpec c;
+          c.op = op.name, c.shape = entry, c.projection = s.projection, c.tokens = tokens;
+          c.format = format, c.dtype = parse_dtype(dtype);
+          c.scale_dtype = parse_dtype(s.scale_dtype);
+          c.scale_layout =
+              static_cast<ScaleLayout>(position(kScaleLayoutNames, layout, "layout of scales"));
+          c.row_pitch = s.row_pitch;
+          c.routing = static_cast<Routing>(position(kRoutingNames, routing, "routing"));
+          c.seed = s.seed;
+          product_shape(entry, s.projection);
+          group.push_back(std::move(c));
+        }
       }
     }
   }

@@ -28,7 +28,7 @@ constexpr Operation kOperations[] = {
   {"moe_permute",      kModel,                     false, true,  true,  make_moe_permute},
   {"moe_unpermute",    kModel,                     false, true,  true,  make_moe_unpermute},
   {"expert_loop",      kStacks,                    true,  true,  true,  make_expert_loop},
-  {"quantize",         kMatrix,                    true,  false, false, make_quantize},
+  {"quantize",         kMatrix,                    true,  false, false, make_quantize,     false, {}, true},
   {"quantize_dual",    kMatrix,                    true,  false, false, make_quantize_dual},
   {"dequantize",       kMatrix,                    true,  false, false, make_dequantize},
 };

@@ -24,6 +24,7 @@ struct Operation {
   // What is always timed beside it: of qqmm, x in codes, and x in floats that count as they are,
   // which is its product alone.
   const char* beside[2] = {};
+  bool takes_scale_layout = false;  // in block formats
 
   // One product of a model; the others are about whole layers or have no experts.
   bool takes_projection() const { return (kinds & kind_bit(Kind::experts)) != 0; }

@@ -58,6 +58,8 @@ Json case_json(const Record& r) {
          {"format", if_taken(op.takes_format, format_name(r.spec.format))},
          {"dtype", name(r.spec.dtype)},
          {"scale_dtype", if_taken(affine, name(r.spec.scale_dtype))},
+         {"scale_layout", if_taken(op.takes_scale_layout,
+                                   kScaleLayoutNames[static_cast<int>(r.spec.scale_layout)])},
          {"row_pitch", if_taken(op.takes_format, r.spec.row_pitch)},
          {"routing", if_taken(op.takes_routing, name(r.spec.routing))},
          {"seed", r.spec.seed}};

@@ -209,6 +209,7 @@ std::string describe(const CaseSpec& c) {
   if (c.shape.kind == Kind::moe && op.takes_projection()) text += " " + c.projection;
   if (op.takes_tokens) text += " T=" + std::to_string(c.tokens);
   if (op.takes_format) text += " " + format_name(c.format);
+  if (c.scale_layout != ScaleLayout::rows) text += " swizzled";
   if (op.takes_format && c.row_pitch > 1) text += " pitch=" + std::to_string(c.row_pitch);
   text += std::string(" ") + name(c.dtype);
   if (op.takes_routing) text += std::string(" ") + name(c.routing);

@@ -27,7 +27,8 @@ struct Settings {
   std::vector<int> group_sizes{0};
   std::vector<std::string> dtypes{"bfloat16"};
   std::string scale_dtype = "bfloat16";
-  int64_t row_pitch = 1;  // of weights, in lengths of a row
+  std::vector<std::string> scale_layouts{"rows"};  // or swizzled
+  int64_t row_pitch = 1;                           // of weights, in lengths of a row
   std::vector<std::string> routings{"uniform"};
   std::string precision = "native";
   bool deterministic = false;

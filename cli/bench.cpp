@@ -68,6 +68,10 @@ void add_bench(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--scale-dtype", s->scale_dtype, "Of affine scales");
   command
+      ->add_option("--scale-layout", s->scale_layouts,
+                   "Of what quantize writes in mxfp4, mxfp8 and nvfp4: rows, swizzled")
+      ->delimiter(',');
+  command
       ->add_option("--row-pitch", s->row_pitch,
                    "Rows of w so many times their length apart: a slice of longer rows (1)")
       ->check(CLI::Range(int64_t{1}, int64_t{64}));

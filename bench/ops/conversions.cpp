@@ -1,5 +1,7 @@
 #include "bench/ops/conversions.h"
 
+#include "formats/scale_layout.h"
+
 namespace moeblas::bench {
 
 Conversion::Conversion(Device& device, const CaseSpec& spec)
@@ -20,7 +22,7 @@ Work Conversion::work() const {
 
 void Conversion::prepare(int64_t sets) {
   const CaseSpec& s = spec();
-  const Shape scales{n_, k_ / s.format.group_size};
+  const Shape scales = scales_shape();
   values_ = Slab(device_, s.dtype, {n_, k_}, sets);
   codes_ = Slab(device_, DType::u32, {n_, k_ / 32 * s.format.bits}, sets);
   scales_ = Slab(device_, data_.scale_dtype(), scales, sets);
@@ -44,14 +46,22 @@ Quantized Conversion::quantized(int64_t set) const {
   const auto view = [&](const Slab& slab, DType dtype, const Shape& shape) {
     return prepared_ ? slab.view(set) : TensorView(nullptr, dtype, shape, device_.handle());
   };
-  const Shape scales{n_, k_ / s.format.group_size};
+  const Shape scales = scales_shape();
   Quantized q;
   q.spec = s.format;
+  q.scale_layout = s.scale_layout;
   q.codes = view(codes_, DType::u32, {n_, k_ / 32 * s.format.bits});
   q.scales = view(scales_, data_.scale_dtype(), scales);
   if (affine()) q.biases = view(biases_, s.scale_dtype, scales);
   if (s.format.mode == Mode::nvfp4) q.tensor_scale = view(tensor_scale_, DType::f32, {});
   return q;
+}
+
+Shape Conversion::scales_shape() const {
+  const int64_t of_row = k_ / spec().format.group_size;
+  if (spec().scale_layout == ScaleLayout::rows) return {n_, of_row};
+  return {static_cast<int64_t>(formats::swizzle_padded_rows(static_cast<uint64_t>(n_))),
+          static_cast<int64_t>(formats::swizzle_padded_scales(static_cast<uint64_t>(of_row)))};
 }
 
 int64_t Conversion::sampled_group(int64_t i, int64_t samples) const {

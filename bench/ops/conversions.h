@@ -27,6 +27,8 @@ class Conversion : public Case {
   Device& device() const { return device_; }
   bool prepared() const { return prepared_; }
   bool affine() const { return spec().format.mode == Mode::affine; }
+  // What is stored of the scales: with the padding of swizzled ones, which is not counted as work.
+  Shape scales_shape() const;
   int64_t groups() const { return n_ * k_ / spec().format.group_size; }
   // Group i of the check's samples.
   int64_t sampled_group(int64_t i, int64_t samples) const;

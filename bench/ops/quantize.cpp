@@ -4,6 +4,7 @@
 #include "bench/operations.h"
 #include "bench/ops/conversions.h"
 #include "bench/ops/encode.h"
+#include "formats/scale_layout.h"
 
 namespace moeblas::bench {
 namespace {
@@ -53,6 +54,12 @@ void Quantize::judge(const Packed& packed, int64_t set, int64_t step, const Tamp
   if (tamper) tamper(codes);
   const float tensor_scale = data_.tensor_scale(set);
 
+  const auto scale_at = [&](int64_t group) -> size_t {
+    const auto at = static_cast<uint64_t>(group), of_row = static_cast<uint64_t>(k_ / size);
+    if (s.scale_layout == ScaleLayout::rows) return at;
+    return formats::swizzled_128x4(at / of_row, at % of_row,
+                                   formats::swizzle_padded_scales(of_row));
+  };
   const int64_t samples = std::min(kSamples, groups());
   verdict.add_samples(samples, [&](int64_t i, Verdict& v) {
     const int64_t at = sampled_group(i, samples);
@@ -83,7 +90,7 @@ void Quantize::judge(const Packed& packed, int64_t set, int64_t step, const Tamp
       compare(load_float(scales.data(), s.scale_dtype, at), stored_as(expected.scale), "the scale");
       compare(load_float(biases.data(), s.scale_dtype, at), stored_as(expected.bias), "the bias");
     } else {
-      compare(scales[static_cast<size_t>(at)], expected.byte, "the scale's code");
+      compare(scales[scale_at(at)], expected.byte, "the scale's code");
     }
     for (int64_t j = 0; j < size; ++j) {
       // A code's bits, one by one: rows of codes are a stream of bits, the least significant first.

@@ -85,6 +85,7 @@ __device__ __forceinline__ void quantize_two(const ConversionParams& p, const Bl
   LaneGroups<Format, T, kOf> groups;
   groups.start(p, at);
   Chunks::arrived();
+  uint32_t scales = 0;  // of a block format, stored for both blocks at once
 #pragma unroll 1
   for (uint32_t b = 0; b < 2; ++b) {
     LaneBlock<T> x;
@@ -104,7 +105,14 @@ __device__ __forceinline__ void quantize_two(const ConversionParams& p, const Bl
     } else if (at.valid && b < at.blocks) {
       device::store_words<Format::kBits>(words, codes + b * (4 * Format::kBits), p.code_alignment);
     }
-    if (fits && at.valid && b < at.blocks) groups.store(p, at.at(b));
+    if constexpr (device::kAffine<Format>) {
+      if (fits && at.valid && b < at.blocks) groups.store(p, at.at(b));
+    } else {
+      scales |= groups.bytes() << b * (8 * groups.kHalves);
+    }
+  }
+  if constexpr (!device::kAffine<Format>) {
+    if (at.valid) groups.store_two(p, at, scales);
   }
   if (together) Codes::send(codes, shared);
 }

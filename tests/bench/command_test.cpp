@@ -109,6 +109,20 @@ TEST(BenchCommand, EveryFormatAndDtype) {
   EXPECT_GE(o.json["results"].size(), 3u * 8 * 3 - 3);
 }
 
+TEST(BenchCommand, LayoutsOfScales) {
+  const Outcome o =
+      run_command({"--op", "quantize,dequantize", "--shape", "dense flat n=136 k=96", "--mode",
+                   "affine4g32,mxfp4,nvfp4", "--scale-layout", "rows,swizzled"});
+  EXPECT_EQ(o.status, 0);
+  std::vector<std::string> layouts;
+  for (const auto& r : o.json["results"]) {
+    if (r["op"] == "quantize") layouts.push_back(r["scale_layout"]);
+  }
+  // Affine scales have no other layout, and dequantize is not timed in another.
+  EXPECT_EQ(layouts, (std::vector<std::string>{"rows", "rows", "swizzled", "rows", "swizzled"}));
+  EXPECT_EQ(o.json["results"].size(), 8u);
+}
+
 TEST(BenchCommand, TimesOperationsBesideEachOther) {
   const Outcome o =
       run_command({"--op", "gather_qmm", "--beside", "expert_loop", "--shape", kTiny[0], "--tokens",

@@ -62,14 +62,34 @@ struct LaneGroups {
     }
     if (kHalves == 1) encoder[1] = encoder[0], scale[1] = scale[0];
   }
+  // Bytes of a block's scales.
+  __device__ uint32_t bytes() const { return kHalves == 2 ? scale[0] | scale[1] << 8 : scale[0]; }
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
-    // The second of two groups lies beside the first, swizzled or not.
+    store_scales<kHalves>(p, at, bytes());
+  }
+  // Those of a lane's two blocks, the first of which has an even number.
+  __device__ static void store_two(const ConversionParams& p, const BlockPlace& at,
+                                   uint32_t of_both) {
+    if (at.blocks == 2) {
+      store_scales<2 * kHalves>(p, at, of_both);
+    } else {
+      store_scales<kHalves>(p, at, of_both);
+    }
+  }
+
+ private:
+  // kCount neighbouring groups' lie side by side, swizzled or not.
+  template <int kCount>
+  __device__ static void store_scales(const ConversionParams& p, const BlockPlace& at,
+                                      uint32_t bytes) {
     uint8_t* to = p.scales + scale_offset(p.packed, at.row, at.column * kHalves);
-    if (kHalves == 2 && reinterpret_cast<uintptr_t>(to) % 2 == 0) {
-      *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(scale[0] | scale[1] << 8);
+    if (kCount == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+      *reinterpret_cast<uint32_t*>(to) = bytes;
+    } else if (kCount == 2 && reinterpret_cast<uintptr_t>(to) % 2 == 0) {
+      *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bytes);
     } else {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) to[h] = static_cast<uint8_t>(scale[h]);
+      for (int i = 0; i < kCount; ++i) to[i] = static_cast<uint8_t>(bytes >> 8 * i);
     }
   }
 };

@@ -50,9 +50,20 @@ struct BlockPlace {
 static __device__ __noinline__ int64_t far_row(const simt::StridedRows& rows, uint32_t row) {
   return simt::row_offset(rows, row);
 }
-static __device__ __noinline__ int64_t swizzled_scale(const simt::PackedParams& p, uint32_t row,
+// formats::swizzled_128x4; fewer than 2^31 blocks have fewer than 2^32 such tiles of 512 bytes.
+__device__ __forceinline__ int64_t swizzled_in_matrix(const simt::PackedParams& p, uint32_t row,
                                                       uint32_t group) {
-  return simt::scale_offset(p, row, group);
+  const auto tiles = static_cast<uint32_t>(p.padded_groups) / 4;
+  return int64_t{row / 128 * tiles + group / 4} * 512 + row % 32 * 16 + row / 32 % 4 * 4 +
+         group % 4;
+}
+// As simt::scale_offset, whose divisions of 64-bit numbers take longer than the rest.
+static __device__ __noinline__ int64_t swizzled_in_stack(const simt::PackedParams& p, uint32_t row,
+                                                         uint32_t group) {
+  const auto rows = static_cast<uint32_t>(p.rows_per_matrix);
+  const uint32_t matrix = row / rows;
+  return simt::row_offset(p.scales, uint64_t{matrix} * static_cast<uint64_t>(p.padded_rows)) +
+         swizzled_in_matrix(p, row - matrix * rows, group);
 }
 static __device__ __noinline__ float matrix_scale(const ConversionParams& p, uint32_t row) {
   return simt::load_tensor_scale(p.packed, p.tensor_scale, row);
@@ -63,7 +74,9 @@ __device__ __forceinline__ int64_t row_offset(const simt::StridedRows& rows, uin
 }
 __device__ __forceinline__ int64_t scale_offset(const simt::PackedParams& p, uint32_t row,
                                                 uint32_t group) {
-  return p.padded_rows != 0 ? swizzled_scale(p, row, group) : row_offset(p.scales, row) + group;
+  if (p.padded_rows == 0) return row_offset(p.scales, row) + group;
+  return row < p.rows_per_matrix ? swizzled_in_matrix(p, row, group)
+                                 : swizzled_in_stack(p, row, group);
 }
 __device__ __forceinline__ float tensor_scale(const ConversionParams& p, uint32_t row) {
   if (p.tensor_scale == nullptr) return p.packed.host_tensor_scale;
