@@ -304,6 +304,9 @@ __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
   }
   const uint32_t base = begin_block<Tile>(p);
   const SegmentedRing<Tile> ring(base);
+  if constexpr (Consumer::kTurns) {
+    if (threadIdx.x == 0) Consumer::Turner::init_barriers(ring);
+  }
   __syncthreads();
   if (Tile::kBlocks > 1) device::cluster_barrier();
   // Warpgroups change hands of registers as a whole.
@@ -312,8 +315,11 @@ __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
     if constexpr (kLeaves) device::take_registers<Consumer::kRegisters>();
     Consumer(p, ring, base).consume();
   } else {
-    if constexpr (kLeaves) device::leave_registers<24>();
+    if constexpr (kLeaves) device::leave_registers<Consumer::kLeft>();
     if (threadIdx.x == Tile::kConsumers) StepSender<Consumer>(p, ring).send_all();
+    if constexpr (Consumer::kTurns) {
+      if (threadIdx.x >= Tile::kConsumers + 32) Consumer::Turner(ring).turn_all();
+    }
   }
   // The other block may still send columns here, or arrive at a barrier of this one.
   __syncwarp();

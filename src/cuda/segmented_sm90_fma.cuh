@@ -2,29 +2,40 @@
 // ascending k. kDown threads share the rows of a tile, kAcross its columns; a thread loads two k of
 // its rows and of its columns, up to 16 bytes at a time, and multiplies them.
 //
-// In wide tiles 128 multiply-adds follow twelve loads, and issuing instructions is the limit:
-// nearly every clock has one, or waits since a multiply-add reads two registers of one of the two
-// banks. Which do follows from what is written here by what the compiler makes of it, in which
-// three things count: where sums begin (begin), that columns are loaded before rows
-// (multiply_pairs), and at which columns rows change (add_products). Two blocks share a
-// multiprocessor, so that a scheduler has three other warps while one loads, waits or stores.
+// In wide tiles 128 multiply-adds follow eight or twelve loads, and issuing instructions is the
+// limit: nearly every clock has one, or waits since a multiply-add reads two registers of one of
+// the two banks. Which do follows from what is written here by what the compiler makes of it, in
+// which three things count: where sums begin (begin), in which order operands are loaded and
+// multiplied (multiply_pairs), and at which columns rows change (add_products). Columns must lie
+// along their lines for that: where they lie along K, others turn them (segmented_sm90_turn.cuh).
+// Two blocks share a multiprocessor, so that a scheduler has three other warps while one loads,
+// waits or stores.
 #pragma once
 
 #include "cuda/segmented_sm90.cuh"
+#include "cuda/segmented_sm90_turn.cuh"
 
 namespace moeblas::cuda {
+
+// Where columns are turned, those who do that look at where tiles are, too.
+template <class Tile, bool kTurns>
+struct FmaTile : Tile {
+  static constexpr uint32_t kTileReaders = Tile::kConsumers + (kTurns ? Tile::kProducers - 32 : 0);
+};
 
 template <class TileOf, Along kAlongA, Along kAlongB>
 class FmaConsumer {
  public:
-  using Tile = TileOf;
   static constexpr Along kA = kAlongA, kB = kAlongB;
+  static constexpr bool kTurns = kB == Along::k;
+  using Tile = FmaTile<TileOf, kTurns>;
+  using Turner = ColumnTurner<Tile>;
   // An operand that lies along its lines comes as one box: rows of all lines per k.
   static constexpr uint32_t kStepK = kStepBytes / 4, kChunk = 256;
   using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 4>>;
 
-  // Of 80 a thread that two blocks have, what 24 of each thread that sends leave.
-  static constexpr uint32_t kRegisters = 104;
+  // Of 80 a thread that two blocks have, what those of warps that send and turn leave.
+  static constexpr uint32_t kRegisters = 104, kLeft = 32;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
   __device__ static void run(const SegmentedSm90Params& p) { run_segmented<FmaConsumer>(p); }
 
@@ -55,13 +66,13 @@ class FmaConsumer {
  private:
   static constexpr uint32_t kDown = Tile::kDown, kAcross = Tile::kConsumers / kDown;
   static constexpr uint32_t kRowsEach = Tile::kRows / kDown, kColsEach = Tile::kCols / kAcross;
-  // Which row and column a thread's i-th and j-th are: neighbours where they are loaded as such.
+  // Rows along K are loaded by two k of one, others by four neighbours of one k, as columns are.
+  static constexpr bool kPairs = kA == Along::k;
+  // Which row and column a thread's i-th and j-th are.
   __device__ uint32_t row(uint32_t i) const {
-    return kA == Along::k ? y_ + kDown * i : i / 4 * (4 * kDown) + y_ * 4 + i % 4;
+    return kPairs ? y_ + kDown * i : i / 4 * (4 * kDown) + y_ * 4 + i % 4;
   }
-  __device__ uint32_t col(uint32_t j) const {
-    return kB == Along::k ? x_ + kAcross * j : j / 4 * (4 * kAcross) + x_ * 4 + j % 4;
-  }
+  __device__ uint32_t col(uint32_t j) const { return j / 4 * (4 * kAcross) + x_ * 4 + j % 4; }
 
   // Zeros, loaded two at a time so that the second of two neighbours lies in an even register and
   // the first behind it: columns, loaded four at a time, lie the other way around, and a
@@ -83,6 +94,7 @@ class FmaConsumer {
       const uint32_t end = min(left, kStepK);
       left -= end;
       ring_.wait_full(step_);
+      if constexpr (kTurns) Turner::wait(ring_, step_);
       const uint32_t a = ring_.a(step_), b = ring_.b(step_);
       if (k % 2 != 0 && k < end) multiply_one(sums, a, b, k++);
       const uint32_t odd = (end - k) % 2;
@@ -94,36 +106,55 @@ class FmaConsumer {
     }
   }
 
-  // Columns are loaded before rows, which then arrive one after the other: the compiler multiplies
-  // what is there by all columns, and keeps it for that, so that of the other two registers that a
-  // multiply-add reads one lies in either bank. Nothing is loaded ahead, for which the block beside
-  // this one multiplies.
+  // The compiler keeps in one place what arrives last and multiplies it by all that is there: rows
+  // that come by pairs of k are loaded last, one after the other. Rows that come by fours leave it
+  // fewer registers that are bound to each other: then half of them, and one k of columns, are
+  // loaded for the next two k as soon as they have been multiplied. (By pairs, that would make it
+  // read banks twice one multiply-add in four.)
   __device__ void multiply_pairs(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
                                  uint32_t k, uint32_t end) const {
-    const uint32_t first_a = a_at(a, 0), first_b = b_at(b, 0);
+    if (k >= end) return;
+    constexpr uint32_t kMore = kRowsEach - 4;
+    float x[2][kRowsEach], y[2][kColsEach];
+    TwoK at(*this, a, b, k);
+    if constexpr (!kPairs) {
+      load_b(y[0], at.b());
+      load_a<0, 4>(x, at.a(k));
+    }
 #pragma unroll 1
-    for (; k < end; k += 2) {
-      const uint32_t from_a = kA == Along::k ? first_a ^ k * 4 : first_a + k * (Tile::kRows * 4);
-      const uint32_t from_b = kB == Along::k ? first_b ^ k * 4 : first_b + k * (Tile::kCols * 4);
-      float x[kRowsEach][2], y[2][kColsEach];
-      load_b(y[0], from_b, 0);
-      load_b(y[1], from_b, 1);
-      load_a(x, from_a);
-      add_products(sums, x, 0, y[0]);
-      add_products(sums, x, 1, y[1]);
+    for (bool more = true; more;) {
+      if constexpr (kPairs) load_b(y[0], at.b());
+      load_b(y[1], at.next_b());
+      load_a<kPairs ? 0 : 4, kPairs ? kRowsEach : kMore>(x, at.a(k));
+      at.advance(k);
+      more = k < end;
+      if constexpr (kPairs) {
+        add_products(sums, x[0], y[0]);
+        add_products(sums, x[1], y[1]);
+      } else {
+        add_products<0, 4>(sums, x[0], y[0]);
+        add_products<0, 4>(sums, x[1], y[1]);
+        if (more) load_a<0, 4>(x, at.a(k));
+        add_products<4, kMore>(sums, x[0], y[0]);
+        if (more) load_b(y[0], at.b());
+        add_products<4, kMore>(sums, x[1], y[1]);
+      }
     }
   }
+
   __device__ void multiply_one(float (&sums)[kRowsEach][kColsEach], uint32_t a, uint32_t b,
                                uint32_t k) const {
-    const uint32_t from_a = a_at(a, k);
-    float x[kRowsEach][2], y[kColsEach];
-    load_b(y, b_at(b, k), 0);
+    float x[kRowsEach], y[kColsEach];
+    load_b(y, b_at(b, k));
+    if constexpr (kPairs) {
 #pragma unroll
-    for (uint32_t i = 0; i < kRowsEach; ++i) {
-      x[i][0] =
-          device::load_shared_float(from_a + (row(i) - row(0)) * (kA == Along::k ? kStepBytes : 4));
+      for (uint32_t i = 0; i < kRowsEach; ++i) {
+        x[i] = device::load_shared_float(a_at(a, k) + i * kDown * kStepBytes);
+      }
+    } else {
+      load_four_of<0, kRowsEach>(x, a_at(a, k));
     }
-    add_products(sums, x, 0, y);
+    add_products(sums, x, y);
   }
 
   // 0, but not before everything that these sums are made of is loaded.
@@ -138,86 +169,93 @@ class FmaConsumer {
 
   // Row by row, columns back and forth, so that where rows change the column stays: of a thread's
   // first k, which lies in even registers, in an odd one (begin), and the other way around.
+  template <uint32_t kFirst = 0, uint32_t kCount = kRowsEach>
   __device__ static void add_products(float (&sums)[kRowsEach][kColsEach],
-                                      const float (&x)[kRowsEach][2], uint32_t k,
-                                      const float (&y)[kColsEach]) {
+                                      const float (&x)[kRowsEach], const float (&y)[kColsEach]) {
 #pragma unroll
-    for (uint32_t i = 0; i < kRowsEach; ++i) {
+    for (uint32_t i = kFirst; i < kFirst + kCount; ++i) {
 #pragma unroll
       for (uint32_t n = 0; n < kColsEach; ++n) {
-        const uint32_t along = i % 2 == 0 ? n : kColsEach - 1 - n;
-        const bool turned = k == 0 ? along >= kColsEach - 2 : along < 2;
-        const uint32_t j = turned ? along ^ 1 : along;
-        sums[i][j] = __fmaf_rn(x[i][k], y[j], sums[i][j]);
+        const uint32_t j = i % 2 == 0 ? n : kColsEach - 1 - n;
+        sums[i][j] = __fmaf_rn(x[i], y[j], sums[i][j]);
       }
     }
   }
 
   // Volatile, that is in the order in which they are written here.
-  __device__ static float4 load_four(uint32_t from) {
-    float4 v;
+  __device__ static void load_four(float* v, uint32_t from) {
     asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
                  : "r"(from));
-    return v;
   }
   __device__ static float2 load_two(uint32_t from) {
     float2 v;
     asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from));
     return v;
   }
-  // Along K, the 16 bytes of a line's four k stand in the 128-byte swizzle.
-  __device__ static uint32_t at_k(uint32_t operand, uint32_t line, uint32_t k) {
-    return (operand + line * kStepBytes + (line % 8 << 4)) ^ k * 4;
-  }
-
-  // Where this thread's first row, or column, of k is.
+  // Where this thread's first row, or columns, of k are.
   __device__ uint32_t a_at(uint32_t a, uint32_t k) const {
-    return kA == Along::k ? at_k(a, row(0), k) : a + (k * Tile::kRows + row(0)) * 4;
+    if (!kPairs) return a + (k * Tile::kRows + y_ * 4) * 4;
+    return (a + y_ * kStepBytes + (y_ % 8 << 4)) ^ k * 4;
   }
   __device__ uint32_t b_at(uint32_t b, uint32_t k) const {
-    return kB == Along::k ? at_k(b, col(0), k) : b + (k * Tile::kCols + col(0)) * 4;
+    return b + (kTurns ? TurnOrder::at(x_) ^ TurnOrder::flip(k) : (k * Tile::kCols + x_ * 4) * 4);
   }
+  // Both, of even k one after the other, and columns of the k behind each.
+  class TwoK {
+   public:
+    __device__ TwoK(const FmaConsumer& consumer, uint32_t a, uint32_t b, uint32_t k)
+        : a_(consumer.a_at(a, kPairs ? 0 : k)),
+          b_(consumer.b_at(b, kTurns ? 0 : k)),
+          line_(TurnOrder::flip_line(k % 4)),
+          flip_(TurnOrder::flip(k)) {}
+    __device__ uint32_t a(uint32_t k) const { return kPairs ? a_ ^ k * 4 : a_; }
+    __device__ uint32_t b() const { return kTurns ? b_ ^ flip_ : b_; }
+    __device__ uint32_t next_b() const {
+      return kTurns ? b_ ^ flip_ ^ TurnOrder::flip(1) : b_ + Tile::kCols * 4;
+    }
+    __device__ void advance(uint32_t& k) {
+      k += 2;
+      if (!kPairs) a_ += Tile::kRows * 8;
+      if (!kTurns) b_ += Tile::kCols * 8;
+      line_ ^= TurnOrder::flip_line(2);
+      flip_ = line_ ^ TurnOrder::flip_chunk(k / 4);
+    }
 
-  // An even k and the next.
-  __device__ void load_a(float (&x)[kRowsEach][2], uint32_t from) const {
-    if constexpr (kA == Along::k) {
+   private:
+    uint32_t a_, b_, line_, flip_;
+  };
+  // Of one k.
+  template <uint32_t kFirst, uint32_t kCount>
+  __device__ static void load_four_of(float (&x)[kRowsEach], uint32_t from) {
 #pragma unroll
-      for (uint32_t i = 0; i < kRowsEach; ++i) {
+    for (uint32_t i = kFirst; i < kFirst + kCount; i += 4) load_four(&x[i], from + i * kDown * 4);
+  }
+  // Of an even k and the next.
+  template <uint32_t kFirst, uint32_t kCount>
+  __device__ static void load_a(float (&x)[2][kRowsEach], uint32_t from) {
+    if constexpr (kPairs) {
+#pragma unroll
+      for (uint32_t i = kFirst; i < kFirst + kCount; ++i) {
         const float2 v = load_two(from + i * kDown * kStepBytes);
-        x[i][0] = v.x, x[i][1] = v.y;
+        x[0][i] = v.x, x[1][i] = v.y;
       }
     } else {
-#pragma unroll
-      for (uint32_t i = 0; i < kRowsEach; i += 4) {
-#pragma unroll
-        for (uint32_t j = 0; j < 2; ++j) {
-          const float4 v = load_four(from + (j * Tile::kRows + i * kDown) * 4);
-          x[i][j] = v.x, x[i + 1][j] = v.y, x[i + 2][j] = v.z, x[i + 3][j] = v.w;
-        }
-      }
+      load_four_of<kFirst, kCount>(x[1], from + Tile::kRows * 4);
+      load_four_of<kFirst, kCount>(x[0], from);
     }
   }
-  // One k, `further` than `from`, which is even.
-  __device__ void load_b(float (&y)[kColsEach], uint32_t from, uint32_t further) const {
-    if constexpr (kB == Along::k) {
+  __device__ static void load_b(float (&y)[kColsEach], uint32_t from) {
 #pragma unroll
-      for (uint32_t j = 0; j < kColsEach; ++j) {
-        y[j] = device::load_shared_float(from + j * kAcross * kStepBytes + further * 4);
-      }
-    } else {
-#pragma unroll
-      for (uint32_t j = 0; j < kColsEach; j += 4) {
-        const float4 v = load_four(from + (further * Tile::kCols + j * kAcross) * 4);
-        y[j] = v.x, y[j + 1] = v.y, y[j + 2] = v.z, y[j + 3] = v.w;
-      }
+    for (uint32_t j = 0; j < kColsEach; j += 4) {
+      load_four(&y[j], from + j * kAcross * (kTurns ? kStepBytes : 4));
     }
   }
 
   // Written once, read by none of these kernels: the L2 cache gives it up first.
   __device__ void store(const float (&sums)[kRowsEach][kColsEach], const SegmentTile& tile) const {
     auto* out = reinterpret_cast<float*>(p_.out_data) + tile.segment * p_.out_step;
-    const bool wide = kB == Along::lines && p_.wide_out != 0;
+    const bool wide = p_.wide_out != 0;
     if (wide && tile.row + Tile::kRows <= p_.m && tile.col + Tile::kCols <= p_.n) {
       float* to = out + (tile.row + row(0)) * p_.out_row_stride + tile.col + col(0);
 #pragma unroll

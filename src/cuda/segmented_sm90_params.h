@@ -15,7 +15,8 @@ inline constexpr uint32_t kStepBytes = 128;
 // The tiles of out that blocks make. A block of kBlocks > 1 in a cluster shares its columns with
 // the others, each of which brings a part of them for all. On the tensor cores a warpgroup has 64
 // rows of a tile; for multiply-adds kDown threads share its rows. A warp more finds the tiles and
-// brings the operands; with three beside it that do nothing it leaves its registers to consumers.
+// brings the operands, those beside it turn columns that lie along K (segmented_sm90_turn.cuh);
+// four such warps leave their registers to consumers.
 // kMore: bytes of shared memory behind the ring. kArrivals: of a consumer's warp at a slot that it
 // has done with. kTileReaders: threads that look at where tiles are.
 inline constexpr uint32_t kOutBytes = 64 * 128;  // that leave a warpgroup at a time
@@ -41,12 +42,12 @@ struct Tile64x64 {
 struct FmaTile128x128 {
   static constexpr uint32_t kBlocks = 1, kRows = 128, kCols = 128, kArrivals = 1, kDown = 16;
   static constexpr uint32_t kConsumers = 256, kProducers = 128, kSlots = 3, kPerProcessor = 2;
-  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 0;
+  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 32;
 };
 struct FmaTile64x64 {
   static constexpr uint32_t kBlocks = 1, kRows = 64, kCols = 64, kArrivals = 1, kDown = 8;
-  static constexpr uint32_t kConsumers = 128, kProducers = 32, kSlots = 4, kPerProcessor = 3;
-  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 0;
+  static constexpr uint32_t kConsumers = 128, kProducers = 64, kSlots = 4, kPerProcessor = 3;
+  static constexpr uint32_t kTileReaders = kConsumers, kOutBuffers = 0, kMore = 32;
 };
 // Float32 as float16 limbs, which fill kStepBytes by 32 k. Scales of both operands have a ring of
 // their own. Where few tiles of all rows of a record leave multiprocessors idle, each has half.

@@ -28,6 +28,7 @@ class WgmmaConsumer {
   static constexpr uint32_t kStepK = kStepBytes / 2, kChunk = 64;
   using Tiles = SegmentTiles<Tile, kStepAlign<kA, kB, 2>>;
 
+  static constexpr bool kTurns = false;
   static constexpr uint32_t kThreads = Tile::kConsumers + Tile::kProducers;
   __device__ static void run(const SegmentedSm90Params& p) { run_segmented<WgmmaConsumer>(p); }
 

@@ -5,8 +5,11 @@
 #include "cuda/qmm_sm90_gather_order.h"
 #include "cuda/qmm_sm90_glu_order.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
+#include "cuda/segmented_sm90_turn_order.h"
 
 #include <gtest/gtest.h>
+
+#include <set>
 
 namespace moeblas::test {
 namespace {
@@ -59,6 +62,38 @@ TEST(OrderOfK, IsWhatLanesFold) {
       const uint32_t product = code / 8, half = code / 4 % 2, element = code % 4;
       EXPECT_EQ(cuda::FoldOrder::natural_k(32 * product + 16 * half + 4 * lane + element),
                 32 * lane + code);
+    }
+  }
+}
+
+// Chunks of 16 bytes as bulk copies swizzle them in lines of 128.
+uint32_t swizzled(uint32_t line, uint32_t chunk) { return line * 128 + (chunk ^ line % 8) * 16; }
+
+TEST(TurnedColumns, StayWithinTheirFourChunks) {
+  using Order = cuda::TurnOrder;
+  for (uint32_t four = 0; four < 32; ++four) {
+    for (uint32_t chunk = 0; chunk < 8; ++chunk) {
+      std::set<uint32_t> before, after;
+      for (uint32_t j = 0; j < 4; ++j) {
+        const uint32_t of_line =
+            Order::begin(four) ^ Order::flip_chunk(chunk) ^ Order::flip_line(j);
+        EXPECT_EQ(of_line, swizzled(4 * four + j, chunk));
+        before.insert(of_line);
+        after.insert(Order::at(four) ^ Order::flip(4 * chunk + j));
+      }
+      EXPECT_EQ(before, after) << four << ", " << chunk;
+    }
+  }
+}
+
+TEST(TurnedColumns, OfOneKMeetAllBanks) {
+  for (uint32_t k = 0; k < 32; ++k) {
+    for (uint32_t first = 0; first < 32; first += 8) {
+      std::set<uint32_t> banks;
+      for (uint32_t four = first; four < first + 8; ++four) {
+        banks.insert((cuda::TurnOrder::at(four) ^ cuda::TurnOrder::flip(k)) % 128);
+      }
+      EXPECT_EQ(banks.size(), 8u) << k << ", " << first;
     }
   }
 }
