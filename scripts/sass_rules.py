@@ -41,6 +41,12 @@ RULES = [
         why="weights in bulk, products on tensor cores",
     ),
     Rule(
+        r"^qmv_one_sm90<",
+        has=(BULK, r"IMMA"),
+        lacks=(r"HMMA",),
+        why="weights in bulk, exact products of bytes on tensor cores",
+    ),
+    Rule(
         r"^ffn_one_sm90<.*(Affine<4>|Mxfp4)",
         has=(BULK, r"IMMA", r"LDSM"),
         lacks=(r"HMMA",),

@@ -23,11 +23,11 @@
 // happens before the first copy and after the last.
 #pragma once
 
+#include "cuda/device/decoded_output.cuh"
 #include "cuda/device/x_bytes.cuh"
 #include "cuda/device/x_columns.cuh"
 #include "cuda/qmv_sm80_bytes.cuh"
 #include "cuda/qmv_sm80_halves.cuh"
-#include "simt/decoded_sum.h"
 
 namespace moeblas::cuda::device {
 
@@ -48,19 +48,6 @@ struct XSection80 {
   uint32_t k, units, columns, column_bytes;
   uint32_t limbs, column_step;  // columns of a row
 };
-
-// One output from decoded weights.
-template <class F>
-__device__ __noinline__ float decoded_output(const ProductParams& p, const uint8_t* codes,
-                                             simt::ScaleBuffers scales, int64_t n, const uint8_t* x,
-                                             int64_t at) {
-  const auto of = [&](const auto* elements) {
-    return simt::decoded_sum<F>(p, codes, scales, n, elements + at);
-  };
-  if (p.x.type == simt::kF32) return of(reinterpret_cast<const float*>(x));
-  if (p.x.type == simt::kBf16) return of(reinterpret_cast<const ::bfloat*>(x));
-  return of(reinterpret_cast<const ::half*>(x));
-}
 
 template <class T>
 class Block80 {

@@ -13,6 +13,7 @@
 #include "cuda/qmm_sm80_limbs_plan.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_plan.h"
+#include "cuda/qmv_one_sm90_plan.h"
 #include "cuda/qmv_sm80_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 #include "cuda/qqmm_cuda_plan.h"
@@ -233,6 +234,28 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
   return Reason::of("it would read w %u times, more than %u", passes, most);
 }
 
+// Of one row, from so many values of w on it was the faster one: beside qmv_sm90, which reads 4 and
+// 8 bits in groups of 32 and more, affine 4-bit of 4096^2, 8192^2 and 16384^2 5.4, 10.1 and 36.5 us
+// for 6.4, 12.9 and 40.9; beside qmv_simt 2-bit of 2048^2 3.2 for 5.1. Smaller ones and float16
+// beside qmv_sm90 have not been timed.
+constexpr int64_t kEnoughBesideQmv = int64_t{1} << 24, kEnoughBesideSimt = int64_t{1} << 22;
+
+Reason qmv_one_sm90_of_large(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmv_one_sm90_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
+  const QuantSpec& spec = *p.w.spec;
+  const bool by_qmv = spec.bits % 4 == 0 && spec.group_size > 16;
+  if (by_qmv && p.x.values.dtype == DType::f16) {
+    return Reason::of("float16 rows of such weights are qmv_sm90's");
+  }
+  const int64_t least = by_qmv ? kEnoughBesideQmv : kEnoughBesideSimt;
+  if (p.n * p.k >= least) return {};
+  return Reason::of("%lld values of w, less than %lld", static_cast<long long>(p.n * p.k),
+                    static_cast<long long>(least));
+}
+
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -241,6 +264,10 @@ constexpr Row<MatmulProblem> kQmvSm90{
   Name{"qmv_sm90"}, kHopper, kQmvFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Extras{}, RowRange{},
   qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
+constexpr Row<MatmulProblem> kQmvOneSm90{
+  Name{"qmv_one_sm90"}, kHopper, kFieldFormats | Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8), DTypes::floats(), Portable::kUngrouped, Portable::kFloatExtras, RowRange{},
+  qmv_one_sm90_of_large, nullptr, launch<qmv_one_sm90>,
+  Summary{"one row of x, one matrix; weights by bulk copies, x as four limbs of a byte, exact sums of groups on mma.sync"}};
 constexpr Row<MatmulProblem> kQmvSm80{
   Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,
@@ -348,6 +375,7 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // behind them. mm_sm90, whose products of layers ran at twice the rate of qmm_sm80's, takes dense
 // weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
+    kQmvOneSm90,
     kQmvSm90,
     kQmmSm90,
     kMmSm90,

@@ -62,7 +62,9 @@ TEST_F(CudaTable, DenseRows) {
   for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
     for (int64_t size : {512, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
-        EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), "qmv_sm90")
+        const bool one = rows == 1 && size >= 4096 && spec.mode == Mode::affine;
+        EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)),
+                  one ? "qmv_one_sm90" : "qmv_sm90")
             << size << ", " << rows << " rows";
       }
     }
@@ -103,7 +105,8 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     const QuantSpec spec{Mode::affine, bits, 64};
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, kBf16), 80), "qmm_sm80");
-    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
+    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_one_sm90");
+    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16), 80), "qmv_sm80");
     EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
     EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
@@ -119,9 +122,9 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
 TEST_F(CudaTable, FewRowsOfGroupsOf16) {
   for (int bits : {4, 8}) {
     const QuantSpec spec{Mode::affine, bits, 16};
-    for (int64_t rows : {1, 7}) {
-      EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
-    }
+    EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_one_sm90");
+    EXPECT_EQ(winner(dense_nowhere(1, 1024, 2048, spec, kBf16, kBf16)), "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(7, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
     EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 16)), "qmm_sm90");
@@ -318,20 +321,43 @@ TEST_F(CudaTable, NoDecodingOfLargeWeightsIsLeftToThePortableKernels) {
   }
 }
 
+// One row of one large matrix.
+TEST_F(CudaTable, OneRowOfAnyWidth) {
+  for (int bits : {2, 3, 5, 6}) {
+    for (DType dtype : {DType::f32, DType::f16, kBf16}) {
+      for (int group : {32, 64, 128}) {
+        const QuantSpec spec{Mode::affine, bits, group};
+        EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, dtype, kBf16)), "qmv_one_sm90");
+        EXPECT_NE(winner(dense_nowhere(2, 8192, 8192, spec, dtype, kBf16)), "qmv_one_sm90");
+      }
+    }
+  }
+  for (const QuantSpec& spec : {kAffine4, kAffine8}) {
+    EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, DType::f32, kBf16)), "qmv_one_sm90");
+    EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, DType::f16, kBf16)), "qmv_sm90");
+  }
+  // Rows of scales that no bulk copy takes; x that shared memory does not hold.
+  const QuantSpec spec{Mode::affine, 6, 64};
+  EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192 + 64, spec, kBf16, kBf16)), "qmv_sm80");
+  EXPECT_EQ(winner(dense_nowhere(1, 1024, 1 << 16, spec, kBf16, kBf16)), "qmv_sm80");
+  Options options;
+  options.kernel = "qmv_one_sm90";
+  EXPECT_EQ(winner(dense_nowhere(1, 64, 512, spec, kBf16, kBf16, options)), "qmv_one_sm90");
+}
+
 // What the portable kernel is faster with.
 TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
   const QuantSpec spec{Mode::affine, 6, 64};
-  for (int64_t rows : {1, 2, 4}) {
+  for (int64_t rows : {2, 4}) {
     EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, spec, DType::f32, kBf16)),
               rows <= 2 ? "qmv_sm80" : "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, {Mode::affine, 6, 16}, kBf16, kBf16)),
               "qmv_simt");
   }
   EXPECT_EQ(winner(dense_nowhere(8, 1024, 1024, spec, kBf16, kBf16)), "qmv_simt");
-  for (int64_t rows : {1, 2}) {
-    EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
-    EXPECT_EQ(winner(dense_nowhere(rows, 4096, 2048, spec, kBf16, kBf16)), "qmv_simt");
-  }
+  EXPECT_EQ(winner(dense_nowhere(2, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
+  EXPECT_EQ(winner(dense_nowhere(1, 1024, 2048, spec, kBf16, kBf16)), "qmv_simt");
+  EXPECT_EQ(winner(dense_nowhere(2, 4096, 2048, spec, kBf16, kBf16)), "qmv_simt");
   EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
 }
 
@@ -463,6 +489,7 @@ TEST_F(CudaTable, Reasons) {
   dispatch::select(cuda::backend().matmul, dense_nowhere(48, 4096, 4096, kAffine4, kBf16, kBf16),
                    90, nullptr, &text);
   EXPECT_EQ(text,
+            "qmv_one_sm90: 48 rows of x, more than one\n"
             "qmv_sm90: it would read w 3 times, qmm_sm90 reads it once\n"
             "qmm_sm90: takes it\n");
 }

@@ -85,6 +85,8 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   std::vector<std::string> others = tuned;
   std::erase(others, "qmv_sm80");
   const std::vector<std::string> layer_rows = rows_of("ffn");
+  std::vector<std::string> one_row = rows;
+  std::erase_if(one_row, [](const std::string& row) { return row != "qmv_one_sm90"; });
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
@@ -133,6 +135,10 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   }
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
+  // Each width and group with each type of scales, a few times.
+  for (uint64_t seed = 0; seed < 72; ++seed) {
+    run_all([&] { return job_of(test::one_row_case(seed), test::Side::left); }, one_row);
+  }
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) {
     run_all([&] { return job_of(test::decode_case(seed), test::Side::left); },

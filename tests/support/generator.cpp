@@ -413,4 +413,26 @@ Case decode_case(uint64_t seed) {
   return c;
 }
 
+Case one_row_case(uint64_t seed) {
+  constexpr int kBits[] = {2, 3, 4, 5, 6, 8}, kGroups[] = {64, 32, 128, 16};
+  Random random(seed + (uint64_t{1} << 41));
+  Case c;
+  c.seed = seed;
+  c.op = Op::quantized_matmul;
+  const int bits = kBits[seed % std::size(kBits)];
+  int group = kGroups[seed / std::size(kBits) % std::size(kGroups)];
+  if (bits % 2 != 0 && group == 16) group = 64;
+  c.format = QuantSpec{Mode::affine, bits, group};
+  draw_values(random, c);
+  c.x.dtype = draw_float(random);
+  // Rows of scales begin at multiples of 16 bytes, of codes too.
+  const int64_t k = int64_t{group} * 8 * random.pick({1, 1, 2, 3, 4, 5, 9, 16, 17, 33});
+  const int64_t n = random.pick({1, 5, 16, 31, 32, 33, 64, 67, 100, 130, 260});
+  draw_aligned_weights(random, c, {}, n, k);
+  c.x = drawn(random, c.x.dtype, {1, k}, false, true);
+  c.out = drawn(random, c.x.dtype, {1, n}, true, false);
+  limit_exponents(c);
+  return c;
+}
+
 }  // namespace moeblas::test

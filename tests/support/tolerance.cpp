@@ -47,7 +47,8 @@ Path path_of(std::string_view kernel) {
   }
   if (kernel.starts_with("qmv_avx") || kernel == "qmv_neon" || kernel == "qmv_dot_avx512_bf16" ||
       kernel == "qmv_simt" || kernel == "gather_qmv_fast_simt" || kernel == "qmv_sm80" ||
-      kernel == "qmv_sm90" || kernel == "qmm_sm80_limbs" || kernel == "qqmm_cuda") {
+      kernel == "qmv_sm90" || kernel == "qmv_one_sm90" || kernel == "qmm_sm80_limbs" ||
+      kernel == "qqmm_cuda") {
     return Path::factored;
   }
   if (kernel == "qqmm_fp8_sm90") return Path::fp8_blocks;

@@ -29,11 +29,15 @@ struct XRow {
 };
 
 // A lane's sixteen values as they lie in memory, words 0 to 3 or 4 to 7 of a unit: runs of four
-// neighbours, of which values of 16 bits fill the first half.
+// neighbours, of which values of 16 bits fill the first half. kType: an ElementType of which
+// neighbours can be read at once; kAnyValues: what `row` says, in more text.
+constexpr int kAnyValues = -1;
+template <int kType>
 struct RawHalfUnit {
-  uint32_t word[16] = {};
+  uint32_t word[kType == simt::kBf16 ? 8 : 16] = {};
 
   static __device__ __forceinline__ bool pairs(const XRow& row) {
+    if constexpr (kType != kAnyValues) return kType != simt::kF32;
     return row.runs != 0 && row.type != simt::kF32;
   }
   template <int bits>
@@ -42,12 +46,19 @@ struct RawHalfUnit {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t k = first + static_cast<uint32_t>(ByteDecoder<bits>::run(i));
-      if (paired) {
+      if constexpr (kType == simt::kF32) {
+        const uint4 none = {0, 0, 0, 0};
+        const uint4 four = k < row.k ? *reinterpret_cast<const uint4*>(row.x + k * 4) : none;
+        word[4 * i] = four.x;
+        word[4 * i + 1] = four.y;
+        word[4 * i + 2] = four.z;
+        word[4 * i + 3] = four.w;
+      } else if (paired) {
         const uint2 none = {0, 0};
         const uint2 two = k < row.k ? *reinterpret_cast<const uint2*>(row.x + k * 2) : none;
         word[2 * i] = two.x;
         word[2 * i + 1] = two.y;
-      } else {
+      } else if constexpr (kType == kAnyValues) {
 #pragma unroll
         for (uint32_t j = 0; j < 4; ++j) {
           const float value =
@@ -58,31 +69,41 @@ struct RawHalfUnit {
     }
   }
   __device__ __forceinline__ void unpack(const XRow& row, float (&v)[16]) const {
-    const bool paired = pairs(row), wide = row.type == simt::kBf16;
+    [[maybe_unused]] const bool paired = pairs(row), wide = row.type == simt::kBf16;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
+      if constexpr (kType == simt::kF32) {
+        v[i] = __uint_as_float(word[i]);
+        continue;
+      }
       const uint32_t two = word[i / 2];
-      const __half2 halves = reinterpret_cast<const __half2&>(two);
-      const float low = __low2float(halves), high = __high2float(halves);
       const float upper = __uint_as_float(i % 2 == 0 ? two << 16 : two & 0xffff0000u);
-      v[i] = !paired ? __uint_as_float(word[i]) : wide ? upper : i % 2 == 0 ? low : high;
+      if constexpr (kType == simt::kBf16) {
+        v[i] = upper;
+      } else {
+        const __half2 halves = reinterpret_cast<const __half2&>(two);
+        const float low = __low2float(halves), high = __high2float(halves);
+        v[i] = !paired ? __uint_as_float(word[i]) : wide ? upper : i % 2 == 0 ? low : high;
+      }
     }
   }
 };
 
 // kGroup: values that a sum is of, 16, 32 or 64. By so many warps.
-template <int bits, int kGroup>
+template <int bits, int kGroup, int kType = kAnyValues>
 __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, uint32_t warp,
                                            uint32_t lane, uint32_t warps) {
   using D = ByteDecoder<bits>;
   static_assert(kGroup > 16 || D::kSecond == 16, "half a unit is a group");
   const uint32_t half = lane % 2;
-  RawHalfUnit next;
+  using Raw = RawHalfUnit<kType>;
+  static_assert(kType == kAnyValues || kType == simt::kF32 || kType == simt::kBf16, "no others");
+  Raw next;
   // What a turn loads the next one uses. The first has nothing to use.
 #pragma unroll 1
   for (uint32_t at = warp * 16, turn = 0;; at += warps * 16, ++turn) {
-    const RawHalfUnit raw = next;
-    next.load<bits>(row, (at + lane / 2) * 32 + half * D::kSecond);
+    const Raw raw = next;
+    next.template load<bits>(row, (at + lane / 2) * 32 + half * D::kSecond);
     if (turn == 0) continue;
     const uint32_t before = at - warps * 16, unit = before + lane / 2;
     if (before >= row.units) break;
@@ -92,7 +113,14 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
     uint32_t largest = 0;
     float sums[8];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
+    for (int i = 0; i < 16; ++i) {
+      if constexpr (kType == simt::kBf16) {
+        if (i % 2 == 0) largest = __vmaxu2(largest, raw.word[i / 2] & 0x7fff7fffu);
+      } else {
+        largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
+      }
+    }
+    if constexpr (kType == simt::kBf16) largest = max(largest << 16, largest & 0xffff0000u);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sums[i] = v[2 * i] + v[2 * i + 1];
     float sum =

@@ -151,6 +151,38 @@ inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
 inline uint64_t evict_first_policy() { return 0; }
 inline void prefetch_tensor_map(const CUtensorMap*) {}
 inline void prefetch_line(const void*) {}
+// How many lines of 128 bytes a swizzled pattern goes through, in 16 bytes.
+inline uint32_t swizzled_lines(CUtensorMapSwizzle swizzle) {
+  return swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 8
+         : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 4
+         : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 2
+                                                : 1;
+}
+// Of elements of any size.
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, uint32_t barrier,
+                     uint64_t) {
+  const TensorMapShape& m = *map;
+  const auto element = static_cast<uint32_t>(m.stride[0]);
+  const uint32_t width = m.box[0] * element, lines = swizzled_lines(m.swizzle);
+  if (to % 128 != 0) test::block_fails("a box goes to an address that is not a multiple of 128");
+  if (x * element % 16 != 0 || width % 16 != 0 || m.box[0] > 256) {
+    test::block_fails("a box begins or ends within 16 bytes, or is too wide");
+  }
+  if (lines > 1 && width > lines * 16) test::block_fails("a box is wider than its pattern");
+  const uint64_t begin = uint64_t{element} * static_cast<uint32_t>(x), row = m.size[0] * element;
+  const auto write = [=, &m](unsigned char* memory) {
+    const auto* data = static_cast<const unsigned char*>(m.data);
+    uint32_t at = 0;
+    for (uint32_t r = 0; r < m.box[1]; ++r) {
+      const uint64_t of = static_cast<uint64_t>(y) + r;
+      for (uint64_t i = begin; i < begin + width; ++i, ++at) {
+        const uint32_t line = (to + at) / 128 % lines;
+        memory[at ^ line << 4] = i < row && of < m.size[1] ? data[of * m.stride[1] + i] : 0;
+      }
+    }
+  };
+  test::copy_later(to, size_t{width} * m.box[1], write, barrier);
+}
 inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
                      int32_t w, uint32_t barrier, uint64_t) {
   const TensorMapShape& m = *map;

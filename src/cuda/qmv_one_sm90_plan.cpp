@@ -1,0 +1,149 @@
+#include "cuda/qmv_one_sm90_plan.h"
+
+#include <algorithm>
+
+#include "simt/pairs_plan.h"
+#include "simt/products.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::Form;
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Reason;
+
+using Size = long long;
+
+// What a block may have on sm_90, less what the kernel declares itself and what it takes to begin
+// at a multiple of 1024.
+constexpr uint32_t kSharedBytes = 232448 - 2048;
+constexpr uint32_t kLeastStages = 2;
+constexpr int64_t kLongest = int64_t{1} << 30;     // N, counted in 32 bits
+constexpr int64_t kLongestRow = int64_t{1} << 20;  // K, of far more than shared memory holds
+constexpr uint64_t kUnit = 16;                     // bytes: copies begin and end at multiples
+constexpr uint32_t kAlignment = 1024;              // of where they go, swizzled
+
+uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
+
+struct Instance {
+  QmvOneShape shape;
+  const char* name;
+};
+#define MB_ONE(bits, group, rows, batches) \
+  {{bits, group, rows, batches}, "qmv_one_sm90_affine" #bits "_g" #group},
+constexpr Instance kInstances[] = {MB_QMV_ONE_INSTANCES(MB_ONE)};
+#undef MB_ONE
+
+const Instance* instance_for(const QuantSpec& spec) {
+  for (const Instance& i : kInstances) {
+    if (spec.mode == Mode::affine && i.shape.bits == static_cast<uint32_t>(spec.bits) &&
+        i.shape.group == static_cast<uint32_t>(spec.group_size)) {
+      return &i;
+    }
+  }
+  return nullptr;
+}
+
+// Rows of a matrix of `row` bytes, in boxes of so many bytes of so many rows.
+TensorMapShape map_of(const Matrices& m, uint32_t element, uint64_t row, uint32_t bytes,
+                      uint32_t rows) {
+  TensorMapShape shape;
+  shape.type = element == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  shape.data = m.data;
+  shape.add(row / element, element, bytes / element);
+  const auto stride = static_cast<uint64_t>(m.row_stride) * size_of(m.dtype);
+  shape.add(static_cast<uint64_t>(m.rows), m.rows == 1 ? kUnit : stride, rows);
+  shape.swizzle = bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                  : bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                  : bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                : CU_TENSOR_MAP_SWIZZLE_NONE;
+  return shape;
+}
+
+Reason map_weights(const MatmulProblem& p, const QmvOneShape& shape, QmvOnePlan& plan) {
+  const uint32_t rows = plan.params.box_rows;
+  const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
+  for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
+    if (m->rows > 1 && m->row_stride < 0) return Reason::of("w has negative strides");
+  }
+  // Groups of 16 are whole words.
+  plan.codes =
+      map_of(p.w.values, 4, static_cast<uint64_t>(p.k) / 8 * shape.bits, kQmvOneSlab, rows);
+  plan.codes.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
+  const uint64_t row = static_cast<uint64_t>(p.k) / shape.group * size;
+  plan.scales = map_of(p.w.scales, size, row, shape.scale_bytes(size), rows);
+  if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return r;
+  plan.biases = map_of(p.w.biases, size, row, shape.scale_bytes(size), rows);
+  return why_no_tensor_map(plan.biases, "rows of biases");
+}
+
+// Tiles, each all of K of so many rows, such that thread blocks have as many rows as each other.
+void cut_rows(const MatmulProblem& p, const QmvOneShape& shape, uint32_t processors,
+              QmvOnePlan& plan) {
+  QmvOneParams& q = plan.params;
+  const auto n = static_cast<uint32_t>(p.n);
+  const uint32_t share = ceil_div(n, processors);
+  q.box_rows = ceil_div(share, ceil_div(share, shape.tile_rows()));
+  const uint32_t tiles = ceil_div(n, q.box_rows);
+  plan.grid = std::min(processors, tiles);
+  q.share = tiles / plan.grid;
+  q.remainder = tiles % plan.grid;
+}
+
+Reason share_memory(const MatmulProblem& p, const QmvOneShape& shape, QmvOnePlan& plan) {
+  QmvOneParams& q = plan.params;
+  const uint32_t of_row = shape.scale_bytes(static_cast<uint32_t>(size_of(p.w.scales.dtype)));
+  if (p.k >= kLongestRow) return Reason::of("K = %lld, 2^20 or more", Size{p.k});
+  q.k_steps = ceil_div(static_cast<uint32_t>(p.k), shape.values());
+  q.units = q.k_steps * (shape.values() / kQmvOneUnit);
+  q.scales_at = shape.tile_rows() * shape.code_bytes();
+  const uint32_t scales = rounded_up(shape.tile_rows() * of_row, kAlignment);
+  q.biases_at = q.scales_at + scales;
+  q.stage_bytes = q.biases_at + scales;
+  q.box_bytes = q.box_rows * (shape.code_bytes() + 2 * of_row);
+  q.factors_at = q.units * 128 + kQmvOneZeroBytes;
+  q.sums_at = q.factors_at + q.units * kQmvOneUnit / std::min(shape.group, 64u) * 16;
+  q.ring_at = rounded_up(q.sums_at + 2 * kQmvOneConsumers * shape.rows * 4, kAlignment);
+  if (q.ring_at + kLeastStages * q.stage_bytes > kSharedBytes) {
+    return Reason::of("K = %lld, whose x takes %u bytes of shared memory", Size{p.k}, q.sums_at);
+  }
+  q.stages = std::min<uint32_t>((kSharedBytes - q.ring_at) / q.stage_bytes, kQmvOneMostStages);
+  plan.shared_bytes = q.ring_at + q.stages * q.stage_bytes + kAlignment;
+  return {};
+}
+
+}  // namespace
+
+Reason plan_qmv_one_sm90(const MatmulProblem& p, uint32_t processors, QmvOnePlan& plan) {
+  if (p.w.form != Form::packed) return Reason::of("w is not packed");
+  if (!p.transpose) return Reason::of("w is packed along N");
+  if (p.x.form != Form::dense) return Reason::of("x is quantized");
+  if (p.w.scale_layout != ScaleLayout::rows) return Reason::of("scales are swizzled");
+  if (p.options.precision == Precision::exact) {
+    return Reason::of("precision exact asks for sums in IEEE arithmetic");
+  }
+  if (p.w.tensor_scale.data != nullptr || p.w.tensor_scale.host != 1.0f) {
+    return Reason::of("a tensor_scale");
+  }
+  const Instance* instance = instance_for(*p.w.spec);
+  if (instance == nullptr)
+    return Reason::of("groups of %d codes of odd width", p.w.spec->group_size);
+  if (p.total_rows() != 1 || p.grouping != dispatch::Grouping::none) {
+    return Reason::of("%lld rows of x, more than one", Size{p.total_rows()});
+  }
+  if (simt::PairPlan(p, 1).source() != simt::kOnePair) return Reason::of("a batch of matrices");
+  if (p.k == 0) return Reason::of("K is 0");
+  if (p.n > kLongest) return Reason::of("N is beyond 2^30");
+  plan.params.x_runs =
+      p.x.values.col_stride == 1 &&
+      simt::row_alignment(p.x.values) >= 4 * static_cast<int>(size_of(p.x.values.dtype));
+  plan.kernel = instance->name;
+  cut_rows(p, instance->shape, processors, plan);
+  if (const Reason r = share_memory(p, instance->shape, plan)) return r;
+  return map_weights(p, instance->shape, plan);
+}
+
+}  // namespace moeblas::cuda
