@@ -8,7 +8,7 @@
 //   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
 //   |  64 per       |    In a block:
 //   |  warpgroup    |      warp 0      staged rows, by bulk copies to both blocks
-//   +---------------+      warp 1      codes, by bulk copies
+//   +---------------+      warp 1      codes, by bulk copies, behind a block's first scales
 //   | block 1       |      warp 2      scales, by boxes, whole rows or 4 to 16 bytes; where rows go
 //   |               |      warp 3      tiles
 //   |               |      warps 4 ..  consumers: fetch, decode, multiply, round, store
@@ -39,6 +39,16 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
 
   __device__ QmmProducer(const QmmSm90Params& p, uint32_t base)
       : QmmGather<Weights, Tiles>(p, base) {}
+
+  // What copies by boxes read first.
+  __device__ void prefetch_maps() const {
+    device::prefetch_tensor_map(&p_.codes);
+    if (kBoxes && p_.scales_in_boxes != 0) {
+      device::prefetch_tensor_map(&p_.scale_boxes);
+      if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.bias_boxes);
+    }
+    if (!Block::gathers()) device::prefetch_tensor_map(x_map(Tiles::kMostTokens));
+  }
 
   // One warp: the tiles.
   __device__ void send_tiles() const {
@@ -96,8 +106,11 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
       const TileRecord tile = records_.template read<Block::kShares>(n);
-      records_.release(n);
       if (tile.tokens == 0) return;
+      // The first scales in front of codes, or they come behind all of those that there is room
+      // for.
+      if (kScalesFirst && n == 0 && p_.scales_in_boxes != 0) copy_first_scales();
+      records_.release(n);
       const uint32_t pieces = Block::code_slots(), first = tile.share * pieces;
 #pragma unroll 1
       for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
@@ -136,12 +149,10 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
     const uint32_t lane = threadIdx.x % 32;
     device::wait_for_previous_launch();
     if (Block::whole_scales()) return send_whole_scales();
-    // Boxes hold neighbouring rows.
-    const bool boxes =
-        Weights::kScales > 0 && Weights::kEnding != Ending::activations && p_.scales_in_boxes != 0;
+    const bool boxes = kBoxes && p_.scales_in_boxes != 0;
     uint32_t filled = 0;
     for (uint32_t n = 0;; ++n) {
-      if (!send_out_rows(n)) return;
+      if (records_.template read<Block::kShares>(n).tokens == 0) return;
       const uint32_t chunks = Block::chunks();
 #pragma unroll 1
       for (uint32_t i = 0; i < chunks; ++i, ++filled) {
@@ -151,15 +162,13 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
         const uint32_t full = barrier(Block::kScalesFull) + slot * 8;
         if (Weights::kScales > 0 && !boxes) copy_scales(n, i, to);
+        if (boxes && lane == 0 && !(kScalesFirst && filled == 0)) copy_scale_boxes(n, i, to, full);
+        // Nothing waits for these before the tile's end.
+        if (i == (kScalesFirst ? min(1u, chunks - 1) : 0)) send_out_rows(n);
         // Copies arrive as they end, what was stored with lane 0, boxes by their bytes.
         device::copies_async_arrive(full);
         __syncwarp();
-        if (lane != 0) continue;
-        if (boxes) {
-          copy_scale_boxes(n, i, to, full);
-        } else {
-          device::barrier_arrive(full);
-        }
+        if (lane == 0 && !boxes) device::barrier_arrive(full);
       }
       __syncwarp();
       if (lane == 0) records_.release(device::forgotten(n));
@@ -167,6 +176,14 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   }
 
  private:
+  // Scales may come by boxes, which hold neighbouring rows.
+  static constexpr bool kBoxes = Weights::kScales > 0 && Weights::kEnding != Ending::activations;
+  // By who sends codes: the copies of a block begin in the order in which they are asked for.
+  static constexpr bool kScalesFirst = kBoxes && Memory::Codes::kFew;
+  __device__ void copy_first_scales() const {
+    copy_scale_boxes(0, 0, base_ + Memory::kScales, barrier(Block::kScalesFull));
+  }
+
   // The same where rows come whole: to each warpgroup when it is done with those before.
   __device__ void send_whole_scales() const {
     for (uint32_t n = 0; send_out_rows(n); ++n) {
@@ -216,10 +233,15 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
     return Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
   }
 
+  // Each block of a cluster brings half of a tile's.
+  __device__ const CUtensorMap* x_map(uint32_t tokens) const {
+    return &p_.x[__ffs(static_cast<int>(tokens)) - 5];
+  }
+
   // Returns the number of slots filled so far, given that before this tile.
   __device__ uint32_t send_rows_of(const TileRecord& tile, uint32_t filled) const {
     const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
-    const CUtensorMap* map = &p_.x[__ffs(static_cast<int>(half)) - 4];
+    const CUtensorMap* map = x_map(tile.tokens);
     const int32_t row = static_cast<int32_t>(tile.row + rank_ * half);
     const auto share = static_cast<int32_t>(p_.share_blocks * kBlockK);
     int32_t k = static_cast<int32_t>(tile.share) * share;
@@ -326,6 +348,9 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   // Else it is made anew at every use.
   if constexpr (QmmBlock<Weights, Tiles>::kByBlocks) base = device::uniform(base);
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
+  if constexpr (QmmBlock<Weights, Tiles>::Codes::kFew) {
+    if (threadIdx.x == 128) QmmProducer<Weights, Tiles>(p, base).prefetch_maps();
+  }
   __syncthreads();
   device::cluster_barrier();
   if (threadIdx.x < 128) {

@@ -3,25 +3,24 @@
 
 #include "cuda/device/wgmma.cuh"
 #include "cuda/qmm_sm90_again.cuh"
-#include "cuda/qmm_sm90_lane.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_shares.cuh"
+#include "cuda/qmm_sm90_store.cuh"
 
 namespace moeblas::cuda {
 
 template <class Weights, class Tiles>
-class QmmConsumer : public QmmLane<Weights, Tiles> {
+class QmmConsumer : public QmmStore<Weights, Tiles> {
  public:
   using Block = QmmBlock<Weights, Tiles>;
   using Lane = QmmLane<Weights, Tiles>;
+  using Store = QmmStore<Weights, Tiles>;
   using Memory = typename Block::Memory;
   using Block::barrier, Block::base_, Block::p_, Block::rank_, Block::records_;
 
-  __device__ QmmConsumer(const QmmSm90Params& p, uint32_t base) : Lane(p, base) {
+  __device__ QmmConsumer(const QmmSm90Params& p, uint32_t base) : Store(p, base) {
     columns_ = device::uniform(device::wgmma_columns_at(base));
     x_empty_ = device::cluster_address(barrier(Block::kXEmpty), lane_ % 2);
-    const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
-    transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
     if constexpr (Block::kByBlocks) {
       x_empty_ = __shfl_sync(0xffffffffu, x_empty_, lane_);
     }
@@ -52,9 +51,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
   using Lane::decode, Lane::end_block_, Lane::largest_;
   using Lane::group_, Lane::lane_, Lane::thread_;
 
-  // Sums of all widths lie in the same registers, and what becomes of them is one text.
-  static constexpr bool kSharedSums =
-      Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens;
+  static constexpr bool kSharedSums = Store::kSharedSums;
 
   template <uint32_t kTokens>
   __device__ void multiply_as(uint32_t tokens, uint32_t n) {
@@ -73,10 +70,11 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
                            chunk / kScaleSlots % 2);
     }
     device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
-    load_piece(raw, codes_ + slot * Memory::kCodeSlotBytes,
-               chunk % kScaleSlots * Memory::kScaleSlotBytes + b % kChunkBlocks * next_scales_ +
-                   i % kPieces * second_scales_,
-               true);
+    Lane::template load_piece<false>(raw, codes_ + slot * Memory::kCodeSlotBytes,
+                                     chunk % kScaleSlots * Memory::kScaleSlotBytes +
+                                         b % kChunkBlocks * next_scales_ +
+                                         i % kPieces * second_scales_,
+                                     true);
   }
   // The piece's slots may be filled again. The addresses depend on what was read, so that no
   // arrival overtakes a read.
@@ -145,14 +143,14 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
     if constexpr (kSharedSums) {
       if (tokens == kTokens) {
-        multiply_blocks<kTokens>(sums);
+        multiply_few<kTokens>(sums);
       } else {
-        multiply_blocks<kTokens / 2>(reinterpret_cast<float(&)[kTokens / 4]>(sums));
+        multiply_few<kTokens / 2>(reinterpret_cast<float(&)[kTokens / 4]>(sums));
       }
     } else if constexpr (Weights::kDense) {
       multiply_shared<kTokens>(sums);
     } else if constexpr (Block::kByBlocks) {
-      multiply_blocks<kTokens>(sums);
+      multiply_few<kTokens>(sums);
     } else if constexpr (Tiles::kRowGroups > 2) {
       multiply_pieces<kTokens>(sums, zero);
     } else {
@@ -183,7 +181,7 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       }
     }
     if constexpr (Weights::kEnding == Ending::rounded) {
-      store_tile<kTokens>(sums, tile, n);
+      Store::template store_tile<kTokens>(sums, tile, n);
     } else {
       LayerEnd<Weights, Tiles>(
           p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
@@ -286,7 +284,8 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       } else {
         codes_of_block += Weights::Bytes::kPiece;
       }
-      load_piece(raw, codes_ + codes_of_block, scales_of_block, b < end_block_);
+      Lane::template load_piece<true>(raw, codes_ + codes_of_block, scales_of_block,
+                                      b < end_block_);
       scales_of_block += next_scales_;
     };
     const auto multiply_half = [&](uint32_t half) {
@@ -322,6 +321,109 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
       if (!more) break;
       decode<kHalves>(raw, 0, a);
     }
+  }
+
+  // The same where two blocks lie side by side in a slot of codes, with texts of their own for the
+  // first and the second, and for whole rows of scales: what asks between two products which of
+  // them it is, tiles of up to 32 tokens do not hide. (Layers of 64 took up to 3 % longer.)
+  template <uint32_t kTokens>
+  __device__ void multiply_few(float (&sums)[kTokens / 2]) {
+    if constexpr (!Memory::Codes::kFew) {
+      multiply_blocks<kTokens>(sums);
+    } else if (Block::whole_scales()) {
+      multiply_slabs<kTokens, true>(sums);
+    } else {
+      multiply_slabs<kTokens, false>(sums);
+    }
+  }
+  template <uint32_t kTokens, bool kWhole>
+  __device__ void multiply_slabs(float (&sums)[kTokens / 2]) {
+    static_assert(Tiles::kHalves == 2);
+    uint32_t a[8][4];
+    Raw raw;
+    Place at = first_place();
+    const auto release_slab = [&] {
+      if (lane_ == 0) device::barrier_arrive(barrier(Block::kCodesEmpty) + at.slab * 8);
+    };
+    const auto load_block = [&](uint32_t b) {
+      const uint32_t codes = at.slab * Memory::kCodeSlotBytes + b % 2 * Weights::Bytes::kPiece;
+      Lane::template load_piece<kWhole>(raw, codes_ + codes, at.scales, b < end_block_);
+      at.scales += next_scales_;
+    };
+    const auto fetch_slab = [&](uint32_t b) {
+      next_scales(at, b, kWhole);
+      if (b != 0) {
+        release_slab();
+        if (++at.slab == kCodeSlots) at.slab = 0, at.slab_parity ^= 1;
+      }
+      device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
+      load_block(b);
+    };
+    const auto multiply_block = [&] {
+      device::barrier_wait(barrier(Block::kXFull) + at.slot * 8, at.parity);
+      device::wgmma_begin();
+      multiply_steps<kTokens, 8>(
+          sums, a, columns_ + at.slot * device::wgmma_columns_step(Tiles::kXSlotBytes));
+      device::wgmma_commit();
+    };
+    const auto end_products = [&] {
+      const uint32_t done = at.slot;
+      next_slot(at);
+      device::wgmma_wait<0>();
+      __syncwarp();
+      release_rows(done);
+    };
+    fetch_slab(0);
+    decode<2>(raw, 0, a);
+    for (uint32_t b = 0;; b += 2) {
+      multiply_block();
+      const bool second = b + 1 < p_.share_blocks, more = b + 2 < p_.share_blocks;
+      if (second) load_block(b + 1);
+      end_products();
+      if (!second) break;
+      decode<2>(raw, 0, a);
+      multiply_block();
+      if (more) fetch_slab(b + 2);
+      end_products();
+      if (!more) break;
+      decode<2>(raw, 0, a);
+    }
+    release_slab();
+    release_chunk(at, kWhole);
+  }
+
+  // Where a tile is: slots of rows and codes, the chunk of scales, and where of it the next block's
+  // begin.
+  struct Place {
+    uint32_t slot, parity, slab, slab_parity, chunk, scales;
+  };
+  __device__ Place first_place() const {
+    return {x_slot_ % kXSlots,
+            x_slot_ / kXSlots % 2,
+            code_slot_ % kCodeSlots,
+            code_slot_ / kCodeSlots % 2,
+            chunk_,
+            0};
+  }
+  __device__ void next_slot(Place& at) const {
+    if (++at.slot == kXSlots) at.slot = 0, at.parity ^= 1;
+  }
+  __device__ uint32_t scale_barrier(const Place& at, bool whole) const {
+    return whole ? group_ : at.chunk % kScaleSlots;
+  }
+  __device__ void release_chunk(const Place& at, bool whole) const {
+    device::barrier_arrive(barrier(Block::kScalesEmpty) + scale_barrier(at, whole) * 8);
+  }
+  // Before block `b`, where it is the first of a chunk.
+  __device__ void next_scales(Place& at, uint32_t b, bool whole) const {
+    if (whole ? b != 0 : (b & ((1u << p_.chunk_shift) - 1)) != 0) return;
+    if (b != 0) {
+      release_chunk(at, whole);
+      ++at.chunk;
+    }
+    device::barrier_wait(barrier(Block::kScalesFull) + scale_barrier(at, whole) * 8,
+                         (whole ? at.chunk : at.chunk / kScaleSlots) % 2);
+    at.scales = whole ? 0 : at.chunk % kScaleSlots * Memory::kScaleSlotBytes;
   }
 
   // One piece after the other, where other warpgroups multiply while this one decodes.
@@ -397,84 +499,8 @@ class QmmConsumer : public QmmLane<Weights, Tiles> {
     device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk_ % kScaleSlots * 8);
   }
 
-  // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64
-  // tokens at a time: the next are rounded while the last are on their way.
-  template <uint32_t kTokens>
-  __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
-                             uint32_t n) const {
-    constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = kTokens / kAtOnce;
-    constexpr uint32_t kBuffers = Tiles::kOutBuffers;
-    const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
-    // Where one buffer is filled while the other is read, a barrier has been passed since another
-    // warp last read the first.
-    if (kBuffers == 1 || kSteps == 1) device::named_barrier(1 + group_, 128);
-    put_tokens<kTokens, kAtOnce>(sums, 0, out);
-    device::named_barrier(1 + group_, 128);
-#pragma unroll
-    for (uint32_t i = 0; i < kSteps; ++i) {
-      if (kSharedSums && i > 0 && tile.tokens <= i * kAtOnce) break;
-      const auto put_next = [&] {
-        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % kBuffers * Memory::kOutBytes);
-      };
-      if (kBuffers == 2 && i + 1 < kSteps) put_next();
-      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n),
-                            out + i % kBuffers * Memory::kOutBytes);
-      if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
-      if (kBuffers == 1 && i + 1 < kSteps) {
-        put_next();
-        device::named_barrier(1 + group_, 128);
-      }
-    }
-  }
-
-  // Rows of 64 outputs in the 128-byte swizzle.
-  template <uint32_t kTokens, uint32_t kAtOnce>
-  __device__ void put_tokens(const float (&sums)[kTokens / 2], uint32_t step,
-                             uint32_t buffer) const {
-#pragma unroll
-    for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
-      const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
-      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                       buffer + transposed_ + j * 1024),
-                   "r"(Math::rounded(s[0], s[1])), "r"(Math::rounded(s[2], s[3])),
-                   "r"(Math::rounded(s[4], s[5])), "r"(Math::rounded(s[6], s[7]))
-                   : "memory");
-    }
-  }
-
-  template <uint32_t kAtOnce>
-  __device__ void store_tokens(const TileRecord& tile, uint32_t first, uint32_t out_rows,
-                               uint32_t buffer) const {
-    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
-    const uint32_t octet = thread_ % 8, column = first_n + octet * 8, token = thread_ / 8;
-    const bool whole = p_.wide_out && first_n + 64 <= p_.n;
-    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + column;
-#pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; i += 16) {
-      if (tile.row + first + i + token >= tile.end) continue;
-      const uint4 v =
-          device::load_shared_4(buffer + (i + token) * 128 + ((octet ^ (token % 8)) << 4));
-      int64_t row;
-      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(out_rows + (first + i + token) * 8));
-      if (whole) {
-        *reinterpret_cast<uint4*>(out + row) = v;
-      } else if (column < p_.n) {
-        store_some(v, out + row, p_.n - column);
-      }
-    }
-  }
-
-  // `count` neighbours, eight at most.
-  static __device__ __noinline__ void store_some(uint4 v, uint16_t* to, uint32_t count) {
-    for (uint32_t i = 0; i < min(count, 8u); ++i) {
-      const uint32_t word = i < 4 ? (i < 2 ? v.x : v.y) : (i < 6 ? v.z : v.w);
-      to[i] = static_cast<uint16_t>(word >> (i % 2 * 16));
-    }
-  }
-
   uint32_t columns_;  // descriptor of the staged rows
   uint32_t x_empty_;  // of this block or the other, by lane
-  uint32_t transposed_;
   // Pieces of codes, slots of rows and chunks of scales so far.
   uint32_t code_slot_ = 0, x_slot_ = 0, chunk_ = 0;
 };

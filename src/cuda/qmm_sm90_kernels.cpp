@@ -25,7 +25,8 @@ constexpr QmmSm90Kernel kernel(const char* name) {
           CodeRing<Bytes, Tiles>::kByBlocks,
           Tiles::kGathers,
           CodeRing<Bytes, Tiles>::kWholeScales ? BlockMemory<Bytes, Tiles>::kScaleRoom : 0,
-          CodeRing<Bytes, Tiles>::kScaleUnit};
+          CodeRing<Bytes, Tiles>::kScaleUnit,
+          CodeRing<Bytes, Tiles>::kScaleChunks};
 }
 // Of a format, by the width of their tiles.
 struct Kernels {

@@ -18,6 +18,7 @@ struct QmmSm90Kernel {
   bool gathers;
   uint32_t whole_scales;  // bytes of them, at most
   uint32_t scale_unit;    // of copies, where rows begin anywhere
+  uint32_t scale_chunks;  // of the format's that one copy may bring
 };
 
 // By format, dtype, and how many rows of x a matrix of w meets on the average.

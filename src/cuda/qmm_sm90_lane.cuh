@@ -67,7 +67,9 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   }
 
   // From this address of codes on, and from so far behind where this lane's scales begin. Behind
-  // the end of whole rows are other scales, and what is no number may not meet the zeros there.
+  // the end of whole rows (kEnds) are other scales, and what is no number may not meet the zeros
+  // there.
+  template <bool kEnds>
   __device__ void load_piece(Raw& raw, uint32_t codes, uint32_t scales, bool exist) const {
     device::load_shared_words(codes, raw.codes[0]);
     device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
@@ -77,9 +79,10 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
       for (uint32_t r = 0; r < 2; ++r) {
         const uint32_t at = scales + s * second_scales_;
         if constexpr (Block::kWholeScales) {
-          raw.scales[s][r] = Weights::Stored::fetch_if(exist, first_scale_[r] + at);
+          const bool here = !kEnds || exist;
+          raw.scales[s][r] = Weights::Stored::fetch_if(here, first_scale_[r] + at);
           raw.biases[s][r] =
-              Weights::kBiases ? Weights::Stored::fetch_if(exist, first_bias_[r] + at) : 0;
+              Weights::kBiases ? Weights::Stored::fetch_if(here, first_bias_[r] + at) : 0;
         } else {
           raw.scales[s][r] = Weights::Stored::fetch(first_scale_[r] + at, p_.scale_type);
           raw.biases[s][r] =

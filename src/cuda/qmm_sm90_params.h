@@ -152,6 +152,10 @@ struct CodeRing {
   // chunks and begin anywhere, for copies of 8 bytes, not 4.
   static constexpr bool kWholeScales = kByBlocks && Bytes::kPiece == 64;
   static constexpr uint32_t kScaleUnit = kWholeScales ? 8 : 4;
+  // Pieces of scales cost as codes' do, in bytes that are fewer: beside rows of few tokens there is
+  // room for twice as long ones.
+  static constexpr bool kFew = kSlabs && Tiles::kMostTokens <= 32;
+  static constexpr uint32_t kScaleChunks = kFew ? 2 : 1;
 };
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
@@ -163,7 +167,7 @@ struct BlockMemory {
   static constexpr uint32_t kCodeSlotBytes = kRows * Codes::kRowBytes;
   // With what it takes to begin anywhere.
   static constexpr uint32_t kScaleSlotBytes =
-      kRows * Bytes::kScaleOperands * (Bytes::kScales + Codes::kScaleUnit);
+      kRows * Bytes::kScaleOperands * (Codes::kScaleChunks * Bytes::kScales + Codes::kScaleUnit);
   // Barriers of scales are those of slots, or of the whole rows of each warpgroup.
   static constexpr uint32_t kScaleBarriers =
       Codes::kWholeScales && Tiles::kRowGroups > kScaleSlots ? Tiles::kRowGroups : kScaleSlots;

@@ -104,12 +104,17 @@ int64_t tiles_to_share(const MatmulProblem& p) {
 QmmShares shared_out(const MatmulProblem& p) {
   return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, qmm_sm90_chunk_blocks(p));
 }
-// Blocks of K of a chunk of scales: by blocks as many as fill its bytes.
+// Blocks of K of a chunk of scales: by blocks as many as fill its bytes and K has.
 uint32_t chunk_blocks(const MatmulProblem& p) {
   const uint32_t least = qmm_sm90_chunk_blocks(p);
-  if (!qmm_sm90_kernel(p).by_blocks || p.w.spec->mode != Mode::affine) return least;
-  return chunk_within(shared_out(p), least,
-                      least * static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  if (!kernel.by_blocks) return least;
+  const uint32_t of_group = p.w.spec->mode == Mode::affine
+                                ? static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup
+                                : 1;
+  uint32_t most = least * of_group * kernel.scale_chunks;
+  while (most > least && most / 2 >= staged_k(p) / kBlockK) most /= 2;
+  return chunk_within(shared_out(p), least, most);
 }
 
 // How many rows of scales come by one copy where they come whole: eight neighbours, or sixteen of

@@ -31,10 +31,10 @@ class SharedSums {
       __stcg(place(share_, i),
              float4{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
     }
-    __threadfence();
     device::named_barrier(1 + group_, 128);
     bool last = false;
     if (thread_ == 0) {
+      __threadfence();  // of all that came to the barrier
       last = atomicAdd(p_.shares_done + index_, 1) + 1 == p_.shares;
       __threadfence();
     }

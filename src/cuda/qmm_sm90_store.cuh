@@ -1,0 +1,107 @@
+// How a warpgroup of qmm_sm90 stores rounded sums: by way of shared memory, where rows of w become
+// columns of out.
+#pragma once
+
+#include "cuda/qmm_sm90_lane.cuh"
+
+namespace moeblas::cuda {
+
+template <class Weights, class Tiles>
+class QmmStore : public QmmLane<Weights, Tiles> {
+ public:
+  using Block = QmmBlock<Weights, Tiles>;
+  using Lane = QmmLane<Weights, Tiles>;
+  using Memory = typename Block::Memory;
+  using Block::base_, Block::p_, Block::rank_;
+
+  __device__ QmmStore(const QmmSm90Params& p, uint32_t base) : Lane(p, base) {
+    const uint32_t token = lane_ / 16 * 8 + lane_ % 8, octet = thread_ / 32 * 2 + lane_ / 8 % 2;
+    transposed_ = token * 128 + ((octet ^ (lane_ % 8)) << 4);
+  }
+
+ protected:
+  // Sums of all widths lie in the same registers, and what becomes of them is one text.
+  static constexpr bool kSharedSums =
+      Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens;
+  using Math = typename Weights::Math;
+  using Lane::group_, Lane::lane_, Lane::thread_;
+
+  // Rounds, turns rows of w into columns of out by way of shared memory, and stores what exists, 64
+  // tokens at a time: the next are rounded while the last are on their way.
+  template <uint32_t kTokens>
+  __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
+                             uint32_t n) const {
+    constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = kTokens / kAtOnce;
+    constexpr uint32_t kBuffers = Tiles::kOutBuffers;
+    const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
+    // Where one buffer is filled while the other is read, a barrier has been passed since another
+    // warp last read the first.
+    if (kBuffers == 1 || kSteps == 1) device::named_barrier(1 + group_, 128);
+    put_tokens<kTokens, kAtOnce>(sums, 0, out);
+    device::named_barrier(1 + group_, 128);
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      if (kSharedSums && i > 0 && tile.tokens <= i * kAtOnce) break;
+      const auto put_next = [&] {
+        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % kBuffers * Memory::kOutBytes);
+      };
+      if (kBuffers == 2 && i + 1 < kSteps) put_next();
+      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n),
+                            out + i % kBuffers * Memory::kOutBytes);
+      if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
+      if (kBuffers == 1 && i + 1 < kSteps) {
+        put_next();
+        device::named_barrier(1 + group_, 128);
+      }
+    }
+  }
+
+  // Rows of 64 outputs in the 128-byte swizzle.
+  template <uint32_t kTokens, uint32_t kAtOnce>
+  __device__ void put_tokens(const float (&sums)[kTokens / 2], uint32_t step,
+                             uint32_t buffer) const {
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
+      const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       buffer + transposed_ + j * 1024),
+                   "r"(Math::rounded(s[0], s[1])), "r"(Math::rounded(s[2], s[3])),
+                   "r"(Math::rounded(s[4], s[5])), "r"(Math::rounded(s[6], s[7]))
+                   : "memory");
+    }
+  }
+
+  template <uint32_t kAtOnce>
+  __device__ void store_tokens(const TileRecord& tile, uint32_t first, uint32_t out_rows,
+                               uint32_t buffer) const {
+    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
+    const uint32_t octet = thread_ % 8, column = first_n + octet * 8, token = thread_ / 8;
+    const bool whole = p_.wide_out && first_n + 64 <= p_.n;
+    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + column;
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; i += 16) {
+      if (tile.row + first + i + token >= tile.end) continue;
+      const uint4 v =
+          device::load_shared_4(buffer + (i + token) * 128 + ((octet ^ (token % 8)) << 4));
+      int64_t row;
+      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(out_rows + (first + i + token) * 8));
+      if (whole) {
+        *reinterpret_cast<uint4*>(out + row) = v;
+      } else if (column < p_.n) {
+        store_some(v, out + row, p_.n - column);
+      }
+    }
+  }
+
+  // `count` neighbours, eight at most.
+  static __device__ __noinline__ void store_some(uint4 v, uint16_t* to, uint32_t count) {
+    for (uint32_t i = 0; i < min(count, 8u); ++i) {
+      const uint32_t word = i < 4 ? (i < 2 ? v.x : v.y) : (i < 6 ? v.z : v.w);
+      to[i] = static_cast<uint16_t>(word >> (i % 2 * 16));
+    }
+  }
+
+  uint32_t transposed_;
+};
+
+}  // namespace moeblas::cuda
