@@ -5,9 +5,8 @@
 // bulk copies into a ring of stages, sixteen consume them:
 //
 //   stage    codes [slab][row of the tile][128 bytes], scales [row][groups], biases; all swizzled
-//   share    a warp's: 32 rows (or 16) by one batch of 128 values or two, eight of them side by
-//   side
-//            along K, two one above the other
+//   share    a warp's: 32 rows (or 16) by one batch of 128 values or two; eight of them side by
+//            side along K, two one above the other
 //   batch    16 rows: mma.m16n8k32 with codes as the 16-row operand, x as four limbs of a byte
 //            (qmv_sm80_bytes.cuh)
 //
