@@ -109,10 +109,10 @@ uint32_t chunk_blocks(const MatmulProblem& p) {
   const uint32_t least = qmm_sm90_chunk_blocks(p);
   const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   if (!kernel.by_blocks) return least;
-  const uint32_t of_group = p.w.spec->mode == Mode::affine
-                                ? static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup
-                                : 1;
-  uint32_t most = least * of_group * kernel.scale_chunks;
+  uint32_t most = least * kernel.scale_chunks;
+  if (p.w.spec->mode == Mode::affine) {
+    most = std::max(least, most * static_cast<uint32_t>(p.w.spec->group_size) / kLeastGroup);
+  }
   while (most > least && most / 2 >= staged_k(p) / kBlockK) most /= 2;
   return chunk_within(shared_out(p), least, most);
 }

@@ -65,15 +65,17 @@ TensorMapShape map_of(const Matrices& m, uint32_t element, uint64_t row, uint32_
 Reason map_weights(const MatmulProblem& p, const QmvOneShape& shape, QmvOnePlan& plan) {
   const uint32_t rows = plan.params.box_rows;
   const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
+  const uint64_t row_of_codes = static_cast<uint64_t>(p.k) / 8 * shape.bits;  // whole words
+  const uint64_t row = static_cast<uint64_t>(p.k) / shape.group * size;
   for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
-    if (m->rows > 1 && m->row_stride < 0) return Reason::of("w has negative strides");
+    const auto least = static_cast<int64_t>(m == &p.w.values ? row_of_codes : row);
+    if (m->rows > 1 && m->row_stride * static_cast<int64_t>(size_of(m->dtype)) < least) {
+      return Reason::of("w has rows less than their length apart");
+    }
   }
-  // Groups of 16 are whole words.
-  plan.codes =
-      map_of(p.w.values, 4, static_cast<uint64_t>(p.k) / 8 * shape.bits, kQmvOneSlab, rows);
+  plan.codes = map_of(p.w.values, 4, row_of_codes, kQmvOneSlab, rows);
   plan.codes.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
-  const uint64_t row = static_cast<uint64_t>(p.k) / shape.group * size;
   plan.scales = map_of(p.w.scales, size, row, shape.scale_bytes(size), rows);
   if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return r;
   plan.biases = map_of(p.w.biases, size, row, shape.scale_bytes(size), rows);
