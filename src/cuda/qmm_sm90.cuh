@@ -143,8 +143,8 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
     }
   }
 
-  // One warp: where the tile's rows go, then the scales of its rows of w, chunk by chunk. Its
-  // registers are few: a tile is read again where it is needed.
+  // One warp: the scales of a tile's rows of w, chunk by chunk, and, beside one of the first two,
+  // where its rows go. Its registers are few: a tile is read again where it is needed.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
     device::wait_for_previous_launch();
@@ -165,7 +165,8 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
         if (boxes && lane == 0 && !(kScalesFirst && filled == 0)) copy_scale_boxes(n, i, to, full);
         // Nothing waits for these before the tile's end.
         if (i == (kScalesFirst ? min(1u, chunks - 1) : 0)) send_out_rows(n);
-        // Copies arrive as they end, what was stored with lane 0, boxes by their bytes.
+        // Copies arrive as they end, those of where rows go too; what was stored with lane 0, boxes
+        // by their bytes.
         device::copies_async_arrive(full);
         __syncwarp();
         if (lane == 0 && !boxes) device::barrier_arrive(full);

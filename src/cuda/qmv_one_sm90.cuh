@@ -42,10 +42,10 @@ struct QmvOne {
   static constexpr QmvOneShape kShape = {bits, group, rows, batches};
   static constexpr int kBits = bits, kGroup = group, kXGroup = group < 64 ? group : 64;
   static constexpr uint32_t kRows = rows, kBatches = batches;
-  static constexpr uint32_t kTileRows = kQmvOneRowGroups * rows;
-  static constexpr uint32_t kStepUnits = kQmvOneParts * batches * kQmvOneBatch / kQmvOneUnit;
-  static constexpr uint32_t kSlabs = kStepUnits * 4 * bits / kQmvOneSlab;
-  static constexpr uint32_t kStepScales = kStepUnits * kQmvOneUnit / group;
+  static constexpr uint32_t kTileRows = kShape.tile_rows();
+  static constexpr uint32_t kStepUnits = kShape.values() / kQmvOneUnit;
+  static constexpr uint32_t kSlabs = kShape.slabs();
+  static constexpr uint32_t kStepScales = kShape.scale_bytes(1);
   // A lane's codes of a batch come by loads of so many words.
   static constexpr uint32_t kLoadWords = bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
   static constexpr uint32_t kLoads = bits / kLoadWords;

@@ -2,11 +2,14 @@
 // load four columns of a k at a time: by the warps beside the one that sends, which have nothing
 // else to do.
 //
-//   c0 | k0 k1 k2 k3        k0 | c0 c1 c2 c3    A thread's 4 x 4 numbers stand in chunks of 16
-//   c1 | k0 k1 k2 k3   ->   k1 | c0 c1 c2 c3    bytes, one of each of four columns, and go back
-//   into c2 | k0 k1 k2 k3        k2 | c0 c1 c2 c3    the same chunks: nobody else waits for them.
-//   Which c3 | k0 k1 k2 k3        k3 | c0 c1 c2 c3    of them a k goes to:
-//   segmented_sm90_turn_order.h.
+//   c0 | k0 k1 k2 k3        k0 | c0 c1 c2 c3
+//   c1 | k0 k1 k2 k3   ->   k1 | c0 c1 c2 c3
+//   c2 | k0 k1 k2 k3        k2 | c0 c1 c2 c3
+//   c3 | k0 k1 k2 k3        k3 | c0 c1 c2 c3
+//
+// A thread's 4 x 4 numbers stand in chunks of 16 bytes, one of each of four columns, and go back
+// into the same chunks: nobody else waits for them. Which of them a k goes to:
+// segmented_sm90_turn_order.h.
 #pragma once
 
 #include "cuda/segmented_sm90.cuh"
