@@ -52,23 +52,6 @@ void quantize_group(const PackedRow& row, int64_t group, int64_t group_size, con
   }
 }
 
-// Zeros wherever a swizzled matrix has no scale.
-void clear_padding(const Side& side) {
-  const dispatch::Rows& s = side.packed.scales;
-  const int64_t rows = side.rows_per_matrix;
-  const int64_t groups = side.values.cols / side.p.spec->group_size;
-  const int64_t matrices = side.values.count() / rows;
-  const int64_t padded_rows = s.lead[s.lead.ndim() - 1];
-  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
-    PackedRow row = side.row(matrix * rows);
-    for (row.swizzled_row = 0; row.swizzled_row < padded_rows; ++row.swizzled_row) {
-      for (int64_t g = row.swizzled_row < rows ? groups : 0; g < s.cols; ++g) {
-        store_as(const_cast<void*>(row.scales), row.scale_index(g), uint8_t{0});
-      }
-    }
-  }
-}
-
 template <class Format>
 void quantize_side(const Side& side) {
   const int64_t group_size = side.p.spec->group_size;

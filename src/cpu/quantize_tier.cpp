@@ -1,5 +1,6 @@
 // quantize_avx512, quantize_avx2: quantize and dequantize by the kernels of a tier
-// (simd/quantize.cpp), a part of a row at a time.
+// (simd/quantize.cpp, simd/dequantize.cpp), a part of a row at a time. Swizzled scales are put in a
+// row for them, and taken from there.
 #include "cpu/quantize_tier.h"
 
 #include "cpu/packed_side.h"
@@ -33,11 +34,13 @@ bool aligned(const dispatch::Rows& rows) {
   return bytes % 64 == 0;
 }
 
+bool swizzled(const QuantizeProblem& p) { return p.scale_layout != ScaleLayout::rows; }
+
 // Rows that follow each other without gaps are one.
 int64_t rows_in_one(const QuantizeProblem& p) {
   for (const dispatch::Rows* rows :
        {&p.values, &p.packed.codes, &p.packed.scales, &p.packed.biases}) {
-    if (rows->data == nullptr) continue;
+    if (rows->data == nullptr || (swizzled(p) && rows == &p.packed.scales)) continue;
     const int last = rows->lead.ndim() - 1;
     if (last < 0 || rows->lead[last] != p.rows_per_matrix || rows->lead_stride[last] != rows->cols)
       return 1;
@@ -49,6 +52,22 @@ Scales stored_as(const QuantSpec& spec, DType dtype) {
   if (spec.mode == Mode::nvfp4) return Scales::e4m3;
   if (spec.mode != Mode::affine) return Scales::e8m0;
   return dtype == DType::f32 ? Scales::f32 : dtype == DType::f16 ? Scales::f16 : Scales::bf16;
+}
+
+// Groups of rows without gaps, the first of which is `row`, from group `first` on: f(the place of a
+// swizzled scale, how many groups are before it, how many scales follow each other there).
+template <class F>
+void for_each_swizzled(PackedRow row, int64_t groups_in_row, int64_t first, int64_t count, F&& f) {
+  constexpr int64_t kTogether = 4;
+  row.swizzled_row += first / groups_in_row;
+  for (int64_t i = 0, g = first % groups_in_row; i < count; ++row.swizzled_row, g = 0) {
+    while (g < groups_in_row && i < count) {
+      const int64_t n = std::min({kTogether - g % kTogether, groups_in_row - g, count - i});
+      f(static_cast<uint8_t*>(const_cast<void*>(row.scales)) + row.scale_index(g), i, n);
+      g += n;
+      i += n;
+    }
+  }
 }
 
 }  // namespace
@@ -79,20 +98,41 @@ void quantize_tier(const QuantizeProblem& p, const QuantizeKernels& kernels) {
   const auto convert = [&](int64_t rows, int64_t first, int64_t count) {
     const PackedRow row = side.row(rows * together);
     const int64_t group = first / spec.group_size;
-    run({.values = at(Side::start(p.values, rows * together), first * element),
-         .codes = const_cast<uint8_t*>(row.codes) + first / 8 * spec.bits,
-         .scales = at(row.scales, group * scale),
-         .biases = at(row.biases, group * scale),
-         .stored_as = stored_as(spec, row.scale_dtype),
-         .tensor_scale = row.tensor_scale,
-         .count = count / spec.group_size,
-         .size = spec.group_size,
-         .past_cache = past_cache,
-         .by_l2 = made_by_intel()});
+    Groups groups = {.values = at(Side::start(p.values, rows * together), first * element),
+                     .codes = const_cast<uint8_t*>(row.codes) + first / 8 * spec.bits,
+                     .scales = at(row.scales, group * scale),
+                     .biases = at(row.biases, group * scale),
+                     .stored_as = stored_as(spec, row.scale_dtype),
+                     .tensor_scale = row.tensor_scale,
+                     .count = count / spec.group_size,
+                     .size = spec.group_size,
+                     .past_cache = past_cache,
+                     .by_l2 = made_by_intel()};
+    if (!swizzled(p)) return run(groups);
+    uint8_t in_a_row[kConversionChunk];
+    groups.scales = in_a_row;
+    for (int64_t i = group; i < group + count / spec.group_size; i += groups.count) {
+      groups.count = std::min(kConversionChunk, group + count / spec.group_size - i);
+      const auto copy = [&](auto&& f) {
+        for_each_swizzled(row, p.values.cols / spec.group_size, i, groups.count, f);
+      };
+      if (dequantize) {
+        copy([&](const uint8_t* from, int64_t to, int64_t n) {
+          std::copy_n(from, n, in_a_row + to);
+        });
+      }
+      run(groups);
+      if (!dequantize) {
+        copy([&](uint8_t* to, int64_t from, int64_t n) { std::copy_n(in_a_row + from, n, to); });
+      }
+      groups.values = at(groups.values, groups.count * spec.group_size * element);
+      groups.codes += groups.count * spec.group_size / 8 * spec.bits;
+    }
   };
   for_each_part(p.values.count() / together, p.values.cols * together, convert, [&] {
     if (past_cache) fence();
   });
+  if (swizzled(p) && !dequantize) clear_padding(side);
 }
 
 }  // namespace moeblas::cpu

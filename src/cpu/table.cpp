@@ -89,12 +89,12 @@ constexpr Row<MatmulProblem> kMatmul[] = {
 
 constexpr Row<QuantizeProblem> kQuantize[] = {
 #if defined(__x86_64__)
-  {Name{"quantize_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+  {Name{"quantize_avx512"}, needs(Tier::avx512), Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    quantize_tier_reject, nullptr, QuantizeTier<avx512::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, sixteen values at a time"}},
-  {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+  {Name{"quantize_avx2"}, needs(Tier::avx2), Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    quantize_tier_reject, nullptr, QuantizeTier<avx2::quantize_kernels>::launch, Summary{"the same, eight lanes wide"}},
 #elif defined(__aarch64__)
-  {Name{"quantize_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), kUngrouped, Extras{}, RowRange{},
+  {Name{"quantize_neon"}, needs(Tier::neon), Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},
    quantize_tier_reject, nullptr, QuantizeTier<neon::quantize_kernels>::launch, Summary{"quantize and dequantize of rows without gaps, eight values at a time"}},
 #endif
   {Name{"quantize_portable"}, Arch{}, Formats::quantized(), DTypes::floats(), kUngrouped, Extras::of(Extra::swizzled_scales), RowRange{},

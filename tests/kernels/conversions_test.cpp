@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "formats/float16.h"
@@ -276,6 +278,111 @@ TEST(Conversions, QuantizePastTheCache) {
         EXPECT_TRUE(run(name.c_str()) == expected)
             << name << ": " << spec.bits << " bits, groups of " << spec.group_size << ", " << gap
             << " bytes between rows";
+      });
+    }
+  }
+}
+
+// Numbers of bfloat16 at and beside what lies in the middle between two codes, under scales of
+// every mantissa and most exponents; groups that are as large as a scale can be, and too small for
+// one.
+TEST(Conversions, E2m1BesideEveryThreshold) {
+  constexpr float kMiddles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 0.0f, 6.0f};
+  constexpr int64_t kGroups = 6000;
+  Random random(10);
+  const auto check = [&](const QuantSpec& given, const float* tensor_scale, float factor) {
+    const QuantSpec spec = given.resolved();
+    const int64_t cols = kGroups * spec.group_size;
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t begin = 0; begin < cols; begin += spec.group_size) {
+      const bool edge = random.one_in(64);
+      const auto size = static_cast<float>(
+          factor * std::ldexp(random.between(8, 15), static_cast<int>(random.between(-9, 5))) *
+          (edge ? std::ldexp(1.0, static_cast<int>(random.between(-14, 4))) : 1.0));
+      for (int64_t i = begin; i < begin + spec.group_size; ++i) {
+        const auto middle = kMiddles[random.between(0, 8)] * size;
+        const auto bits = static_cast<int64_t>(formats::float_to_bfloat16(middle));
+        const int64_t near = std::max<int64_t>(0, bits + random.between(-2, 2));
+        const float value = formats::bfloat16_to_float(static_cast<uint16_t>(near));
+        row[static_cast<size_t>(i)] = random.one_in(2) ? -value : value;
+      }
+      row[static_cast<size_t>(begin)] = 6.0f * size;
+    }
+    const std::vector<uint8_t> x = stored(row, DType::bf16);
+    std::vector<uint8_t> expected;
+    for_each_conversion([&](const std::string& name) {
+      const auto run = [&](const char* kernel) {
+        std::vector<uint8_t> packed(static_cast<size_t>(cols / 2 + kGroups), kUnwritten);
+        Quantized out{.spec = spec,
+                      .codes = TensorView(packed.data(), DType::u8, {1, cols / 2}),
+                      .scales = TensorView(packed.data() + cols / 2, DType::u8, {1, kGroups})};
+        if (tensor_scale != nullptr)
+          out.tensor_scale = TensorView(const_cast<float*>(tensor_scale), DType::f32, Shape{});
+        quantize(TensorView(const_cast<uint8_t*>(x.data()), DType::bf16, {1, cols}), out,
+                 forcing(kernel));
+        return packed;
+      };
+      if (expected.empty()) expected = run("quantize_portable");
+      EXPECT_TRUE(run(name.c_str()) == expected)
+          << name << ": groups of " << spec.group_size << ", tensor_scale "
+          << (tensor_scale == nullptr ? 1.0f : *tensor_scale);
+    });
+  };
+  for (const float factor : {1.0f, 0x1p-126f, 0x1p-118f, 0x1p60f, 0x1p117f})
+    check(kMxfp4, nullptr, factor);
+  check(kNvfp4, nullptr, 1.0f);
+  for (const float scale : {1.0f, 0.37f, 1.7e-4f, 0x1p-63f, 0x1.8p63f, 0x1p-64f, 0x1p-66f, 0x1p66f})
+    check(kNvfp4, &scale, scale);
+  for (int i = 0; i < 8; ++i) {
+    const auto scale = static_cast<float>(std::fabs(random.normal()) + 1e-3);
+    check(kNvfp4, &scale, scale);
+  }
+}
+
+// Parts of rows and parts across rows, with the zeros that no scale has the place of.
+TEST(Conversions, SwizzledScales) {
+  Random random(11);
+  for (const QuantSpec& given : {kMxfp4, kMxfp8, kNvfp4}) {
+    const QuantSpec spec = given.resolved();
+    for (const auto& [rows, cols, gap] : {std::array<int64_t, 3>{1, 96, 0},
+                                          {130, 2080, 0},
+                                          {33, 96, 32},
+                                          {257, 4128, 0},
+                                          {3, 2 * 65536 + 32, 0},
+                                          {5, 8192 + 64, 64}}) {
+      const int64_t groups = cols / spec.group_size, code_bytes = cols * spec.bits / 8;
+      const Shape padded = {2, (rows + 127) / 128 * 128, (groups + 3) / 4 * 4};
+      const Shape pitches = {rows * (cols + gap), cols + gap, 1};
+      const auto count = static_cast<size_t>(2 * rows * (cols + gap));
+      const std::vector<uint8_t> x =
+          stored(usual_row(static_cast<int64_t>(count), spec.group_size, random), DType::bf16);
+      using Bytes = std::vector<uint8_t>;
+      Bytes expected_packed, expected_values;
+      for_each_conversion([&](const std::string& name) {
+        const auto run = [&](const char* kernel) {
+          Bytes codes(static_cast<size_t>(2 * rows * code_bytes), kUnwritten);
+          Bytes scales(static_cast<size_t>(padded[0] * padded[1] * padded[2]), kUnwritten);
+          Bytes values(count * 2, kUnwritten);
+          const Quantized w{.spec = spec,
+                            .codes = TensorView(codes.data(), DType::u8, {2, rows, code_bytes}),
+                            .scales = TensorView(scales.data(), DType::u8, padded),
+                            .scale_layout = ScaleLayout::swizzled_128x4};
+          const auto view = [&](const Bytes& of) {
+            return TensorView(const_cast<uint8_t*>(of.data()), DType::bf16, {2, rows, cols},
+                              pitches);
+          };
+          quantize(view(x), w, forcing(kernel));
+          dequantize(w, view(values), forcing(kernel));
+          codes.insert(codes.end(), scales.begin(), scales.end());
+          return std::pair(codes, values);
+        };
+        if (expected_packed.empty())
+          std::tie(expected_packed, expected_values) = run("quantize_portable");
+        const auto [packed, values] = run(name.c_str());
+        const std::string where = name + ": " + std::to_string(spec.bits) + " bits, " +
+                                  std::to_string(rows) + " x " + std::to_string(cols);
+        EXPECT_TRUE(packed == expected_packed) << where;
+        EXPECT_TRUE(values == expected_values) << where;
       });
     }
   }

@@ -14,12 +14,32 @@ Floats magnitude(Floats v) {
   return Simd::as_floats(Simd::both(Simd::as_words(v), Simd::all_words(0x7fffffff)));
 }
 
+// kLanes groups from group `first` on; what ends before has the last one again instead.
+template <Element kFrom, int kSize>
+class WholeGroups {
+ public:
+  WholeGroups(const void* values, int64_t first, int64_t end)
+      : at_(static_cast<const uint8_t*>(values) + first * kGroup) {
+    const int64_t count = end - first;
+    if (count >= kLanes) return;
+    __builtin_memcpy(copies_, at_, static_cast<uint64_t>(count * kGroup));
+    for (int64_t i = count; i < kLanes; ++i)
+      __builtin_memcpy(copies_ + i * kGroup, copies_ + (count - 1) * kGroup, kGroup);
+    at_ = copies_;
+  }
+  const uint8_t* group(int i) const { return at_ + i * kGroup; }
+
+ private:
+  static constexpr int64_t kGroup = kSize * (kFrom == Element::f32 ? 4 : 2);
+  const uint8_t* at_;
+  alignas(64) uint8_t copies_[kLanes * kGroup];
+};
+
 // Combines all values of a group, which are words, in any order. leaf(v) is what they begin with.
 template <Element kFrom, int kSize, class Leaf, class F>
-[[gnu::always_inline]] inline Words over_words(const void* values, int64_t group, Leaf&& leaf,
-                                               F&& f) {
+[[gnu::always_inline]] inline Words over_words(const void* group, Leaf&& leaf, F&& f) {
   const auto at = [&](int i) __attribute__((always_inline)) {
-    return leaf(load_elements<kFrom>(values, group * kSize + i * kLanes, kLanes));
+    return leaf(load_elements<kFrom>(group, i * kLanes, kLanes));
   };
   Words all = at(0);
   unroll<kSize / kLanes - 1>([&](auto i)
@@ -27,29 +47,23 @@ template <Element kFrom, int kSize, class Leaf, class F>
   return all;
 }
 
-// Lane g: f over all values, which are 16-bit floats, of group `first` + g, two to a word; leaf(v)
-// is what they begin with. Groups from `end` on are any. S is Simd, see Panels.
-template <int kSize, class S = Simd, class Leaf, class F>
-[[gnu::always_inline]] inline Words fold_halves(const void* values, int64_t first, int64_t end,
-                                                Leaf&& leaf, F&& f) {
-  const auto from = [&](int64_t group) __attribute__((always_inline)) {
-    return static_cast<const uint16_t*>(values) + (group < end ? group : end - 1) * kSize;
-  };
+// Lane g: f over all values, which are 16-bit floats, of group g, two to a word; leaf(v) is what
+// they begin with. S is Simd, see Panels.
+template <int kSize, class S = Simd, class Whole, class Leaf, class F>
+[[gnu::always_inline]] inline Words fold_halves(const Whole& groups, Leaf&& leaf, F&& f) {
   Words halves;
   if constexpr (kSize < 2 * kLanes) {
     halves = S::fold_two(
-        [&](int i) __attribute__((always_inline)) {
-          const int64_t group = first + 2 * i, left = (end - group) * kSize * 2;
-          return leaf(Simd::load_row(from(group), left < 4 * kLanes ? 2 * kSize : 4 * kLanes));
-        },
+        [&](int i)
+            __attribute__((always_inline)) { return leaf(Simd::load_words(groups.group(2 * i))); },
         f);
   } else {
     halves = Simd::fold(
         [&](int g) __attribute__((always_inline)) {
-          const uint16_t* const at = from(first + g);
+          const uint8_t* const at = groups.group(g);
           Words all = leaf(Simd::load_words(at));
           unroll<kSize / (2 * kLanes) - 1>([&](auto i) __attribute__((always_inline)) {
-            all = f(leaf(Simd::load_words(at + (i.value + 1) * 2 * kLanes)), all);
+            all = f(leaf(Simd::load_words(at + (i.value + 1) * 4 * kLanes)), all);
           });
           return all;
         },
@@ -71,10 +85,10 @@ struct Extremes {
 template <Element kFrom>
 constexpr uint32_t kInfinity = kFrom == Element::bf16 ? 0x7f80 : 0x7c00;
 
-// Lane g: the least and the largest number of group `first` + g, NaN left out; infinity and its
-// negative where there is none. Groups from `end` on are the last one again.
+// Lane g: the least and the largest number of group g, NaN left out; infinity and its negative
+// where there is none.
 template <Element kFrom, int kSize>
-Extremes extremes_of_floats(const void* values, int64_t first, int64_t end) {
+Extremes extremes_of_floats(const WholeGroups<kFrom, kSize>& groups) {
   const auto over = [&](float start, auto&& f) __attribute__((always_inline)) {
     const auto as_words = [&](Floats a, Floats b)
                               __attribute__((always_inline)) { return Simd::as_words(f(a, b)); };
@@ -84,9 +98,8 @@ Extremes extremes_of_floats(const void* values, int64_t first, int64_t end) {
     };
     return Simd::as_floats(Simd::fold(
         [&](int g) __attribute__((always_inline)) {
-          const int64_t group = first + g < end ? first + g : end - 1;
           return over_words<kFrom, kSize>(
-              values, group,
+              groups.group(g),
               [&](Floats v)
                   __attribute__((always_inline)) { return as_words(v, Simd::all(start)); },
               combine);
@@ -100,12 +113,12 @@ Extremes extremes_of_floats(const void* values, int64_t first, int64_t end) {
 // The same. Of 16-bit floats of both signs the largest is the largest integer, and the least is
 // the largest integer without a sign; of one sign, one of these is not.
 template <Element kFrom, int kSize>
-Extremes extremes(const void* values, int64_t first, int64_t end) {
+Extremes extremes(const WholeGroups<kFrom, kSize>& groups) {
   if constexpr (kFrom == Element::f32) {
-    return extremes_of_floats<kFrom, kSize>(values, first, end);
+    return extremes_of_floats(groups);
   } else {
     const auto over = [&](auto&& f) __attribute__((always_inline)) {
-      return fold_halves<kSize>(values, first, end, [](Words v) { return v; }, f);
+      return fold_halves<kSize>(groups, [](Words v) { return v; }, f);
     };
     Words high = over([](Words a, Words b) { return Simd::largest_i16(a, b); });
     Words low = over([](Words a, Words b) { return Simd::largest_u16(a, b); });
@@ -116,7 +129,7 @@ Extremes extremes(const void* values, int64_t first, int64_t end) {
     const Words one_sign = Simd::either(high, Simd::sum_words(low, sign));
     if (Simd::any(Simd::both(Simd::either(nan, one_sign), sign))) [[unlikely]] {
       if (Simd::any(Simd::both(nan, sign))) {
-        Extremes e = extremes_of_floats<kFrom, kSize>(values, first, end);
+        Extremes e = extremes_of_floats(groups);
         e.nan_left_out = true;
         return e;
       }
@@ -130,23 +143,22 @@ Extremes extremes(const void* values, int64_t first, int64_t end) {
   }
 }
 
-// Lane g: the largest magnitude of group `first` + g, NaN where there is one, which as an integer
-// is larger than all numbers. Groups from `end` on are the last one again.
+// Lane g: the largest magnitude of group g, NaN where there is one, which as an integer is larger
+// than all numbers.
 template <Element kFrom, int kSize>
-Floats magnitudes(const void* values, int64_t first, int64_t end) {
+Floats magnitudes(const WholeGroups<kFrom, kSize>& groups) {
   if constexpr (kFrom == Element::f32) {
     const auto larger = [](Words a, Words b) { return Simd::largest_words(a, b); };
     const auto leaf = [](Floats v) { return Simd::as_words(magnitude(v)); };
     return Simd::as_floats(Simd::fold(
         [&](int g) __attribute__((always_inline)) {
-          const int64_t group = first + g < end ? first + g : end - 1;
-          return over_words<kFrom, kSize>(values, group, leaf, larger);
+          return over_words<kFrom, kSize>(groups.group(g), leaf, larger);
         },
         larger));
   } else {
     const auto larger = [](Words a, Words b) { return Simd::largest_u16(a, b); };
     const auto leaf = [](Words v) { return Simd::both(v, Simd::all_words(0x7fff7fff)); };
-    return float_of_half<kFrom>(fold_halves<kSize>(values, first, end, leaf, larger));
+    return float_of_half<kFrom>(fold_halves<kSize>(groups, leaf, larger));
   }
 }
 
