@@ -57,9 +57,8 @@ int64_t number_size(Panel panel) { return panel == Panel::int8 ? 1 : panel == Pa
 int at(Panel panel) { return static_cast<int>(panel); }
 int at(DType dtype) { return element_index(dtype); }
 
-// One row of x and where its sums go.
+// Where the sums of a row of x go.
 struct RowOfX {
-  const uint8_t* x;  // from the pair's range of K on
   int64_t pair;
   int64_t row;
 };
@@ -78,7 +77,7 @@ struct Layout {
   bool by_pair;    // copies of x: one per pair, or one per matrix of x
   int64_t pitch;   // bytes from one copied row to the next
   int64_t groups;  // int8: from a copied row to its groups
-  int64_t begins, blocks, rows, x, tiles, scratch, per_slot;
+  int64_t begins, blocks, rows, at, x, tiles, scratch, per_slot;
   int64_t row_in_tile;  // bytes
   // Within a worker's share, for each of the panels together.
   WeightPanels::Layout weights;
@@ -101,7 +100,9 @@ struct Layout {
     blocks = begins + aligned((pairs + 1) * static_cast<int64_t>(sizeof(int64_t)));
     rows = blocks +
            aligned((pairs + all_rows / kRowBlock + 1) * static_cast<int64_t>(sizeof(RowBlock)));
-    x = rows + aligned(all_rows * static_cast<int64_t>(sizeof(RowOfX)));
+    at = rows + aligned(all_rows * static_cast<int64_t>(sizeof(RowOfX)));
+    // Rows beyond the last one are fetched, and never read.
+    x = at + aligned((all_rows + kTileRows) * static_cast<int64_t>(sizeof(const uint8_t*)));
     tiles = x + copies * pitch;
     row_in_tile = (p.k + kMatrixStep - 1) / kMatrixStep * kMatrixStep * 2;
     int64_t tiled = 0;
@@ -135,6 +136,7 @@ class Product {
     slots_ = static_cast<int>(std::min<int64_t>(threads::num_threads(), room));
     pairs_ = {reinterpret_cast<Pair*>(base_), static_cast<size_t>(pair_count(p))};
     rows_ = reinterpret_cast<RowOfX*>(base_ + layout_.rows);
+    x_ = reinterpret_cast<const uint8_t**>(base_ + layout_.at);
     blocks_ = reinterpret_cast<RowBlock*>(base_ + layout_.blocks);
   }
 
@@ -230,12 +232,13 @@ class Product {
   void find_rows() const {
     const dispatch::Matrices& x = p_.x.values;
     RowOfX* next = rows_;
+    const uint8_t** x_next = x_;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       const Pair& pair = pairs_[i];
       const bool none = pair.w == kNoMatrix;
       const int64_t matrix = layout_.by_pair ? static_cast<int64_t>(i) : pair.x;
       const int64_t offset = layout_.direct && !none ? x.offset(pair.x) : 0;
-      for (int64_t row = 0; row < p_.m; ++row, ++next) {
+      for (int64_t row = 0; row < p_.m; ++row) {
         const uint8_t* from = nullptr;
         if (none) {
           // Nothing is read.
@@ -244,9 +247,11 @@ class Product {
         } else {
           from = copied_row(matrix, row);
         }
-        *next = {none ? nullptr : from + pair.k_begin * size_, static_cast<int64_t>(i), row};
+        *next++ = {static_cast<int64_t>(i), row};
+        *x_next++ = none ? nullptr : from + pair.k_begin * size_;
       }
     }
+    std::fill_n(x_next, kTileRows, nullptr);
   }
 
   // Of `count` values of K, bytes of a tile.
@@ -268,12 +273,12 @@ class Product {
       const RowBlock& block = behind[-1];
       const int64_t tile = item - block.tile, first = tile * kMatrixRows;
       const int64_t rows = std::min<int64_t>(kMatrixRows, block.rows() - first);
-      const RowOfX* const from = rows_ + block.begin + first;
-      if (from->x == nullptr) return;
+      const uint8_t* const* const from = x_ + block.begin + first;
+      if (*from == nullptr) return;
       for (int64_t k = 0; k < p_.k; k += depth) {
         const int64_t count = std::min(depth, p_.k - k);
         const uint8_t* x[kMatrixRows];
-        for (int64_t r = 0; r < rows; ++r) x[r] = from[r].x + k * size_;
+        for (int64_t r = 0; r < rows; ++r) x[r] = from[r] + k * size_;
         matrix_->copy_rows(x, rows, count, tile_at(block, tile, k, count));
       }
     });
@@ -301,13 +306,13 @@ class Product {
       for (int64_t i = 0; i < panels; ++i)
         std::fill_n(sums_of(i), block.rows() * kernels_.cols, 0.0f);
     } else {
+      const int64_t depth = panel_depth(kind_);
+      const int64_t blocks = (w[0].k + depth - 1) / depth, tiles = tiles_of(block);
       // What this worker will probably take next is fetched meanwhile.
       WeightPanels::Fetch fetch[kMostTogether];
       const int64_t next = item + slots_;
       for (int64_t i = 0; next < items_ && i < panels_of(next); ++i)
-        fetch[i] = {weights_, weights_of(next, i)};
-      const int64_t depth = panel_depth(kind_);
-      const int64_t blocks = (w[0].k + depth - 1) / depth;
+        fetch[i] = {weights_, weights_of(next, i), tiles * blocks};
       if (matrix_ != nullptr) matrix_->begin();
       for (int64_t k = 0; k < w[0].k; k += depth) {
         const int64_t here = std::min(depth, w[0].k - k);
@@ -315,9 +320,9 @@ class Product {
           const WeightPanels::Scratch scratch(layout_.weights, of_panel(i));
           weights_.fill(w[i], k, here, scratch);
           if (matrix_ != nullptr) {
-            multiply_tiles(block, k, here, scratch, sums_of(i), fetch[i], blocks);
+            multiply_tiles(block, k, here, scratch, sums_of(i), fetch[i]);
           } else {
-            multiply_rows(block, k, here, scratch, sums_of(i), fetch[i], blocks);
+            multiply_rows(block, k, here, scratch, sums_of(i), fetch[i]);
           }
         }
       }
@@ -327,8 +332,8 @@ class Product {
   }
 
   void multiply_tiles(const RowBlock& block, int64_t k, int64_t count,
-                      const WeightPanels::Scratch& scratch, float* sums, WeightPanels::Fetch& fetch,
-                      int64_t blocks) const {
+                      const WeightPanels::Scratch& scratch, float* sums,
+                      WeightPanels::Fetch& fetch) const {
     const int64_t tiles = block.tiles();
     MatrixProduct tile{.x = nullptr,
                        .steps = (count + kMatrixStep - 1) / kMatrixStep,
@@ -340,20 +345,28 @@ class Product {
     std::memset(static_cast<char*>(scratch.panel) + filled, 0,
                 static_cast<size_t>(tile.steps * kMatrixStep / 2 * pair_bytes - filled));
     for (int64_t i = 0; i < tiles; ++i) {
-      fetch.some(tiles * blocks);
+      fetch.some();
       tile.x = tile_at(block, i, k, count);
       matrix_->multiply(tile);
       tile.sums += kMatrixRows * kernels_.cols;
     }
   }
 
+  int64_t tiles_of(const RowBlock& block) const {
+    return matrix_ != nullptr ? block.tiles() : (block.rows() + kTileRows - 1) / kTileRows;
+  }
+
   // Tiles of as equal heights as can be.
   void multiply_rows(const RowBlock& block, int64_t k, int64_t count,
-                     const WeightPanels::Scratch& scratch, float* sums, WeightPanels::Fetch& fetch,
-                     int64_t blocks) const {
-    const uint8_t* x[kTileRows];
+                     const WeightPanels::Scratch& scratch, float* sums,
+                     WeightPanels::Fetch& fetch) const {
     const Int8Group* groups[kTileRows];
-    PanelProduct tile{.x = x, .k = count, .panel = scratch.panel, .first = k == 0};
+    PanelProduct tile{.x = x_ + block.begin,
+                      .x_at = k * size_,
+                      .k = count,
+                      .panel = scratch.panel,
+                      .sums = sums,
+                      .first = k == 0};
     if (kind_ == Panel::int8) {
       tile.codes = static_cast<Codes>(code_index(*p_.w.spec));
       tile.scales = weights_.scales_from(k, scratch.scales);
@@ -361,29 +374,27 @@ class Product {
       tile.group_shift = std::countr_zero(static_cast<uint64_t>(p_.w.spec->group_size));
       tile.x_groups = groups;
     }
-    const int64_t tiles = (block.rows() + kTileRows - 1) / kTileRows;
+    const int64_t tiles = tiles_of(block);
     const bool fetch_x = block.rows() * p_.k * size_ >= kFetchedX;
-    const uint8_t* next_x[kTileRows];
-    int64_t row = block.begin;
-    for (int64_t left = tiles; left > 0; --left) {
-      fetch.some(tiles * blocks);
-      tile.rows = (block.end - row + left - 1) / left;
-      tile.sums = sums;
-      for (int64_t r = 0; r < tile.rows; ++r) {
-        const uint8_t* of_row = rows_[row + r].x;
-        x[r] = of_row + k * size_;
-        if (kind_ == Panel::int8)
-          groups[r] =
-              reinterpret_cast<const Int8Group*>(of_row + layout_.groups) + (k >> tile.group_shift);
+    for (int64_t left_rows = block.rows(), left = tiles; left > 0; --left) {
+      fetch.some();
+      tile.rows = (left_rows + left - 1) / left;
+      if (kind_ == Panel::int8) {
+        for (int64_t r = 0; r < tile.rows; ++r) {
+          groups[r] = reinterpret_cast<const Int8Group*>(tile.x[r] + layout_.groups) +
+                      (k >> tile.group_shift);
+        }
       }
-      row += tile.rows;
       if (fetch_x) {
-        for (int64_t r = 0; r < kTileRows; ++r)
-          next_x[r] = rows_[std::min(row + r, block.end - 1)].x + k * size_;
-        tile.next_x = next_x;
+        // After the last rows the first ones come again, further along K.
+        tile.next_x = left > 1 ? tile.x + tile.rows : x_ + block.begin;
+        tile.next_at = left > 1 ? tile.x_at : tile.x_at + count * size_;
+        tile.next_sums = left > 1 ? tile.sums + tile.rows * kernels_.cols : sums;
       }
       kernels_.multiply[at(kind_)](tile);
-      sums += tile.rows * kernels_.cols;
+      tile.x += tile.rows;
+      tile.sums += tile.rows * kernels_.cols;
+      left_rows -= tile.rows;
     }
   }
 
@@ -421,6 +432,7 @@ class Product {
   const RemadeSums remade_;
   std::span<Pair> pairs_;
   RowOfX* rows_ = nullptr;
+  const uint8_t** x_ = nullptr;  // of rows, from the pair's range of K on
   RowBlock* blocks_ = nullptr;
   int64_t panels_ = 0;
   int64_t together_ = 1;   // panels of an item

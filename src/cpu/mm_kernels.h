@@ -47,13 +47,16 @@ struct Int8Group {
 // sums[r][cols] (+)= x[r] . panel over k values.
 struct PanelProduct {
   const uint8_t* const* x = nullptr;  // the panel's numbers
+  int64_t x_at = 0;                   // bytes from there on
   int64_t rows = 0;                   // kTileRows at most
   int64_t k = 0;
   const void* panel = nullptr;
   float* sums = nullptr;
   bool first = false;  // from 0
-  // The kTileRows rows to be met next, whose sums follow these, are fetched meanwhile; null: none.
+  // The kTileRows rows to be met next, and their sums, are fetched meanwhile; null: none.
   const uint8_t* const* next_x = nullptr;
+  int64_t next_at = 0;
+  const float* next_sums = nullptr;
   // int8: scales and biases as in WeightBlock, and the rows' groups.
   Codes codes = Codes::u8;
   const float* scales = nullptr;

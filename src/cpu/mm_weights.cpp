@@ -13,7 +13,7 @@ using dispatch::Form;
 using dispatch::MatmulProblem;
 
 constexpr int kMostCols = 64;
-constexpr int64_t kMostFetched = 512 << 10;
+constexpr int64_t kMostFetched = 512 << 10, kLine = 64;
 
 int index(Panel panel) { return static_cast<int>(panel); }
 
@@ -92,19 +92,18 @@ PanelWeights WeightPanels::panel(const Pair& pair, int64_t n) const {
   return w;
 }
 
-WeightPanels::Fetch::Fetch(const WeightPanels& panels, const PanelWeights& w) {
+WeightPanels::Fetch::Fetch(const WeightPanels& panels, const PanelWeights& w, int64_t calls) {
   const int64_t per_row = w.k * panels.bits_ / 8;
   if (!panels.along_k_ || per_row == 0 || per_row * w.count > kMostFetched) return;
   from_ = w.values + w.n * w.n_step;
   step_ = w.n_step;
   per_row_ = per_row;
   bytes_ = per_row * w.count;
+  share_ = (bytes_ / kLine + calls - 1) / calls;
 }
 
-void WeightPanels::Fetch::some(int64_t parts) {
-  constexpr int64_t kLine = 64;
-  const int64_t share = (bytes_ / kLine + parts - 1) / parts;
-  for (int64_t i = 0; i < share && row_ * per_row_ < bytes_; ++i) {
+void WeightPanels::Fetch::some() {
+  for (int64_t i = 0; i < share_ && row_ * per_row_ < bytes_; ++i) {
     __builtin_prefetch(from_ + row_ * step_ + at_, 0, 2);
     at_ += kLine;
     if (at_ >= per_row_) {

@@ -59,18 +59,18 @@ class WeightPanels {
     return scales + k / group_ % kScaleGroups * kernels_.cols;
   }
 
-  // A panel's weights, line by line in the order of memory, for the cache: as many as L2 may hold
-  // beside the rest, none where they lie along N.
+  // A panel's weights, line by line in the order of memory, for the cache, by so many calls: as
+  // many as L2 may hold beside the rest, none where they lie along N.
   class Fetch {
    public:
     Fetch() = default;
-    Fetch(const WeightPanels& panels, const PanelWeights& w);
-    // One of `parts` calls that together fetch all.
-    void some(int64_t parts);
+    Fetch(const WeightPanels& panels, const PanelWeights& w, int64_t calls);
+    // One of the calls.
+    void some();
 
    private:
     const uint8_t* from_ = nullptr;
-    int64_t step_ = 0, per_row_ = 0, bytes_ = 0, row_ = 0, at_ = 0;
+    int64_t step_ = 0, per_row_ = 0, bytes_ = 0, row_ = 0, at_ = 0, share_ = 0;
   };
 
  private:

@@ -72,8 +72,7 @@ struct StepCells {
       // The threshold is the quotient, cut off, or one of the two numbers that follow.
       const Words cut = Simd::shift_right<16>(Simd::as_words(Simd::div(middle, multiplier)));
       const Words next = Simd::sum_words(cut, Simd::all_words(1));
-      const Words begin =
-          Simd::sum_words(cut, Simd::sum_words(is_below(cut), is_below(next)));
+      const Words begin = Simd::sum_words(cut, Simd::sum_words(is_below(cut), is_below(next)));
       if constexpr (i.value == 0) first = Simd::sum_words(begin, Simd::all_words(~0u));
       const Words from_first = Halves::above(begin, first);
       Simd::store_words(begins[i.value],

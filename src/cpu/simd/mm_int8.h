@@ -152,7 +152,8 @@ struct Int8 {
     const auto* panel = static_cast<const uint32_t*>(p.panel);
     const int64_t groups = p.k >> p.group_shift, group = int64_t{1} << p.group_shift;
     const uint8_t* x[kRows];
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) { x[r.value] = p.x[r.value]; });
+    unroll<kRows>([&](auto r)
+                      __attribute__((always_inline)) { x[r.value] = p.x[r.value] + p.x_at; });
     if (p.first) {
       for (int i = 0; i < kRows * kCols; i += kLanes) Simd::store(p.sums + i, Simd::zero());
     }

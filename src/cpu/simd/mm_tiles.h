@@ -47,7 +47,7 @@ struct Tiles {
     Floats sum[kRows][kVectors];
     const uint8_t* x[kRows];
     unroll<kRows>([&](auto r) {
-      x[r.value] = p.x[r.value];
+      x[r.value] = p.x[r.value] + p.x_at;
       unroll<kVectors>([&](auto v) {
         const float* at = p.sums + r.value * kCols + v.value * kLanes;
         sum[r.value][v.value] = p.first ? Simd::zero() : Simd::load(at);
@@ -65,9 +65,10 @@ struct Tiles {
     if (p.next_x != nullptr) {
       constexpr int kLine = 64, kSteps = kLine / 4;
       constexpr int kSums = kRows * kCols * 4 / (kPanelSteps / kSteps);  // bytes
-      const auto* next_sums = reinterpret_cast<const uint8_t*>(p.sums + kRows * kCols);
+      const auto* next_sums = reinterpret_cast<const uint8_t*>(p.next_sums);
       while (i + kSteps <= steps) {
-        unroll<kRows>([&](auto r) { __builtin_prefetch(p.next_x[r.value] + i * 4, 0, 3); });
+        const int64_t next_at = p.next_at + i * 4;
+        unroll<kRows>([&](auto r) { __builtin_prefetch(p.next_x[r.value] + next_at, 0, 3); });
         for (int byte = 0; byte < kSums; byte += kLine) __builtin_prefetch(next_sums + byte, 0, 3);
         next_sums += kSums;
         for (const int64_t end = i + kSteps; i < end; ++i) add(i);

@@ -1,6 +1,6 @@
-// What quantize decides once per group - an affine fit, a scale's byte, a multiplier - for a batch of
-// them, and how values become codes under it; operation by operation as src/formats has it, so that
-// bits are the portable row's.
+// What quantize decides once per group - an affine fit, a scale's byte, a multiplier - for a batch
+// of them, and how values become codes under it; operation by operation as src/formats has it, so
+// that bits are the portable row's.
 #pragma once
 
 #include "cpu/quantize_kernels.h"
