@@ -39,11 +39,12 @@ CpuStreams::CpuStreams(int threads, int64_t bytes)
       part_((bytes / threads + kPage - 1) / kPage * kPage),
       memory_(allocate_pages(part_ * threads)),
       results_(static_cast<size_t>(threads)) {
-  // Written first: pages that were never written may all be one page of zeros.
-  std::memset(memory_.get(), 0, static_cast<size_t>(part_ * threads));
+  caller_cpu_ = sched_getcpu();
   for (int thread = 1; thread < threads; ++thread) {
     others_.emplace_back([this, thread] { serve(thread); });
   }
+  write(0);
+  while (ready_.load(std::memory_order_acquire) < threads - 1) sched_yield();
 }
 
 CpuStreams::~CpuStreams() {
@@ -81,6 +82,9 @@ void CpuStreams::serve(int thread) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
+  take_share(allowed, caller_cpu_, thread - 1, threads_ - 1);
+  write(thread);
+  ready_.fetch_add(1, std::memory_order_release);
   for (int64_t pass = 0;;) {
     pass_.wait(pass, std::memory_order_acquire);
     pass = pass_.load(std::memory_order_acquire);
@@ -91,6 +95,12 @@ void CpuStreams::serve(int thread) {
     work(thread);
     done_.fetch_add(1, std::memory_order_release);
   }
+}
+
+// Pages that were never written may all be one page of zeros, and the memory of a page is that of
+// the CPU that writes it first.
+void CpuStreams::write(int thread) {
+  std::memset(static_cast<char*>(memory_.get()) + thread * part_, 0, static_cast<size_t>(part_));
 }
 
 void CpuStreams::work(int thread) {

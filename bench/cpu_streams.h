@@ -29,6 +29,7 @@ class CpuStreams {
     float sum = 0;
   };
   void serve(int thread);
+  void write(int thread);
   void work(int thread);
 
   cpu_loops::Loops loops_;

@@ -28,12 +28,13 @@ if [[ -z $binary ]]; then
   binary=$root/build/release/cli/moeblas
 fi
 mkdir -p "$out"
-failed=0
+failed=0 known=()
 
 # measure NAME ARGUMENTS...
 measure() {
   local name=$1
   shift
+  known+=($name)
   [[ -z $only || $only == *,$name,* ]] || return 0
   local begin=$SECONDS
   "$binary" bench --device cpu --threads 1,2 --seconds "$seconds" --json "$out/$name.json" "$@" \
@@ -78,4 +79,10 @@ MOEBLAS_CPU_TIER=avx2 measure avx2_decode "${matrix[@]}" --tokens 1 --format aff
   --dtype bfloat16,float32
 MOEBLAS_CPU_TIER=avx2 measure avx2_prefill "${matrix[@]}" --tokens 512 --format affine4-g64,mxfp4 \
   --dtype bfloat16,float32
+for name in ${only//,/ }; do
+  if [[ " ${known[*]} " != *" $name "* ]]; then
+    echo "cpu_bench.sh: --only: no $name; there are ${known[*]}" >&2
+    exit 2
+  fi
+done
 exit $failed

@@ -30,12 +30,13 @@ if [[ -z $binary ]]; then
   binary=$root/build/gpu/cli/moeblas
 fi
 mkdir -p "$out"
-failed=0
+failed=0 known=()
 
 # measure NAME ARGUMENTS...
 measure() {
   local name=$1
   shift
+  known+=($name)
   [[ -z $only || $only == *,$name,* ]] || return 0
   local begin=$SECONDS
   "$binary" bench --device cuda --seconds "$seconds" ${commit:+--commit "$commit"} \
@@ -94,4 +95,10 @@ measure qqmm --op qqmm,qqmm_packed --shape qqmm-16384 --format nvfp4,mxfp4,mxfp8
 measure qqmm_fast --op qqmm --shape qqmm-16384 --format mxfp4 --precision fast
 measure conversions --op quantize,dequantize --shape dense-8192 --dtype bfloat16 \
   --format "$(IFS=,; echo "${bytes[*]},${widths[*]}"),affine4-g16"
+for name in ${only//,/ }; do
+  if [[ " ${known[*]} " != *" $name "* ]]; then
+    echo "gpu_bench.sh: --only: no $name; there are ${known[*]}" >&2
+    exit 2
+  fi
+done
 exit $failed
