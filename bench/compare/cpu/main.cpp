@@ -83,8 +83,9 @@ double error_of(const Inputs& in, const Product& p, int set) {
 }
 
 // Calls that are not timed come first, where calls are short: the threads of another library may
-// spin for milliseconds after its last call, and those of this one are to be awake.
-constexpr double kWarm = 0.010, kLong = 0.050;  // seconds
+// spin for milliseconds after its last call (libgomp's take a core of two from whoever is next for
+// longer than 10), and those of this one are to be awake.
+constexpr double kWarm = 0.030, kLong = 0.050;  // seconds
 
 class SetTimer final : public bench::Timer {
  public:
