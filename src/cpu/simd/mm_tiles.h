@@ -68,7 +68,12 @@ struct Tiles {
       const auto* next_sums = reinterpret_cast<const uint8_t*>(p.next_sums);
       while (i + kSteps <= steps) {
         const int64_t next_at = p.next_at + i * 4;
-        unroll<kRows>([&](auto r) { __builtin_prefetch(p.next_x[r.value] + next_at, 0, 3); });
+        // Beyond the last row it may be nobody's address.
+        unroll<kRows>([&](auto r) {
+          const auto row = reinterpret_cast<uintptr_t>(p.next_x[r.value]);
+          __builtin_prefetch(reinterpret_cast<const void*>(row + static_cast<uintptr_t>(next_at)),
+                             0, 3);
+        });
         for (int byte = 0; byte < kSums; byte += kLine) __builtin_prefetch(next_sums + byte, 0, 3);
         next_sums += kSums;
         for (const int64_t end = i + kSteps; i < end; ++i) add(i);
