@@ -143,14 +143,19 @@ Reason why_not_sizes(const MatmulProblem& p) {
 
 }  // namespace
 
+bool qmv_sm90_reads(const dispatch::Operand& w) { return family_of(w) != nullptr; }
+
 Reason why_not_w(const dispatch::Operand& w) {
   const auto values = matrix_stride(w.values);
   for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
     if (m->data == nullptr) continue;
     const auto stride = matrix_stride(*m);
     if (!stride) return Reason::of("the batch of w takes more than one stride");
-    if (*stride < 0 || (m->rows > 1 && m->row_stride < 0)) {
-      return Reason::of("w has negative strides");
+    if (*stride < 0) return Reason::of("w has negative strides");
+    const auto size = static_cast<int64_t>(size_of(m->dtype));
+    const int64_t row = m == &w.values ? m->cols * w.spec->bits / 8 : m->cols * size;
+    if (m->rows > 1 && m->row_stride * size < row) {
+      return Reason::of("w has rows less than their length apart");
     }
     if (m->count() > 1 && (*stride == 0) != (*values == 0)) {
       return Reason::of("codes and scales are broadcast differently");

@@ -43,6 +43,8 @@ dispatch::Reason plan_qmv_sm90(const dispatch::MatmulProblem& p, uint32_t proces
                                const QmvLayer& layer = {});
 void launch_qmv_sm90(const dispatch::MatmulProblem& p, const QmvPlan& plan, void* workspace);
 
+// Whether it has kernels for such packed weights.
+bool qmv_sm90_reads(const dispatch::Operand& w);
 dispatch::Reason qmv_sm90_reject(const dispatch::MatmulProblem& p);
 // How often w is read, if all matrices that can be met are met alike; of a product that it takes.
 uint32_t qmv_sm90_passes(const dispatch::MatmulProblem& p);

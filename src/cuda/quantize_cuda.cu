@@ -1,4 +1,5 @@
 // quantize_cuda_<format>_<dtype>: rows of floats to packed codes, scales and biases.
+// quantize_cuda_<format>_swizzled_<dtype>: the same with swizzled scales (quantize_tile_order.h).
 // requantize_<format>_<dtype>: rows of floats to the values that their codes stand for, the first
 // half of qqmm.
 //
@@ -11,6 +12,7 @@
 // what device/encode.cuh is for, and why lanes of 16-bit values take 64 of them (quantize_blocks).
 #include "cuda/device/decode_block.cuh"
 #include "cuda/device/encode_block.cuh"
+#include "cuda/device/scale_tile.cuh"
 
 namespace moeblas::cuda {
 namespace {
@@ -20,6 +22,7 @@ using device::BlockPlace;
 using device::kWarps;
 using device::LaneBlock;
 using device::LaneGroups;
+using device::TilePlace;
 
 template <class T, Quantized kWhat>
 constexpr uint32_t kBlocks = quantize_blocks(kWhat, sizeof(T));
@@ -132,10 +135,59 @@ __global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, kWhat
       LaneGroups<Format, T, kOf> groups;
       uint32_t words[Format::kBits];
       quantize_block<Format, T>(p, at, shared[threadIdx.x / 32], groups, words);
-      device::store_block<Format, T>(p, at, groups, words);
+      if (!at.valid) return;
+      groups.store(p, at);
+      device::store_words<Format::kBits>(words, device::codes_at<Format>(p, at), p.code_alignment);
     }
   }
-  if (p.padding > 0) device::clear_padding(p);
+}
+
+// Of a block format, with swizzled scales: all of a tile's, zeros where the matrix has none.
+template <class Format, class T>
+__global__ void __launch_bounds__(kConversionThreads, kResident<Format, T, Quantized::most>)
+    quantize_swizzled(const __grid_constant__ SwizzledParams p) {
+  constexpr uint32_t kOfLane = kBlocks<T, Quantized::most>;
+  constexpr int kChunks = LaneBlock<T>::kChunks * kOfLane;
+  using Chunks = device::WarpChunks<kChunks>;
+  using Groups = LaneGroups<Format, T>;
+  __shared__ uint4 memory[kWarps][Chunks::kAll];
+  uint4* const shared = memory[threadIdx.x / 32];
+  const uint32_t warp = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (warp >= p.by.lanes) return;
+  const TilePlace at(p, warp, kOfLane);
+  uint32_t scales = 0;
+  if (at.any(p)) {
+    at.bring<T, Chunks>(p, shared);
+    Groups groups;
+    groups.start(p.by, at);
+    const bool together = kOfLane == 2 && p.by.code_alignment == 16;
+    Chunks::arrived();
+#pragma unroll 1
+    for (uint32_t b = 0; b < kOfLane; ++b) {
+      LaneBlock<T> x;
+      x.template get<kChunks>(shared, b);
+      groups.fit(x, p.by, device::NoSecond{});
+      uint32_t words[Format::kBits];
+      encode_from<kChunks, Format>(shared, b, x, groups, words);
+      if constexpr (kOfLane == 2) {
+        if (together) device::WarpCodes<Format::kBits, T>::put(words, b, shared);
+      }
+      if (!together && at.valid && b < at.blocks) {
+        uint8_t* const to = device::codes_at<Format>(p.by, at) + b * (4 * Format::kBits);
+        device::store_words<Format::kBits>(words, to, p.by.code_alignment);
+      }
+      scales |= groups.bytes() << b * (8 * Groups::kHalves);
+    }
+    if (!at.valid) scales = 0;
+    if (at.blocks < kOfLane) scales &= (1u << 8 * Groups::kHalves) - 1;
+    if constexpr (kOfLane == 2) {
+      if (together) at.send<Format::kBits, device::WarpCodes<Format::kBits, T>>(p, shared);
+    }
+  }
+  const uint32_t group = at.column * Groups::kHalves;
+  if (group < p.by.packed.padded_groups) {
+    device::put_bytes<kOfLane * Groups::kHalves>(at.scales(p, group), scales);
+  }
 }
 
 template <class Format, class T>
@@ -178,6 +230,10 @@ __global__ void join_scales(const __grid_constant__ JoinScalesParams p) {
               quantize_cuda<__VA_ARGS__, __half, Quantized::what>); \
   MB_CUDA_ROW(quantize_cuda_##name##_##what##_bf16,                 \
               quantize_cuda<__VA_ARGS__, __nv_bfloat16, Quantized::what>)
+#define MB_QUANTIZE_SWIZZLED(name, ...)                                                     \
+  MB_CUDA_ROW(quantize_cuda_##name##_swizzled_f32, quantize_swizzled<__VA_ARGS__, float>);  \
+  MB_CUDA_ROW(quantize_cuda_##name##_swizzled_f16, quantize_swizzled<__VA_ARGS__, __half>); \
+  MB_CUDA_ROW(quantize_cuda_##name##_swizzled_bf16, quantize_swizzled<__VA_ARGS__, __nv_bfloat16>)
 #define MB_REQUANTIZE(name, ...)                                         \
   MB_CUDA_ROW(requantize_##name##_f32, requantize<__VA_ARGS__, float>);  \
   MB_CUDA_ROW(requantize_##name##_f16, requantize<__VA_ARGS__, __half>); \
@@ -203,6 +259,9 @@ MB_QUANTIZE_ALSO(affine5, apart, formats::Affine<5>);
 MB_QUANTIZE_ALSO(affine6, apart, formats::Affine<6>);
 MB_QUANTIZE_ALSO(mxfp4, apart, formats::Mxfp4);
 MB_QUANTIZE_ALSO(mxfp8, apart, formats::Mxfp8);
+MB_QUANTIZE_SWIZZLED(mxfp4, formats::Mxfp4);
+MB_QUANTIZE_SWIZZLED(mxfp8, formats::Mxfp8);
+MB_QUANTIZE_SWIZZLED(nvfp4, formats::Nvfp4);
 MB_REQUANTIZE(mxfp4, formats::Mxfp4);
 MB_REQUANTIZE(mxfp8, formats::Mxfp8);
 MB_REQUANTIZE(nvfp4, formats::Nvfp4);

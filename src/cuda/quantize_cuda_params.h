@@ -31,15 +31,23 @@ struct ConversionParams {
   const float* tensor_scale;
   uint32_t lanes, row_lanes, row_blocks;
   uint32_t code_alignment;  // bytes that divide where a block's codes begin: 4, 8 or 16
-  // Bytes of a swizzled matrix that hold no scale, and its matrices.
-  uint64_t padding;
-  uint64_t matrices;
+  uint32_t matrices;
+};
+
+// Block formats with swizzled scales: warps of eight rows by four lanes (device/scale_tile.cuh).
+// Here `lanes` counts warps, and `row_lanes` those beside each other.
+struct SwizzledParams {
+  ConversionParams by;
+  uint32_t matrix_tiles;              // of scales, one below the other
+  uint32_t beside_inverse;            // ScaleTileOrder::inverse
+  int32_t value_stride, code_stride;  // bytes from a row of a matrix to its next
 };
 
 // quantize_dual_cuda: matrices of rows x columns values, which by_rows knows, in both directions.
 struct DualParams {
   ConversionParams by_rows, by_columns;
   uint32_t rows, columns;
+  int64_t value_stride;  // bytes from a row of a matrix to its next
 };
 inline constexpr uint32_t kDualTile = 128;  // values, in both directions
 

@@ -1,9 +1,12 @@
 #include "cuda/quantize_cuda_plan.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "cuda/quantize_cuda_params.h"
+#include "cuda/quantize_tile_order.h"
 #include "simt/plan_rows.h"
 #include "simt/quantize.h"
 
@@ -68,6 +71,11 @@ constexpr Names kApartNames = {
      {},
      {}},
     {MB_NAMES_ALSO("mxfp4", "apart"), MB_NAMES_ALSO("mxfp8", "apart"), {}}};
+#define MB_NAMES_SWIZZLED(format)                                                    \
+  {"quantize_cuda_" format "_swizzled_f32", "quantize_cuda_" format "_swizzled_f16", \
+   "quantize_cuda_" format "_swizzled_bf16"}
+constexpr Names kSwizzledNames = {
+    {}, {MB_NAMES_SWIZZLED("mxfp4"), MB_NAMES_SWIZZLED("mxfp8"), MB_NAMES_SWIZZLED("nvfp4")}};
 constexpr Names kDequantizeNames = MB_NAMES("dequantize_cuda");
 constexpr Names kDualNames = MB_NAMES("quantize_dual_cuda");
 constexpr Names kRequantizeNames = {{}, MB_BLOCK_NAMES("requantize")};
@@ -128,9 +136,7 @@ ConversionParams params_of(const PackedSide& side, uint32_t of_lane = 1) {
   q.code_alignment = alignment(side.packed.codes);
   const simt::PackedParams& packed = q.packed;
   if (packed.padded_rows != 0) {
-    q.matrices = static_cast<uint64_t>(packed.rows / packed.rows_per_matrix);
-    q.padding = static_cast<uint64_t>(packed.padded_rows * packed.padded_groups -
-                                      packed.rows_per_matrix * packed.groups);
+    q.matrices = static_cast<uint32_t>(packed.rows / packed.rows_per_matrix);
   } else if (simt::without_gaps(side.values) && simt::without_gaps(side.packed.codes) &&
              simt::without_gaps(side.packed.scales) &&
              (side.packed.biases.data == nullptr || simt::without_gaps(side.packed.biases)) &&
@@ -150,9 +156,37 @@ void convert(const ConversionParams& q, const PackedSide& side, const Names& nam
             q);
 }
 
+// Bytes from a row of a matrix to its next: leading dimensions that are collapsed end in the
+// matrix's rows.
+int64_t row_stride(const simt::StridedRows& rows, size_t element) {
+  return rows.ndim == 0 ? 0 : rows.stride[rows.ndim - 1] * static_cast<int64_t>(element);
+}
+
+// Warps of quantize_swizzled, each of eight rows by four lanes.
+void quantize_swizzled(const PackedSide& side, Queue& queue) {
+  const size_t bytes = size_of(side.values.dtype);
+  SwizzledParams q{};
+  q.by = params_of(side, quantize_blocks(Quantized::most, bytes));
+  q.matrix_tiles = static_cast<uint32_t>(q.by.packed.padded_rows / 128);
+  q.by.row_lanes = (q.by.row_lanes + 3) / 4;
+  const uint64_t warps = uint64_t{q.by.matrices} * q.matrix_tiles * 16 * q.by.row_lanes;
+  const int64_t values = row_stride(q.by.packed.values, bytes);
+  const int64_t codes = row_stride(q.by.packed.codes, 1);
+  q.by.lanes = static_cast<uint32_t>(warps);
+  q.beside_inverse = ScaleTileOrder::inverse(q.by.row_lanes, warps);
+  q.value_stride = static_cast<int32_t>(values);
+  q.code_stride = static_cast<int32_t>(codes);
+  if (warps > kMostBlocks || values != q.value_stride || codes != q.code_stride) {
+    return simt::simt_quantize_side(side, queue);
+  }
+  queue.run(kSwizzledNames.of(*side.p.spec, side.values.dtype), groups_for(warps * 32),
+            kConversionThreads, 0, q);
+}
+
 // The fast way or the portable one.
 void quantize_side(const PackedSide& side, Queue& queue) {
   if (why_not(side)) return simt::simt_quantize_side(side, queue);
+  if (side.p.scale_layout != ScaleLayout::rows) return quantize_swizzled(side, queue);
   const QuantSpec& spec = *side.p.spec;
   const size_t bytes = size_of(side.values.dtype);
   if (bytes == 2 && spec.mode == Mode::affine && spec.group_size == 16) {
@@ -178,6 +212,7 @@ void quantize_dual(const QuantizeProblem& p, Queue& queue) {
   q.by_columns = params_of(simt::columns_side(p));
   q.rows = static_cast<uint32_t>(p.rows_per_matrix);
   q.columns = static_cast<uint32_t>(p.values.cols);
+  q.value_stride = row_stride(q.by_rows.packed.values, size_of(p.values.dtype));
   const auto tiles = [](uint32_t values) { return (values + kDualTile - 1) / kDualTile; };
   const auto matrices = static_cast<uint32_t>(p.values.count() / p.rows_per_matrix);
   queue.run(kDualNames.of(*p.spec, p.values.dtype), matrices * tiles(q.rows) * tiles(q.columns),

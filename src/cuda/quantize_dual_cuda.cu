@@ -52,21 +52,63 @@ __device__ LaneBlock<T> block_of(const uint32_t (&words)[kLaneValues * sizeof(T)
   return x;
 }
 
+// Swizzled scales of a tile's values in one direction: one tile of scales, or two of groups of 16,
+// which are whole only here. Zeros where the matrix has none.
+template <class Format, class T>
+struct ScaleTiles {
+  static constexpr int kTiles = LaneGroups<Format, T>::kHalves;
+  uint4 chunks[32 * kTiles];
+
+  // By every lane with a block in the tile, valid or not.
+  __device__ void put(uint32_t row, uint32_t block, uint32_t bytes) {
+    const uint32_t group = block * kTiles;
+    device::put_bytes<kTiles>(reinterpret_cast<uint8_t*>(chunks) + group / 4 * 512 +
+                                  device::in_scale_tile(row) + group % 4,
+                              bytes);
+  }
+  // By all threads after all have put; `row` and `column` in values.
+  __device__ void send(const ConversionParams& p, uint32_t matrix, uint32_t row,
+                       uint32_t column) const {
+    const uint32_t i = threadIdx.x, tile = column / kTile * kTiles + i / 32;
+    const auto across = static_cast<uint32_t>(p.packed.padded_groups) / 4;
+    if (i >= 32 * kTiles || tile >= across) return;
+    uint8_t* const to = p.scales + device::matrix_scales(p.packed, matrix) +
+                        int64_t{row / kTile * across + tile} * 512 + i % 32 * 16;
+    if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+      *reinterpret_cast<uint4*>(to) = chunks[i];
+    } else {
+      const auto* bytes = reinterpret_cast<const uint8_t*>(chunks + i);
+      for (int b = 0; b < 16; ++b) to[b] = bytes[b];
+    }
+  }
+};
+template <int kBits, class T>
+struct ScaleTiles<formats::Affine<kBits>, T> {};  // have rows
+
+// Of a lane's block, whose row and number in the tile are `row` and `block`.
 template <class Format, class T, class Look>
 __device__ __forceinline__ void quantize_block(const ConversionParams& p, const BlockPlace& at,
-                                               const LaneBlock<T>& x, Look look) {
+                                               const LaneBlock<T>& x, Look look,
+                                               ScaleTiles<Format, T>& scales, uint32_t row,
+                                               uint32_t block) {
   LaneGroups<Format, T> groups;
   groups.start(p, at);
   groups.fit(x, p, device::NoSecond{});
   uint32_t words[Format::kBits];
   device::encode<Format, T>(x, groups, look, words);
-  device::store_block<Format, T>(p, at, groups, words);
+  if constexpr (!device::kAffine<Format>) {
+    if (p.packed.padded_rows != 0) scales.put(row, block, at.valid ? groups.bytes() : 0);
+  }
+  if (!at.valid) return;
+  if (device::kAffine<Format> || p.packed.padded_rows == 0) groups.store(p, at);
+  device::store_words<Format::kBits>(words, device::codes_at<Format>(p, at), p.code_alignment);
 }
 
 template <class Format, class T>
-__global__ void __launch_bounds__(kConversionThreads)
+__global__ void __launch_bounds__(kConversionThreads, 3)
     quantize_dual_cuda(const __grid_constant__ DualParams p) {
   extern __shared__ uint4 memory[];
+  __shared__ ScaleTiles<Format, T> row_scales, column_scales;
   const Tile<T> tile{memory};
   const uint32_t across = (p.columns + kTile - 1) / kTile, down = (p.rows + kTile - 1) / kTile;
   const uint32_t matrix = blockIdx.x / (across * down), rest = blockIdx.x % (across * down);
@@ -75,20 +117,22 @@ __global__ void __launch_bounds__(kConversionThreads)
 
   // Chunks beyond the matrix are whole blocks, which no lane stores.
   constexpr uint32_t kChunks = kTile * Tile<T>::kRowChunks / kConversionThreads;
-#pragma unroll 8
+  constexpr uint32_t kRows = kConversionThreads / Tile<T>::kRowChunks;  // at a time
+  const uint32_t chunk = threadIdx.x % Tile<T>::kRowChunks;
+  const uint32_t column = first_column + chunk * Tile<T>::kOfChunk;
+  const uint8_t* const values =
+      p.by_rows.values +
+      (device::row_offset(p.by_rows.packed.values, matrix * p.rows) + column) * int64_t{sizeof(T)};
+#pragma unroll
   for (uint32_t i = 0; i < kChunks; ++i) {
-    const uint32_t at = i * kConversionThreads + threadIdx.x;
-    const uint32_t row = at / Tile<T>::kRowChunks, chunk = at % Tile<T>::kRowChunks;
-    const uint32_t column = first_column + chunk * Tile<T>::kOfChunk;
-    uint4 v{};
-    if (first_row + row < p.rows && column < p.columns) {
-      const int64_t offset =
-          device::row_offset(p.by_rows.packed.values, matrix * p.rows + first_row + row);
-      v = __ldcs(reinterpret_cast<const uint4*>(p.by_rows.values +
-                                                (offset + column) * int64_t{sizeof(T)}));
-    }
-    tile.chunks[Tile<T>::place(row, chunk)] = v;
+    const uint32_t row = i * kRows + threadIdx.x / Tile<T>::kRowChunks;
+    const bool exists = first_row + row < p.rows && column < p.columns;
+    const uint8_t* from = exists ? values + (first_row + row) * p.value_stride : p.by_rows.values;
+    __pipeline_memcpy_async(tile.chunks + Tile<T>::place(row, chunk), from, sizeof(uint4),
+                            exists ? 0 : sizeof(uint4));
   }
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
   __syncthreads();
 
 #pragma unroll 1
@@ -102,9 +146,10 @@ __global__ void __launch_bounds__(kConversionThreads)
     }
     const BlockPlace at(matrix * p.rows + first_row + row, first_column / kLaneValues + lane_block,
                         first_row + row < p.rows && first_column + column < p.columns);
-    quantize_block<Format, T>(p.by_rows, at, x, [=](uint32_t i) {
-      return static_cast<float>(*tile.value(row, column + i));
-    });
+    quantize_block<Format, T>(
+        p.by_rows, at, x,
+        [=](uint32_t i) { return static_cast<float>(*tile.value(row, column + i)); }, row_scales,
+        row, lane_block);
   }
 
   // A word holds as many columns as values.
@@ -131,13 +176,22 @@ __global__ void __launch_bounds__(kConversionThreads)
       const BlockPlace at(matrix * p.columns + first_column + of,
                           first_row / kLaneValues + lane_block,
                           first_column + of < p.columns && first_row + row < p.rows);
-      quantize_block<Format, T>(p.by_columns, at, block_of<T>(words[c]), [=](uint32_t i) {
-        return static_cast<float>(*tile.value(row + i, of));
-      });
+      quantize_block<Format, T>(
+          p.by_columns, at, block_of<T>(words[c]),
+          [=](uint32_t i) { return static_cast<float>(*tile.value(row + i, of)); }, column_scales,
+          of, lane_block);
     }
   }
-  if (p.by_rows.padding > 0) device::clear_padding(p.by_rows);
-  if (p.by_columns.padding > 0) device::clear_padding(p.by_columns);
+  if constexpr (!device::kAffine<Format>) {
+    if (p.by_rows.packed.padded_rows == 0 && p.by_columns.packed.padded_rows == 0) return;
+    __syncthreads();
+    if (p.by_rows.packed.padded_rows != 0) {
+      row_scales.send(p.by_rows, matrix, first_row, first_column);
+    }
+    if (p.by_columns.packed.padded_rows != 0) {
+      column_scales.send(p.by_columns, matrix, first_column, first_row);
+    }
+  }
 }
 
 #define MB_QUANTIZE_DUAL(name, ...)                                                      \

@@ -302,6 +302,7 @@ __device__ __forceinline__ void run_segmented(const SegmentedSm90Params& p) {
     device::prefetch_tensor_map(&p.a);
     device::prefetch_tensor_map(&p.b);
   }
+  device::wait_for_previous_launch();
   const uint32_t base = begin_block<Tile>(p);
   const SegmentedRing<Tile> ring(base);
   if constexpr (Consumer::kTurns) {

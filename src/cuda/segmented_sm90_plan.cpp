@@ -193,6 +193,15 @@ bool many_turns(const MatmulProblem& p, const Tile& tile) {
   return units(p, tile) / kTurns >= at_once(p, tile);
 }
 
+// Whether a launch may begin before the one before it has ended, which is up to 8 % of a short one.
+// Blocks that do not fill the device, but have to share multiprocessors, then lie unevenly: 256
+// tiles of 64 x 64 took 5.15 us for 4.75.
+bool may_begin_early(const MatmulProblem& p, const Tile& tile) {
+  const int64_t blocks = units(p, tile);
+  return blocks >= at_once(p, tile) ||
+         (p.dtype() != DType::f32 && blocks <= multiprocessors(p.device.id));
+}
+
 // All that is the same for every kernel.
 SegmentedSm90Params params_of(const MatmulProblem& p, const Tile& tile) {
   const simt::PairPlan plan(p, 1);
@@ -264,7 +273,11 @@ void segmented_sm90(const MatmulProblem& p, dispatch::Workspace) {
   q.b = tensor_map(map_of(b, tile.cols / tile.blocks), p.op);
   const std::string name = std::string("segmented_sm90_") + tile.name + "_" +
                            (a.along_k() ? "k" : "t") + (b.along_k() ? "k" : "t");
-  queue.run(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
+  if (may_begin_early(p, tile)) {
+    queue.run_early(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
+  } else {
+    queue.run(name.c_str(), blocks_of(p, q, tile), tile.threads, tile.shared_bytes, q);
+  }
 }
 
 Reason segmented_sm90_limbs_reject(const MatmulProblem& p) {

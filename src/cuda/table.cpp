@@ -245,8 +245,7 @@ Reason qmv_one_sm90_of_large(const MatmulProblem& p) {
   if (const Reason r = qmv_one_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
-  const QuantSpec& spec = *p.w.spec;
-  const bool by_qmv = spec.bits % 4 == 0 && spec.group_size > 16;
+  const bool by_qmv = qmv_sm90_reads(p.w);
   if (by_qmv && p.x.values.dtype == DType::f16) {
     return Reason::of("float16 rows of such weights are qmv_sm90's");
   }

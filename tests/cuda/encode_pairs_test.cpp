@@ -22,14 +22,17 @@ TEST(EncodePairs, ScalesOfEveryMagnitude) {
 // Eight values in every place, one of them negative.
 void expect_codes(const PairFit& fit, float multiplier, const unsigned int (&bits)[8],
                   unsigned int negative) {
-  unsigned int words[4] = {}, expected = 0;
+  unsigned int words[4] = {}, expected = 0, in_order = 0;
   for (unsigned int i = 0; i < 8; ++i) {
     const unsigned int v = bits[i] | (i == negative ? 0x8000u : 0u);
     words[i / 2] |= v << i % 2 * 16;
-    expected |= formats::Mxfp4::encode_code(formats::mul(value_of(v), multiplier))
-                << (i % 4 * 8 + i / 4 * 4);
+    const unsigned int code = formats::Mxfp4::encode_code(formats::mul(value_of(v), multiplier));
+    expected |= code << (i % 4 * 8 + i / 4 * 4);
+    in_order |= code << 4 * i;
   }
   ASSERT_EQ(fit.eight(words[0], words[1], words[2], words[3]), expected)
+      << value_of(bits[0]) << " ... " << value_of(bits[7]) << " * " << multiplier;
+  ASSERT_EQ(fit.eight_in_order(words[0], words[1], words[2], words[3]), in_order)
       << value_of(bits[0]) << " ... " << value_of(bits[7]) << " * " << multiplier;
 }
 
@@ -58,6 +61,8 @@ TEST(EncodePairs, NoScaleNoCodes) {
     const PairFit fit(largest);
     EXPECT_EQ(fit.scale, 255u);
     EXPECT_EQ(fit.eight(largest | largest << 16, 0x3f80bf80u, 0x80000000u, 0xffff4000u), 0u);
+    EXPECT_EQ(fit.eight_in_order(largest | largest << 16, 0x3f80bf80u, 0x80000000u, 0xffff4000u),
+              0u);
   }
 }
 

@@ -56,6 +56,25 @@ void expect_same(const Encoder<Format>& encoder, float value, bool may_saturate 
   }
 }
 
+// Eight neighbours of 16 bits, the value in turn with another and one place of either sign.
+template <class Format>
+void expect_eight(const Encoder<Format>& encoder, unsigned int bits, bool saturates) {
+  const unsigned int place = bits % 8;
+  unsigned int words[4] = {}, expected = 0;
+  for (unsigned int i = 0; i < 8; ++i) {
+    const unsigned int v = (i % 2 == 0 ? bits : bits / 2) ^ (i == place ? 0x8000u : 0u);
+    words[i / 2] |= v << i % 2 * 16;
+    expected |= defined_code<Format>(formats::bfloat16_to_float(static_cast<unsigned short>(v)),
+                                     encoder.multiplier)
+                << 4 * i;
+  }
+  const auto value = [&](int i) {
+    return formats::bfloat16_to_float(static_cast<unsigned short>(words[i / 2] >> i % 2 * 16));
+  };
+  ASSERT_EQ(encoder.eight(value, words, saturates), expected)
+      << value(0) << " * " << encoder.multiplier;
+}
+
 // Every bfloat16, under multipliers that leave it in the range of the codes.
 TYPED_TEST(BlockEncoders, EveryBfloat16) {
   Encoder<TypeParam> encoder;
@@ -66,6 +85,9 @@ TYPED_TEST(BlockEncoders, EveryBfloat16) {
       const float value = formats::bfloat16_to_float(static_cast<unsigned short>(bits));
       if (!(value * multiplier <= most)) break;
       expect_same<TypeParam>(encoder, value);
+      if constexpr (int(TypeParam::kBits) == 4) {
+        expect_eight<TypeParam>(encoder, bits, bits % 3 == 0);
+      }
     }
   }
 }
@@ -125,13 +147,21 @@ TYPED_TEST(BlockEncoders, ScalesOfAnyMagnitude) {
     }
   }
   for (float largest : magnitudes) {
-    for (float enc : {1.0f, 0.3f, 1000.0f}) {
+    for (float enc : {1.0f, 0.3f, 1000.0f, 0x1p-60f, 0x1.fffffep59f, 3.0e-30f}) {
       const unsigned int scale = TypeParam::encode_scale(largest, enc);
       const float multiplier = TypeParam::encode_multiplier(largest, scale, enc);
       const auto fit = cuda::device::fit_group<TypeParam>(largest, enc);
       ASSERT_EQ(fit.scale, scale) << largest << " " << enc;
       ASSERT_TRUE(fit.multiplier == multiplier ||
                   (std::isnan(fit.multiplier) && std::isnan(multiplier)))
+          << largest << " " << enc;
+      if (!std::is_same_v<TypeParam, formats::Nvfp4> || !cuda::device::nvfp4_fits(largest, enc)) {
+        continue;
+      }
+      const auto usual = cuda::device::nvfp4_fit(largest, enc);
+      ASSERT_EQ(usual.scale, scale) << largest << " " << enc;
+      ASSERT_TRUE(usual.multiplier == multiplier ||
+                  (std::isnan(usual.multiplier) && std::isnan(multiplier)))
           << largest << " " << enc;
     }
   }
@@ -159,6 +189,7 @@ TYPED_TEST(BlockEncoders, NoScaleNoCodes) {
   Encoder<TypeParam> encoder;
   encoder.multiplier = formats::quiet_nan();
   EXPECT_EQ(encoder.four(1, -1, 0, -0.0f, true), 0u);
+  if constexpr (int(TypeParam::kBits) == 4) expect_eight<TypeParam>(encoder, 0x3f80u, true);
 }
 
 template <class Format>

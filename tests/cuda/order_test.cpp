@@ -5,11 +5,16 @@
 #include "cuda/qmm_sm90_gather_order.h"
 #include "cuda/qmm_sm90_glu_order.h"
 #include "cuda/qqmm_fp8_sm90_params.h"
+#include "cuda/quantize_tile_order.h"
 #include "cuda/segmented_sm90_turn_order.h"
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <tuple>
+
+#include "formats/scale_layout.h"
 
 namespace moeblas::test {
 namespace {
@@ -95,6 +100,49 @@ TEST(TurnedColumns, OfOneKMeetAllBanks) {
       }
       EXPECT_EQ(banks.size(), 8u) << k << ", " << first;
     }
+  }
+}
+
+TEST(SwizzledScales, NumbersOfWarpsAreDivided) {
+  using Order = cuda::ScaleTileOrder;
+  for (uint32_t beside = 1; beside < 5000; beside = beside * 9 / 8 + 1) {
+    const uint64_t most = ((uint64_t{1} << 32) - 1) / beside;
+    const uint32_t inverse = Order::inverse(beside, most);
+    EXPECT_EQ(inverse == 0, beside == 1);
+    EXPECT_EQ(Order::inverse(beside, most + 1), 0u);
+    for (uint64_t pair : {uint64_t{0}, uint64_t{1}, most / beside / 2, most / beside - 1}) {
+      for (uint64_t warp : {pair * beside, pair * beside + beside - 1}) {
+        const auto at = Order::of(static_cast<uint32_t>(warp), beside, inverse, 1u << 30, 1);
+        EXPECT_EQ(at.first, static_cast<uint32_t>(pair / 16 * 128 + pair % 16 * 2)) << warp;
+        EXPECT_EQ(at.lane, warp % beside * 4) << warp << " / " << beside;
+      }
+    }
+  }
+}
+
+TEST(SwizzledScales, AreWrittenOnceAndBySectors) {
+  using Order = cuda::ScaleTileOrder;
+  constexpr uint32_t kMatrices = 2, kTiles = 3, kBeside = 5;
+  for (uint32_t of_lane : {1u, 2u, 4u}) {
+    const uint32_t inverse =
+        of_lane == 4 ? 0 : Order::inverse(kBeside, kMatrices * kTiles * 16 * kBeside);
+    EXPECT_EQ(inverse == 0, of_lane == 4);
+    std::set<std::tuple<uint32_t, uint32_t, uint32_t>> all;
+    for (uint32_t warp = 0; warp < kMatrices * kTiles * 16 * kBeside; ++warp) {
+      const Order order = Order::of(warp, kBeside, inverse, kTiles, kMatrices);
+      std::map<uint64_t, uint32_t> bytes;  // of a sector
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        const uint32_t row = order.first + Order::below(lane / 4);
+        const uint32_t scale = (order.lane + lane % 4) * of_lane;
+        EXPECT_LT(row, kTiles * 128);
+        EXPECT_TRUE(all.insert({order.matrix, row, scale}).second) << row << ", " << scale;
+        bytes[formats::swizzled_128x4(row, scale, kBeside * 4 * of_lane) / 32] += of_lane;
+      }
+      EXPECT_EQ(bytes.size(), of_lane);
+      for (const auto& [sector, count] : bytes) EXPECT_EQ(count, 32u) << sector;
+    }
+    EXPECT_EQ(all.size(), kMatrices * kTiles * 128 * kBeside * 4);
+    EXPECT_EQ(std::get<0>(*all.rbegin()), kMatrices - 1);
   }
 }
 

@@ -392,6 +392,22 @@ TEST_F(CudaTable, DecodingFromAnyAddress) {
   EXPECT_EQ(winner(ops::grouped_qmm(x, w, ends, true, out, {})), "qmv_sm80");
 }
 
+// Boxes of bulk copies have rows that lie apart.
+TEST_F(CudaTable, RowsOfWeightsThatOverlap) {
+  for (const QuantSpec& spec : {kAffine4, kAffine8}) {
+    for (int64_t rows : {1, 2}) {
+      const TensorView x = nowhere(kBf16, {rows, 8192}), out = output_nowhere(kBf16, {rows, 8192});
+      for (TensorView Quantized::* part : {&Quantized::codes, &Quantized::scales}) {
+        Quantized w = weights_nowhere(spec, {8192}, 8192, kBf16);
+        (w.*part).strides[0] -= 8;
+        EXPECT_EQ(winner(ops::quantized_matmul(x, w, true, out, {})), "qmv_sm80");
+        (w.*part).strides[0] += 16;
+        EXPECT_NE(winner(ops::quantized_matmul(x, w, true, out, {})), "qmv_sm80");
+      }
+    }
+  }
+}
+
 // With options.deterministic the choice must not depend on the number of rows.
 TEST_F(CudaTable, DeterministicCallsHaveOneKernelForAnyNumberOfRows) {
   Options options;

@@ -50,6 +50,7 @@ std::vector<Source> sources() {
       {"segments", "matmul", [](uint64_t seed) { return job_of(segments_case(seed)); }, 0.5});
   list.push_back({"qqmm", "matmul", qqmm_job});
   list.push_back({"quantize_dual", "quantize", dual_job, 0.5});
+  list.push_back({"quantize_swizzled", "quantize", swizzled_job, 0.5});
   list.push_back({"moe_route", "route", route_job, 0.5});
   list.push_back({"moe_permute", "permute", permute_job, 0.5});
   list.push_back({"moe_unpermute", "permute", unpermute_job, 0.5});

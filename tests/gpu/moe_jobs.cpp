@@ -361,7 +361,8 @@ Job dual_job(uint64_t seed) {
   constexpr int64_t kLane = 32;
   const int64_t packed = test::packed_unit(spec);
   const int64_t unit = m.random.one_in(3) ? packed : std::max(packed, kLane);
-  const int64_t r = unit * m.random.between(1, 3), k = unit * m.random.between(1, 4);
+  const int64_t more = m.random.one_in(3) ? 6 : 0;  // of several tiles
+  const int64_t r = unit * m.random.between(1, 3 + more), k = unit * m.random.between(1, 4 + more);
   const Shape lead = m.random.one_in(2) ? Shape{} : Shape{m.random.between(1, 3)};
   const auto with = [&](int64_t a, int64_t b) {
     Shape s = lead;
@@ -395,6 +396,42 @@ Job dual_job(uint64_t seed) {
     b.host_tensor_scale.reset();  // the one of rows serves both
     a.scale_layout = b.scale_layout = swizzled ? ScaleLayout::swizzled_128x4 : ScaleLayout::rows;
     quantize_dual(v[static_cast<size_t>(w)], a, b, o);
+  };
+  return m.job;
+}
+
+Job swizzled_job(uint64_t seed) {
+  Maker m("quantize_swizzled", seed);
+  constexpr Mode kModes[] = {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4};
+  const QuantSpec spec = QuantSpec{kModes[seed / 3 % 3]}.resolved();
+  const DType dtype = kFloats[seed % 3];
+  // Tiles of scales with rows and columns to spare, and exactly.
+  const int64_t r = m.random.one_in(4) ? 128 : m.random.between(1, 300);
+  const int64_t k = 32 * (m.random.one_in(4) ? 16 : m.random.between(1, 30));
+  const Shape lead = m.random.one_in(2) ? Shape{} : Shape{m.random.between(1, 3)};
+  const auto with = [&](int64_t a, int64_t b) {
+    Shape s = lead;
+    s.push_back(a);
+    s.push_back(b);
+    return s;
+  };
+  const int64_t gap = m.random.one_in(3) ? 32 : 0;  // values between rows
+  const int w = m.floats(dtype, with(r, k + gap));
+  const QuantizedSpec s = infer_quantize(test::Array(dtype, with(r, k)), spec);
+  const int last = s.scales.shape.ndim() - 1;
+  PackedAt at{spec,
+              m.add(Role::output, s.codes.dtype, s.codes.shape),
+              m.add(Role::output, s.scales.dtype,
+                    with((r + 127) / 128 * 128, (s.scales.shape[last] + 3) / 4 * 4)),
+              -1,
+              {}};
+  if (spec.mode == Mode::nvfp4) at.tensor_scale = 0.004f;
+  m.job.call = [=](Views v, const Options& o) {
+    Quantized q = at.in(v);
+    q.scale_layout = ScaleLayout::swizzled_128x4;
+    TensorView values = v[static_cast<size_t>(w)];
+    values.shape[last] = k;
+    quantize(values, q, o);
   };
   return m.job;
 }

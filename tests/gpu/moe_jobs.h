@@ -12,6 +12,7 @@ Job unpermute_job(uint64_t seed);
 Job ffn_job(uint64_t seed);
 Job long_ffn_job(uint64_t seed);  // of long rows of activations
 Job qqmm_job(uint64_t seed);      // qqmm, gather_qqmm and grouped_qqmm in turn
-Job dual_job(uint64_t seed);      // quantize_dual and swizzled scales
+Job dual_job(uint64_t seed);      // quantize_dual, swizzled scales among them
+Job swizzled_job(uint64_t seed);  // quantize with swizzled scales
 
 }  // namespace moeblas::gpu

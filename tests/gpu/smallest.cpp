@@ -226,6 +226,7 @@ void run_smallest(Report& report, const std::string& only, Part part) {
     if (seed < 72) run_all([&] { return generated_job(Op::to_fp8, seed); }, conversions);
     if (seed < 72) run_all([&] { return generated_job(Op::from_fp8, seed); }, conversions);
     if (seed < 144) run_all([&] { return dual_job(seed); }, conversions);
+    if (seed < 72) run_all([&] { return swizzled_job(seed); }, conversions);
   }
   // A kernel of its own where others take two blocks a lane.
   for (int bits : {2, 3, 4, 8}) {

@@ -19,6 +19,7 @@
 #include <cuda_fp16.h>
 #endif
 
+#include "cuda/device/code_pairs.cuh"
 #include "cuda/device/decode.cuh"
 #include "formats/affine.h"
 #include "formats/mxfp4.h"
@@ -72,6 +73,24 @@ MB_FN float without_sign(float a) {
 #else
   return formats::magnitude(a);
 #endif
+}
+
+// Four bytes of b:a, each of which is eight times the sign of the byte that the digit says.
+MB_FN unsigned int signs_of_bytes(unsigned int a, unsigned int b, unsigned int select) {
+#if defined(__CUDA_ARCH__)
+  unsigned int r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select | 0x8888u));
+  return r;
+#else
+  return (byte_permute(a, b, select) >> 7 & 0x01010101u) * 0xffu;
+#endif
+}
+// The signs of eight neighbours of 16 bits, each above the rest of a code of four.
+MB_FN unsigned int signs_of_eight(const unsigned int (&words)[4]) {
+  const unsigned int low = byte_permute(words[0], words[1], 0x7351);  // of values 0, 2, 1, 3
+  const unsigned int high = byte_permute(words[2], words[3], 0x7351);
+  return (signs_of_bytes(low, high, 0x5410) & 0x08080808u) |
+         (signs_of_bytes(low, high, 0x7632) & 0x80808080u);
 }
 
 constexpr float kIntegerAt = 8388608.0f;  // 2^23
@@ -172,6 +191,20 @@ MB_FN GroupFit fit_group<formats::Nvfp4>(float largest, float enc) {
   return {scale, none ? formats::quiet_nan() : enc / e4m3_value(scale)};
 }
 
+// Whether nvfp4_fit makes of a group what fit_group does.
+MB_FN bool nvfp4_fits(float largest, float enc) {
+  const unsigned int bits = formats::float_to_bits(largest), least = 0x0d800000u;  // 2^-100
+  return (bits == 0u || bits - least < 0x7f800000u - least) &&
+         formats::float_to_bits(enc) - 0x21800000u < 0x3c000000u;  // 2^-60 to 2^60
+}
+// Without a question, so that the fits of two groups run beside each other.
+MB_FN GroupFit nvfp4_fit(float largest, float enc) {
+  const unsigned int scale = two_e4m3(formats::mul(divided_by<6>(largest), enc), 0.0f) & 0xffu;
+  const float value = e4m3_value(scale);
+  const float multiplier = quotient_of(enc, value, reciprocal_of(value));
+  return {scale, scale == 0u ? formats::quiet_nan() : multiplier};
+}
+
 // A group as its values are encoded: four(a, b, c, d) are the codes of four values. What makes one
 // is a group's range under the definitions in src/formats. `saturates`: values may be above the
 // largest code's by more than its rounding; where none of the groups does, the codes are the same
@@ -182,18 +215,35 @@ struct Encoder;
 struct E2m1Encoder {
   float multiplier;  // NaN: all codes are zero, signs too
 
-  MB_FN float code(float value, bool saturates) const {
-    constexpr float kAt = kIntegerAt + 4.0f;
-    const float m = formats::mul(without_sign(value), multiplier);
-    float code =
-        least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f), fused(m, 0.5f, kAt + 4.0f));
-    if (saturates) code = least_of(code, kAt + 7.0f, kAt + 7.0f);
-    return formats::add(code, -signed_four(value));  // more by 8 for a negative value
-  }
   MB_FN unsigned int four(float a, float b, float c, float d, bool saturates) const {
-    const unsigned int codes = four_integers<4>(code(a, saturates), code(b, saturates),
-                                                code(c, saturates), code(d, saturates));
+    const auto code = [&](float value) {  // more by 8 for a negative value
+      return formats::add(magnitude<4>(value, saturates), -signed_four(value));
+    };
+    const unsigned int codes = four_integers<4>(code(a), code(b), code(c), code(d));
     return formats::is_nan(multiplier) ? 0u : codes;
+  }
+  // value(0) ... value(7), which are 16 bits each and as such neighbours in these words: signs are
+  // cheaper from there.
+  template <class Value>
+  MB_FN unsigned int eight(Value value, const unsigned int (&words)[4], bool saturates) const {
+    unsigned int sum = formats::float_to_bits(magnitude<0>(value(7), saturates));
+    for (int i = 6; i >= 0; --i) {
+      sum = sum * 16u + formats::float_to_bits(magnitude<0>(value(i), saturates));
+    }
+    constexpr unsigned int kExcess = 0x4b000000u * 17u;  // what is left of 2^23's bits
+    const unsigned int codes = sum - kExcess + signs_of_eight(words);
+    return formats::is_nan(multiplier) ? 0u : codes;
+  }
+
+ private:
+  // 2^23 + kMore + the code of the magnitude.
+  template <int kMore>
+  MB_FN float magnitude(float value, bool saturates) const {
+    constexpr float kAt = kIntegerAt + kMore;
+    const float m = formats::mul(without_sign(value), multiplier);
+    const float code =
+        least_of(fused(m, 2.0f, kAt), formats::add(m, kAt + 2.0f), fused(m, 0.5f, kAt + 4.0f));
+    return saturates ? least_of(code, kAt + 7.0f, kAt + 7.0f) : code;
   }
 };
 template <>
@@ -202,8 +252,9 @@ struct Encoder<formats::Mxfp4> : E2m1Encoder {
 };
 template <>
 struct Encoder<formats::Nvfp4> : E2m1Encoder {
-  // A normal scale is off by a sixteenth at most: 6.375 still rounds to 6.
-  static MB_FN bool saturates(unsigned int scale) { return scale - 1u < 7u || scale == 0x7eu; }
+  // A normal scale is off by a sixteenth at most: 6.375 still rounds to 6. Of those below 8, of the
+  // largest, and, where it does no harm, of NaN.
+  static MB_FN bool saturates(unsigned int scale) { return ((scale + 2u) & 0x7fu) < 10u; }
 };
 
 // Two e4m3 codes, saturating; NaN is 0x7f.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/encode.cuh"
+#include "cuda/device/encode_pairs.cuh"
 #include "cuda/device/lane_blocks.cuh"
 #include "simt/packed.h"
 
@@ -11,8 +12,25 @@ namespace moeblas::cuda::device {
 template <class Format>
 constexpr bool kAffine = simt::IsAffine<Format>::value;
 
+// Whether codes are made of two values at once: powers of two times bfloat16 are exact.
+template <class Format, class T>
+constexpr bool kPairs = std::is_same_v<Format, formats::Mxfp4> && std::is_same_v<T, __nv_bfloat16>;
+
 // What is known of the groups of an affine format where a kernel is compiled.
 enum class AffineGroups { any, of_16, larger };
+
+// The scales of kCount neighbouring groups, which lie side by side in either layout.
+template <int kCount>
+__device__ __forceinline__ void put_bytes(uint8_t* to, uint32_t bytes) {
+  if (kCount == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+    *reinterpret_cast<uint32_t*>(to) = bytes;
+  } else if (kCount == 2 && reinterpret_cast<uintptr_t>(to) % 2 == 0) {
+    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bytes);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = static_cast<uint8_t>(bytes >> 8 * i);
+  }
+}
 
 // The groups of a lane's block: two of 16 values, one of 32, or its share of a larger one. Block
 // formats: the largest magnitudes, as bits, among which NaN is above infinity and infinity above
@@ -21,11 +39,12 @@ template <class Format, class T, AffineGroups kOf = AffineGroups::any>
 struct LaneGroups {
   static constexpr int kHalves = int(Format::kGroup) == 16 ? 2 : 1;
 
-  Encoder<Format> encoder[2];
+  std::conditional_t<kPairs<Format, T>, PairFit, Encoder<Format>[2]> encoder;
   uint32_t scale[2];
   float whole_scale;  // the tensor's
 
-  static __device__ float largest(const LaneBlock<T>& x, int first, int count) {
+  // As bits of T.
+  static __device__ uint32_t largest_bits(const LaneBlock<T>& x, int first, int count) {
     uint32_t most = 0;
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
@@ -33,64 +52,72 @@ struct LaneGroups {
         most = __vimax3_u32(most, x.word(first + i) & 0x7fffffffu,
                             x.word(first + i + 1) & 0x7fffffffu);
       }
-      return __uint_as_float(most);
+      return most;
     } else {
 #pragma unroll
       for (int i = 0; i < count / 2; i += 2) {
         most = __vimax3_u16x2(most, x.word(first / 2 + i) & 0x7fff7fffu,
                               x.word(first / 2 + i + 1) & 0x7fff7fffu);
       }
-      most = max(most & 0xffffu, most >> 16);
-      if constexpr (std::is_same_v<T, __nv_bfloat16>) return __uint_as_float(most << 16);
-      return __half2float(__ushort_as_half(static_cast<uint16_t>(most)));
+      return max(most & 0xffffu, most >> 16);
     }
   }
+  static __device__ float largest(const LaneBlock<T>& x, int first, int count) {
+    const uint32_t most = largest_bits(x, first, count);
+    if constexpr (sizeof(T) == 4) return __uint_as_float(most);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) return __uint_as_float(most << 16);
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(most)));
+  }
   // What fit needs of memory, to be asked for with the values and not after them.
-  __device__ void start(const ConversionParams& p, const BlockPlace& at) {
+  template <class Place>
+  __device__ void start(const ConversionParams& p, const Place& at) {
     whole_scale = std::is_same_v<Format, formats::Nvfp4> ? tensor_scale(p, at.row) : 1.0f;
   }
   // Whether the groups of a lane's block are its next block's, too.
   __device__ static constexpr bool wide(const ConversionParams&) { return false; }
   template <class Second>
   __device__ void fit(const LaneBlock<T>& x, const ConversionParams&, Second) {
-    const float enc = 1.0f / whole_scale;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const GroupFit fit = fit_group<Format>(largest(x, h * 16, 32 / kHalves), enc);
-      scale[h] = fit.scale;
-      encoder[h].multiplier = fit.multiplier;
+    if constexpr (kPairs<Format, T>) {
+      encoder = PairFit(largest_bits(x, 0, 32));
+      scale[0] = scale[1] = encoder.scale;
+    } else {
+      const float enc = 1.0f / whole_scale;
+      if constexpr (kHalves == 2) {
+        const float first = largest(x, 0, 16), second = largest(x, 16, 16);
+        if (nvfp4_fits(first, enc) && nvfp4_fits(second, enc)) {
+          take(0, nvfp4_fit(first, enc)), take(1, nvfp4_fit(second, enc));
+        } else {
+          take(0, fit_group<Format>(first, enc)), take(1, fit_group<Format>(second, enc));
+        }
+      } else {
+        const GroupFit fit = fit_group<Format>(largest(x, 0, 32), enc);
+        take(0, fit), take(1, fit);
+      }
     }
-    if (kHalves == 1) encoder[1] = encoder[0], scale[1] = scale[0];
   }
   // Bytes of a block's scales.
   __device__ uint32_t bytes() const { return kHalves == 2 ? scale[0] | scale[1] << 8 : scale[0]; }
+  // To rows of scales.
   __device__ void store(const ConversionParams& p, const BlockPlace& at) const {
-    store_scales<kHalves>(p, at, bytes());
+    put_bytes<kHalves>(scales_at(p, at), bytes());
   }
   // Those of a lane's two blocks, the first of which has an even number.
   __device__ static void store_two(const ConversionParams& p, const BlockPlace& at,
                                    uint32_t of_both) {
     if (at.blocks == 2) {
-      store_scales<2 * kHalves>(p, at, of_both);
+      put_bytes<2 * kHalves>(scales_at(p, at), of_both);
     } else {
-      store_scales<kHalves>(p, at, of_both);
+      put_bytes<kHalves>(scales_at(p, at), of_both);
     }
   }
 
  private:
-  // kCount neighbouring groups' lie side by side, swizzled or not.
-  template <int kCount>
-  __device__ static void store_scales(const ConversionParams& p, const BlockPlace& at,
-                                      uint32_t bytes) {
-    uint8_t* to = p.scales + scale_offset(p.packed, at.row, at.column * kHalves);
-    if (kCount == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-      *reinterpret_cast<uint32_t*>(to) = bytes;
-    } else if (kCount == 2 && reinterpret_cast<uintptr_t>(to) % 2 == 0) {
-      *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bytes);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) to[i] = static_cast<uint8_t>(bytes >> 8 * i);
-    }
+  __device__ void take(int half, const GroupFit& fit) {
+    scale[half] = fit.scale;
+    encoder[half].multiplier = fit.multiplier;
+  }
+  static __device__ uint8_t* scales_at(const ConversionParams& p, const BlockPlace& at) {
+    return p.scales + row_offset(p.packed.scales, at.row) + at.column * kHalves;
   }
 };
 
@@ -245,14 +272,29 @@ struct LaneGroups<formats::Affine<kBits>, T, kOf> {
 template <class Format, class T, class Groups>
 __device__ __forceinline__ void encode_as(const LaneBlock<T>& x, const Groups& groups,
                                           bool saturates, uint32_t (&words)[Format::kBits]) {
+  if constexpr (kPairs<Format, T>) {
 #pragma unroll
-  for (int i = 0; i < int(Format::kBits); ++i) words[i] = 0;
+    for (int i = 0; i < 4; ++i) {
+      words[i] = groups.encoder.eight_in_order(x.word(4 * i), x.word(4 * i + 1), x.word(4 * i + 2),
+                                               x.word(4 * i + 3));
+    }
+  } else if constexpr (sizeof(T) == 2 && std::is_base_of_v<E2m1Encoder, Encoder<Format>>) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    put_four<Format::kBits>(
-        words, i,
-        groups.encoder[i / 4].four(x.value(4 * i), x.value(4 * i + 1), x.value(4 * i + 2),
-                                   x.value(4 * i + 3), saturates));
+    for (int i = 0; i < 4; ++i) {
+      words[i] = groups.encoder[i / 2].eight(
+          [&](int j) { return x.value(8 * i + j); },
+          {x.word(4 * i), x.word(4 * i + 1), x.word(4 * i + 2), x.word(4 * i + 3)}, saturates);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < int(Format::kBits); ++i) words[i] = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      put_four<Format::kBits>(
+          words, i,
+          groups.encoder[i / 4].four(x.value(4 * i), x.value(4 * i + 1), x.value(4 * i + 2),
+                                     x.value(4 * i + 3), saturates));
+    }
   }
 }
 // By the definition; look(i) is value i, in shared memory, where a loop may look for it.
@@ -297,39 +339,8 @@ __device__ __forceinline__ void encode(const LaneBlock<T>& x, const Groups& grou
 }
 
 // Where a block's codes belong.
-template <class Format>
-__device__ __forceinline__ uint8_t* codes_at(const ConversionParams& p, const BlockPlace& at) {
+template <class Format, class Place>
+__device__ __forceinline__ uint8_t* codes_at(const ConversionParams& p, const Place& at) {
   return p.codes + row_offset(p.packed.codes, at.row) + at.column * int64_t{4 * Format::kBits};
 }
-// A lane's codes and scales to where the block's belong.
-template <class Format, class T, class Groups>
-__device__ __forceinline__ void store_block(const ConversionParams& p, const BlockPlace& at,
-                                            const Groups& groups,
-                                            const uint32_t (&words)[Format::kBits]) {
-  if (!at.valid) return;
-  groups.store(p, at);
-  store_words<Format::kBits>(words, codes_at<Format>(p, at), p.code_alignment);
-}
-
-// Zeros where swizzled matrices have no scale: rows below the last, then columns beside it.
-static __device__ __noinline__ void clear_padding(const ConversionParams& p) {
-  const auto rows = static_cast<uint64_t>(p.packed.rows_per_matrix);
-  const auto groups = static_cast<uint64_t>(p.packed.groups);
-  const auto padded_rows = static_cast<uint64_t>(p.packed.padded_rows);
-  const auto padded_groups = static_cast<uint64_t>(p.packed.padded_groups);
-  const uint64_t below = (padded_rows - rows) * padded_groups;
-  for (uint64_t i = blockIdx.x * uint64_t{kConversionThreads} + threadIdx.x;
-       i < p.padding * p.matrices; i += uint64_t{gridDim.x} * kConversionThreads) {
-    const uint64_t matrix = i / p.padding, rest = i - matrix * p.padding;
-    uint64_t row = rows + rest / padded_groups, group = rest % padded_groups;
-    if (rest >= below) {
-      const uint64_t beside = padded_groups - groups;
-      row = (rest - below) / beside;
-      group = groups + (rest - below) % beside;
-    }
-    p.scales[simt::row_offset(p.packed.scales, matrix * padded_rows) +
-             static_cast<int64_t>(formats::swizzled_128x4(row, group, padded_groups))] = 0;
-  }
-}
-
 }  // namespace moeblas::cuda::device

@@ -50,20 +50,29 @@ struct BlockPlace {
 static __device__ __noinline__ int64_t far_row(const simt::StridedRows& rows, uint32_t row) {
   return simt::row_offset(rows, row);
 }
+// Where the first of a row's four scales lies in their tile.
+__device__ __forceinline__ uint32_t in_scale_tile(uint32_t row) {
+  return row % 32 * 16 + row / 32 % 4 * 4;
+}
 // formats::swizzled_128x4; fewer than 2^31 blocks have fewer than 2^32 such tiles of 512 bytes.
 __device__ __forceinline__ int64_t swizzled_in_matrix(const simt::PackedParams& p, uint32_t row,
                                                       uint32_t group) {
   const auto tiles = static_cast<uint32_t>(p.padded_groups) / 4;
-  return int64_t{row / 128 * tiles + group / 4} * 512 + row % 32 * 16 + row / 32 % 4 * 4 +
-         group % 4;
+  return int64_t{row / 128 * tiles + group / 4} * 512 + in_scale_tile(row) + group % 4;
+}
+// Where a matrix's swizzled scales begin.
+static __device__ __noinline__ int64_t far_scales(const simt::PackedParams& p, uint32_t matrix) {
+  return simt::row_offset(p.scales, uint64_t{matrix} * static_cast<uint64_t>(p.padded_rows));
+}
+__device__ __forceinline__ int64_t matrix_scales(const simt::PackedParams& p, uint32_t matrix) {
+  return matrix == 0 ? 0 : far_scales(p, matrix);
 }
 // As simt::scale_offset, whose divisions of 64-bit numbers take longer than the rest.
 static __device__ __noinline__ int64_t swizzled_in_stack(const simt::PackedParams& p, uint32_t row,
                                                          uint32_t group) {
   const auto rows = static_cast<uint32_t>(p.rows_per_matrix);
   const uint32_t matrix = row / rows;
-  return simt::row_offset(p.scales, uint64_t{matrix} * static_cast<uint64_t>(p.padded_rows)) +
-         swizzled_in_matrix(p, row - matrix * rows, group);
+  return far_scales(p, matrix) + swizzled_in_matrix(p, row - matrix * rows, group);
 }
 static __device__ __noinline__ float matrix_scale(const ConversionParams& p, uint32_t row) {
   return simt::load_tensor_scale(p.packed, p.tensor_scale, row);
@@ -289,6 +298,12 @@ class WarpCodes {
   using Chunk = std::conditional_t<kBits % 2 == 0, uint4, uint2>;
 
  public:
+  static constexpr uint32_t kOfLane = 8 * kBits / sizeof(Chunk);
+
+  // Chunk i of the warp's.
+  static __device__ __forceinline__ Chunk chunk(uint4* shared, uint32_t i) {
+    return reinterpret_cast<const Chunk*>(lane(shared, i / kOfLane))[i % kOfLane];
+  }
   static __device__ __forceinline__ bool take(const BlockPlace& at, uint32_t alignment) {
     return at.joined && alignment >= sizeof(Chunk);
   }
@@ -302,13 +317,12 @@ class WarpCodes {
   }
   // By a whole warp; `to`: where this lane's codes belong.
   static __device__ __forceinline__ void send(uint8_t* to, uint4* shared) {
-    constexpr uint32_t kOfLane = 8 * kBits / sizeof(Chunk);
     __syncwarp();
     auto* const first = reinterpret_cast<Chunk*>(to - threadIdx.x % 32 * (8 * kBits));
 #pragma unroll
     for (uint32_t n = 0; n < kOfLane; ++n) {
       const uint32_t i = n * 32 + threadIdx.x % 32;
-      first[i] = reinterpret_cast<const Chunk*>(lane(shared, i / kOfLane))[i % kOfLane];
+      first[i] = chunk(shared, i);
     }
   }
 
