@@ -50,6 +50,7 @@ measure() {
 }
 
 rested=(--rest 0.012 --repeats 9) # the clocks of a device that was idle before
+sustained=(--heat 0.3)            # those that its power leaves it
 widths=(affine2-g64 affine3-g64 affine5-g64 affine6-g64)
 bytes=(affine4-g64 affine8-g64 mxfp4 nvfp4 mxfp8)
 experts=(--op gather_qmm --projection gate_up)
@@ -79,16 +80,18 @@ measure prefill_mixtral "${experts[@]}" --model mixtral --routing even --format 
 measure prefill_others "${experts[@]}" --model deepseek,gpt-oss-120b --routing even \
   --format affine4-g64,mxfp4 --tokens 1024,2048,4096 "${rested[@]}"
 measure prefill_sustained "${experts[@]}" --model qwen3-30b --routing even --format affine4-g64,mxfp4 \
-  --tokens 2048,8192 --heat 0.3
+  --tokens 2048,8192 "${sustained[@]}"
 measure dense_experts --op gather_mm,grouped_mm --projection gate_up --model qwen3-30b --routing even \
   --tokens 8192 "${rested[@]}"
 measure layers --op moe_ffn --model qwen3-30b,mixtral,gpt-oss-120b,deepseek,olmoe \
   --format affine4-g64,mxfp4 --tokens 1,8,16,64
-measure layers_many --op moe_ffn --model qwen3-30b,mixtral,gpt-oss-20b --format affine4-g64,mxfp4 \
-  --tokens 2048,8192
+many_layers=(--op moe_ffn --model qwen3-30b,mixtral,gpt-oss-20b --format affine4-g64,mxfp4
+  --tokens 2048,8192)
+measure layers_many "${many_layers[@]}" "${rested[@]}"
+measure layers_sustained "${many_layers[@]}" "${sustained[@]}"
 measure segmented "${shapes[@]}" --dtype bfloat16,float32
 measure segmented_cuts "${shapes[@]}" --dtype bfloat16,float32 --routing skewed
-measure segmented_exact "${shapes[@]}" --dtype float32 --precision exact
+measure segmented_exact "${shapes[@]}" --dtype float32 --precision exact "${rested[@]}"
 measure segmented_fast "${shapes[@]}" --dtype float32 --precision fast
 measure segmented_training --op segmented_mm --shape 2048x7168x32768x8 --dtype bfloat16 "${rested[@]}"
 measure qqmm --op qqmm,qqmm_packed --shape qqmm-16384 --format nvfp4,mxfp4,mxfp8

@@ -62,7 +62,8 @@ class Run:
             raise SystemExit(f"{name}.json has wrong answers")
         self.device, self.date = run["device"]["model"], run["date"][:10]
         self.commit = run["library"]["commit"]
-        self.results = run["results"]
+        rested = ", rested" if run["regime"]["rest_seconds"] > 0 else ""
+        self.results = [{**result, "rested": rested} for result in run["results"]]
         ceilings = [g[w] for g in run["groups"] for w in ("ceilings_before", "ceilings_after")]
         self.read = max(c["read_bytes_per_s"] for c in ceilings)
 
@@ -100,7 +101,9 @@ def rows_per_expert(result):
 
 def tables():
     def run(*names):
-        return [result for name in names for result in Run(name).results]
+        # A group is new until it has been measured.
+        measured = (n for n in names if (MEASUREMENTS / "h200" / f"{n}.json").exists())
+        return [result for name in measured for result in Run(name).results]
 
     def tokens(result):
         return result["tokens"]
@@ -170,7 +173,13 @@ def tables():
     yield ""
     yield "**moe_ffn, a whole expert layer, uniform routing**, us, at tokens:"
     yield ""
-    yield from pivot("", run("layers", "layers_many"), model_and_format, tokens, us)
+    yield from pivot(
+        "",
+        run("layers", "layers_many"),
+        model_and_format,
+        lambda r: f"{r['tokens']}{r['rested']}",
+        us,
+    )
     yield ""
     yield "**segmented_mm**, us, M x N x K x segments:"
     yield ""
@@ -181,7 +190,7 @@ def tables():
         "segmented_cuts": "{dtype}, cut at random",
     }
     results = [
-        {**result, "kind": kind.format(dtype=result["dtype"])}
+        {**result, "kind": kind.format(dtype=result["dtype"]) + result["rested"]}
         for name, kind in kinds.items()
         for result in run(name)
     ]
@@ -197,6 +206,8 @@ def tables():
         yield f"| {result['op']}, bfloat16, Qwen3-30B, {rows_per_expert(result)} rows per expert, rested | {tflops(result)} TFLOP/s |"
     for result in run("prefill_sustained"):
         yield f"| gather_qmm, {model_and_format(result)}, {rows_per_expert(result)} rows per expert, sustained | {us(result)} us, {tflops(result)} TFLOP/s |"
+    for result in run("layers_sustained"):
+        yield f"| moe_ffn, {model_and_format(result)}, T = {result['tokens']}, sustained | {us(result)} us |"
     for one, what in ((Run("qqmm"), ""), (Run("qqmm_fast"), ", `fast`")):
         # A file that another run wrote says so.
         when = "" if one.commit == decode.commit else f" (commit {one.commit[:7]})"
