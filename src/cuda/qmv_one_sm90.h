@@ -1,6 +1,7 @@
 // What the kernels of qmv_one_sm90 are given, and the sizes that host and device must agree on.
 #pragma once
 
+#include "cuda/qmv_sm90.h"
 #include "simt/product.h"
 
 namespace moeblas::cuda {
@@ -18,6 +19,7 @@ enum {
   kQmvOneSlab = 128,   // bytes of a row's codes that lie together in shared memory
   kQmvOneZeroBytes = 2048,
   kQmvOneMostPrefetch = 512,  // lines of memory, of a thread block
+  kQmvOneMostPairs = 32,
 };
 
 // The instances: f(bits, group, rows of a warp's share of a stage, batches of each). Half a lane's
@@ -28,6 +30,10 @@ enum {
           f(5, 32, 16, 1) f(5, 64, 16, 1) f(5, 128, 16, 1) f(6, 16, 16, 1) f(6, 32, 16, 1)         \
               f(6, 64, 16, 1) f(6, 128, 16, 1) f(8, 16, 16, 1) f(8, 32, 16, 1) f(8, 64, 16, 1)     \
                   f(8, 128, 16, 1)
+// Those of block-scaled floats: f(name, format, group, rows, batches), tall tiles and low ones.
+#define MB_QMV_ONE_E2M1_INSTANCES(f)                                                   \
+  f(mxfp4, Mxfp4, 32, 32, 1) f(mxfp4_low, Mxfp4, 32, 16, 2) f(nvfp4, Nvfp4, 16, 32, 1) \
+      f(nvfp4_low, Nvfp4, 16, 16, 2)
 
 // How an instance cuts w.
 struct QmvOneShape {
@@ -51,10 +57,16 @@ struct QmvOneParams {
   uint32_t box_rows;              // of a tile
   uint32_t box_bytes;             // that a stage gets
   uint32_t scales_at, biases_at;  // in a stage
+  uint32_t pairs;                 // whose matrices ids choose; 0: there is one matrix
+  uint32_t tiles_each;            // of a matrix
   uint32_t units;                 // of x
   uint32_t x_runs;                // four neighbours of x can be read at once
   // Where parts of shared memory begin, after x and zeros.
   uint32_t factors_at, sums_at, ring_at;
+  const unsigned char* ids;
+  QmvPairs places;  // of pairs
+  // From matrix to matrix: bytes of codes; elements.
+  int64_t codes_step, scales_step, biases_step;
 };
 
 }  // namespace moeblas::cuda

@@ -32,12 +32,11 @@ dispatch::Reason qmv_one_sm90_reject(const dispatch::MatmulProblem& p) {
   return plan(p, made);
 }
 
-void qmv_one_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace) {
+void qmv_one_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace) {
   QmvOnePlan made;
   if (p.empty() || plan(p, made)) return;  // selection has asked before
   Queue queue(p.op, p.device.id, p.options.stream);
-  const simt::Step step =
-      simt::product_step(p, workspace, made.kernel, {1, 1, kQmvOneThreads}, queue);
+  const simt::Step step = simt::listless_step(p, made.kernel, {1, 1, kQmvOneThreads});
   run(made, step, queue, p.op, std::make_index_sequence<14>());
 }
 

@@ -235,10 +235,12 @@ Reason qmv_sm80_of_few(const MatmulProblem& p) {
 }
 
 // Of one row, from so many values of w on it was the faster one: beside qmv_sm90, which reads 4 and
-// 8 bits in groups of 32 and more, affine 4-bit of 4096^2, 8192^2 and 16384^2 5.4, 10.1 and 36.5 us
-// for 6.4, 12.9 and 40.9; beside qmv_simt 2-bit of 2048^2 3.2 for 5.1. Smaller ones and float16
-// beside qmv_sm90 have not been timed.
-constexpr int64_t kEnoughBesideQmv = int64_t{1} << 24, kEnoughBesideSimt = int64_t{1} << 22;
+// 8 bits in groups of 32 and more, bfloat16, 1024^2 2.8 us for 3.9 (affine 4-bit), 3.1 for 3.9
+// (mxfp4), 3.4 for 4.2 (nvfp4); float16 3.0 for 3.9, float32 3.1 for 4.6; beside qmv_simt 2-bit of
+// 2048^2 3.2 for 5.1. Of several matrices: eight of 768 x 2048 in affine 4-bit 5.7 for 6.7, eight
+// of 1536 x 2048 2-bit 6.2 for 14.7 of qmv_simt. Smaller ones have not been timed.
+constexpr int64_t kEnoughBesideQmv = int64_t{1} << 20, kEnoughBesideSimt = int64_t{1} << 22;
+constexpr int64_t kEnoughOfSeveral = int64_t{1} << 23;
 
 Reason qmv_one_sm90_of_large(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
@@ -246,15 +248,17 @@ Reason qmv_one_sm90_of_large(const MatmulProblem& p) {
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const bool by_qmv = qmv_sm90_reads(p.w);
-  if (by_qmv && p.x.values.dtype == DType::f16) {
-    return Reason::of("float16 rows of such weights are qmv_sm90's");
-  }
-  const int64_t least = by_qmv ? kEnoughBesideQmv : kEnoughBesideSimt;
-  if (p.n * p.k >= least) return {};
-  return Reason::of("%lld values of w, less than %lld", static_cast<long long>(p.n * p.k),
+  const int64_t least = p.grouping == Grouping::gather ? kEnoughOfSeveral
+                        : by_qmv                       ? kEnoughBesideQmv
+                                                       : kEnoughBesideSimt;
+  const int64_t values = p.total_rows() * p.n * p.k;
+  if (values >= least) return {};
+  return Reason::of("%lld values of w, less than %lld", static_cast<long long>(values),
                     static_cast<long long>(least));
 }
 
+constexpr Formats kOneFormats =
+    Formats::affine() | Formats::of(Mode::mxfp4, 4) | Formats::of(Mode::nvfp4, 4);
 constexpr Formats kQmvFormats =
     Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float();
 
@@ -264,9 +268,9 @@ constexpr Row<MatmulProblem> kQmvSm90{
   qmv_sm90_of_few, qmv_sm90_workspace, launch<qmv_sm90>,
   Summary{"few rows per matrix; weights by bulk copies, float16 products of exact codes, ids grouped in the launch"}};
 constexpr Row<MatmulProblem> kQmvOneSm90{
-  Name{"qmv_one_sm90"}, kHopper, kFieldFormats | Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8), DTypes::floats(), Portable::kUngrouped, Portable::kFloatExtras, RowRange{},
+  Name{"qmv_one_sm90"}, kHopper, kOneFormats, DTypes::floats(), Portable::kUngrouped | Groupings::of(Grouping::gather), Portable::kFloatExtras, RowRange{},
   qmv_one_sm90_of_large, nullptr, launch<qmv_one_sm90>,
-  Summary{"one row of x, one matrix; weights by bulk copies, x as four limbs of a byte, exact sums of groups on mma.sync"}};
+  Summary{"one row of x, one matrix or several by index; weights by bulk copies, x as four limbs of a byte, exact sums of groups on mma.sync"}};
 constexpr Row<MatmulProblem> kQmvSm80{
   Name{"qmv_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::floats(), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmv_sm80_of_few, qmv_sm80_workspace, launch<qmv_sm80>,

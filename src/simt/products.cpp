@@ -185,10 +185,10 @@ int32_t neighbour_alignment(const dispatch::Matrices& m) {
   return rows.col_stride == 1 ? row_alignment(rows) : 1;
 }
 
-Step product_step(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
-                  const TileSize& tile, Queue& queue) {
-  const PairPlan plan(p, tile.rows);
-  const PairLists lists = plan.run(workspace.data, queue);
+namespace {
+
+Step step_of(const MatmulProblem& p, const PairPlan& plan, const PairLists& lists,
+             const char* kernel, const TileSize& tile) {
   ProductParams params{};
   params.m = p.m;
   params.n = p.n;
@@ -217,6 +217,18 @@ Step product_step(const MatmulProblem& p, dispatch::Workspace workspace, const c
   }
   step.set(params);
   return step;
+}
+
+}  // namespace
+
+Step product_step(const MatmulProblem& p, dispatch::Workspace workspace, const char* kernel,
+                  const TileSize& tile, Queue& queue) {
+  const PairPlan plan(p, tile.rows);
+  return step_of(p, plan, plan.run(workspace.data, queue), kernel, tile);
+}
+
+Step listless_step(const MatmulProblem& p, const char* kernel, const TileSize& tile) {
+  return step_of(p, PairPlan(p, tile.rows), {}, kernel, tile);
 }
 
 Reason simt_qmv_reject(const MatmulProblem& p) {

@@ -40,6 +40,8 @@ struct TileSize {
 // threadgroup per tile of rows and columns.
 Step product_step(const dispatch::MatmulProblem& p, dispatch::Workspace workspace,
                   const char* kernel, const TileSize& tile, Queue& queue);
+// The same for kernels that need no work list, as there is one pair or they find pairs themselves.
+Step listless_step(const dispatch::MatmulProblem& p, const char* kernel, const TileSize& tile);
 // Of w: its place in formats::AllFormats, whose number stands for dense.
 size_t weight_format(const dispatch::MatmulProblem& p);
 // The largest power of two up to 16 that divides where every row begins, in bytes.

@@ -11,6 +11,7 @@ namespace {
 
 using cuda::QmvOneParams;
 using cuda::device::QmvOne;
+using cuda::device::QmvOneE2m1;
 using cuda::device::QmvOneMaps;
 using simt::ProductBuffers;
 
@@ -22,7 +23,11 @@ const std::map<std::string, Kernel>& kernels_by_name() {
 #define MB_ONE(bits, group, rows, batches)  \
   {"qmv_one_sm90_affine" #bits "_g" #group, \
    cuda::device::qmv_one<QmvOne<bits, group, rows, batches>>},
-  static const std::map<std::string, Kernel> all = {MB_QMV_ONE_INSTANCES(MB_ONE)};
+#define MB_ONE_E2M1(name, format, group, rows, batches) \
+  {"qmv_one_sm90_" #name, cuda::device::qmv_one<QmvOneE2m1<formats::format, group, rows, batches>>},
+  static const std::map<std::string, Kernel> all = {MB_QMV_ONE_INSTANCES(MB_ONE)
+                                                        MB_QMV_ONE_E2M1_INSTANCES(MB_ONE_E2M1)};
+#undef MB_ONE_E2M1
 #undef MB_ONE
   return all;
 }
@@ -57,7 +62,7 @@ void run_qmv_one_sm90_on_blocks(const cuda::QmvOnePlan& plan, const simt::Step& 
                             pointer<uchar>(step, 7),
                             pointer<uchar>(step, 8),
                             pointer<uchar>(step, 9),
-                            nullptr,
+                            pointer<float>(step, 10),
                             pointer<uchar>(step, 11),
                             pointer<uchar>(step, 12),
                             static_cast<uchar*>(step.pointers[13])};

@@ -6,7 +6,6 @@
 
 #include "cases_on_blocks.h"
 #include "qmv_one_sm90_on_blocks.h"
-#include "simt/pairs_plan.h"
 #include "simt/products.h"
 #include "support/execute.h"
 #include "support/generator.h"
@@ -16,13 +15,6 @@ namespace moeblas::test {
 namespace {
 
 using cuda::QmvOnePlan;
-
-class NoQueue final : public simt::Queue {
- public:
-  void run(const simt::Step& step) override {
-    ADD_FAILURE() << step.kernel << " in front of one row";
-  }
-};
 
 struct Ran {
   QmvOnePlan plan;
@@ -48,9 +40,8 @@ Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_
     return ran;
   }
   try {
-    NoQueue queue;
     const simt::Step step =
-        simt::product_step(problem, {}, ran.plan.kernel, {1, 1, cuda::kQmvOneThreads}, queue);
+        simt::listless_step(problem, ran.plan.kernel, {1, 1, cuda::kQmvOneThreads});
     run_qmv_one_sm90_on_blocks(ran.plan, step, seed);
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what() << "\n  " << ran.plan.kernel << ": " << line;
@@ -70,7 +61,7 @@ TEST(QmvOneSm90, GeneratedCases) {
   const char* cases = std::getenv("MOEBLAS_TEST_CASES");
   const char* first = std::getenv("MOEBLAS_TEST_FIRST");
   const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
-  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 240);
+  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 320);
   for (uint64_t seed = begin; seed < begin + count && !HasFailure(); ++seed) {
     const Case c = one_row_case(seed);
     const uint32_t processors = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;

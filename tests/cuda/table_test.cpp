@@ -1,6 +1,7 @@
 // Which of CUDA's kernels runs: asked of the table by capability, without a device.
 #include "cuda/table.h"
 #include "cuda/ffn_sm90.h"
+#include "cuda/qmv_one_sm90_plan.h"
 #include "cuda/qmv_sm90_plan.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,12 @@ TEST_F(CudaTable, DecodingOfLayers) {
           const bool many =
               cuda::qmv_sm90_passes(p) > 1 || (four_bits && tokens * l.top_k >= 6 * l.experts);
           EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
-          EXPECT_EQ(winner(p), many ? "qmm_sm90" : "qmv_sm90")
+          // One row of x for all matrices of a token, where bulk copies take its scales.
+          const bool one = tokens == 1 && !cuda::qmv_one_sm90_reject(p);
+          EXPECT_TRUE(one || tokens > 1 || down || spec == kMxfp8 || l.hidden % 512 != 0);
+          EXPECT_EQ(winner(p), one    ? "qmv_one_sm90"
+                               : many ? "qmm_sm90"
+                                      : "qmv_sm90")
               << l.name << (down ? " down, " : ", ") << name(spec.mode) << spec.bits << ", "
               << tokens << " tokens";
         }
@@ -60,9 +66,9 @@ TEST_F(CudaTable, DecodingOfLayers) {
 
 TEST_F(CudaTable, DenseRows) {
   for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
-    for (int64_t size : {512, 4096, 8192, 16384}) {
+    for (int64_t size : {512, 1024, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
-        const bool one = rows == 1 && size >= 4096 && spec.mode == Mode::affine;
+        const bool one = rows == 1 && size >= 1024 && spec != kMxfp8;
         EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)),
                   one ? "qmv_one_sm90" : "qmv_sm90")
             << size << ", " << rows << " rows";
@@ -126,7 +132,8 @@ TEST_F(CudaTable, FewRowsOfGroupsOf16) {
     EXPECT_EQ(winner(dense_nowhere(1, 1024, 2048, spec, kBf16, kBf16)), "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(7, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
     EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
-    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_one_sm90");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1), 80), "qmv_simt");
     EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 16)), "qmm_sm90");
   }
 }
@@ -334,12 +341,15 @@ TEST_F(CudaTable, OneRowOfAnyWidth) {
   }
   for (const QuantSpec& spec : {kAffine4, kAffine8}) {
     EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, DType::f32, kBf16)), "qmv_one_sm90");
-    EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, DType::f16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192, spec, DType::f16, kBf16)), "qmv_one_sm90");
   }
   // Rows of scales that no bulk copy takes; x that shared memory does not hold.
   const QuantSpec spec{Mode::affine, 6, 64};
   EXPECT_EQ(winner(dense_nowhere(1, 8192, 8192 + 64, spec, kBf16, kBf16)), "qmv_sm80");
   EXPECT_EQ(winner(dense_nowhere(1, 1024, 1 << 16, spec, kBf16, kBf16)), "qmv_sm80");
+  // Several matrices by index, one row for all.
+  EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_one_sm90");
+  EXPECT_NE(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 2)), "qmv_one_sm90");
   Options options;
   options.kernel = "qmv_one_sm90";
   EXPECT_EQ(winner(dense_nowhere(1, 64, 512, spec, kBf16, kBf16, options)), "qmv_one_sm90");
@@ -358,7 +368,7 @@ TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
   EXPECT_EQ(winner(dense_nowhere(2, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm80");
   EXPECT_EQ(winner(dense_nowhere(1, 1024, 2048, spec, kBf16, kBf16)), "qmv_simt");
   EXPECT_EQ(winner(dense_nowhere(2, 4096, 2048, spec, kBf16, kBf16)), "qmv_simt");
-  EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_simt");
+  EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1), 80), "qmv_simt");
 }
 
 // What reads w once stands back while it would be read a few times by rows of few tokens.

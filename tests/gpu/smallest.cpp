@@ -136,7 +136,7 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   // More pairs than one threadgroup groups by itself, and more matrices than one digit counts.
   for (uint64_t seed = 0; seed < 2; ++seed) run_rows(many_pairs_case(seed));
   // Each width and group with each type of scales, a few times.
-  for (uint64_t seed = 0; seed < 72; ++seed) {
+  for (uint64_t seed = 0; seed < 96; ++seed) {
     run_all([&] { return job_of(test::one_row_case(seed), test::Side::left); }, one_row);
   }
   // What is aligned as kernels with bulk copies want it.

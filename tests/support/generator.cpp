@@ -419,18 +419,37 @@ Case one_row_case(uint64_t seed) {
   Case c;
   c.seed = seed;
   c.op = Op::quantized_matmul;
-  const int bits = kBits[seed % std::size(kBits)];
-  int group = kGroups[seed / std::size(kBits) % std::size(kGroups)];
-  if (bits % 2 != 0 && group == 16) group = 64;
-  c.format = QuantSpec{Mode::affine, bits, group};
+  constexpr Mode kModes[] = {Mode::mxfp4, Mode::nvfp4};
+  constexpr size_t kFormats = std::size(kBits) + std::size(kModes);
+  const size_t format = seed % kFormats;
+  int group = kGroups[seed / kFormats % std::size(kGroups)];
+  if (format < std::size(kBits)) {
+    const int bits = kBits[format];
+    if (bits % 2 != 0 && group == 16) group = 64;
+    c.format = QuantSpec{Mode::affine, bits, group};
+  } else {
+    c.format = QuantSpec{kModes[format - std::size(kBits)]};
+    group = 2 * c.format->resolved().group_size;  // whose scales are bytes
+  }
   draw_values(random, c);
   c.x.dtype = draw_float(random);
   // Rows of scales begin at multiples of 16 bytes, of codes too.
   const int64_t k = int64_t{group} * 8 * random.pick({1, 1, 2, 3, 4, 5, 9, 16, 17, 33});
-  const int64_t n = random.pick({1, 5, 16, 31, 32, 33, 64, 67, 100, 130, 260});
-  draw_aligned_weights(random, c, {}, n, k);
-  c.x = drawn(random, c.x.dtype, {1, k}, false, true);
-  c.out = drawn(random, c.x.dtype, {1, n}, true, false);
+  const int64_t n =
+      random.pick({1, 5, 16, 31, 32, 33, 64, 64, 67, 100, 128, 128, 130, 192, 256, 256, 260});
+  if (random.one_in(3)) {
+    // Of several matrices, by index.
+    const int64_t experts = random.pick({1, 2, 4, 8, 16, 33}), top_k = random.pick({1, 2, 4, 8});
+    c.op = Op::gather_qmm;
+    draw_aligned_weights(random, c, {experts}, n, k);
+    c.x = drawn(random, c.x.dtype, {1, 1, 1, k}, false, true);
+    c.rhs = drawn(random, draw_integer(random), {1, top_k}, false, true);
+    c.out = drawn(random, c.x.dtype, {1, top_k, 1, n}, true, false);
+  } else {
+    draw_aligned_weights(random, c, {}, n, k);
+    c.x = drawn(random, c.x.dtype, {1, k}, false, true);
+    c.out = drawn(random, c.x.dtype, {1, n}, true, false);
+  }
   limit_exponents(c);
   return c;
 }

@@ -11,12 +11,6 @@ namespace moeblas::cuda::device {
 
 constexpr uint32_t kPieceLines = uint32_t{kOnePieceRows} * kQmvSlab;  // bytes
 
-// The same value, of the lane itself, which stays in its register: the compiler does not see that
-// it could be made anew.
-__device__ __forceinline__ uint32_t kept(uint32_t value, uint32_t lane) {
-  return __shfl_sync(~0u, value, static_cast<int>(lane));
-}
-
 // kOnePieceRows rows of codes x kQmvItemBytes, as one lane sees them: where it finds them in a
 // chunk, 16 bytes of eight from `first` on of a line, and 32 bytes further on.
 struct PieceLines {
@@ -115,10 +109,7 @@ struct PieceX {
   E2m1Constants e2m1;
   uint32_t holds[kHolds];  // 1 or 0: an address by a product is no work for the pipe that decodes
   __device__ __forceinline__ PieceX(uint32_t zeros_at, uint32_t lane)
-      : zeros(kept(zeros_at, lane)),
-        e2m1{kept(E2m1Constants::kPositive + nothing_of(lane), lane),
-             kept(E2m1Constants::kNegative + nothing_of(lane), lane),
-             kept(~nothing_of(lane), lane)} {
+      : zeros(kept(zeros_at, lane)), e2m1(E2m1Constants::kept_by(lane)) {
     const uint32_t slot = lane / 4 / (kLimbs ? 4 : T::kTokens);  // of this lane's column
     const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
 #pragma unroll

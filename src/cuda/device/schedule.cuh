@@ -29,24 +29,33 @@ __device__ __forceinline__ int64_t mapped(const QmvPairs& q, int64_t w) {
   return w >= 0 && w < q.known ? simt::load_integer(q.map, q.map_type, w * q.map_step) : -1;
 }
 
+// A pair: its place, and its matrix, -1: none.
+struct PairPlace {
+  int32_t outer, inner, matrix;
+  __device__ __forceinline__ PairPlace(const QmvPairs& q, const unsigned char* index,
+                                       uint32_t pair) {
+    outer = static_cast<int32_t>(pair * q.inner_inverse >> 20);
+    inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
+    const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
+    const int64_t w = q.index_type == kQmvNoIndex  ? at
+                      : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(index)[at]
+                                                   : simt::load_integer(index, q.index_type, at);
+    const int64_t key = q.map == nullptr ? w : mapped(q, w);
+    matrix = key >= 0 && key < q.matrices ? static_cast<int32_t>(key) : -1;
+  }
+};
+
 // Looks a row up, writes down where it is, and returns its matrix.
 __device__ __forceinline__ int32_t look_up(const QmvParams& p, Schedule& s, uint32_t row) {
   const QmvPairs& q = p.pairs;
   const uint32_t pair = row * p.m_inverse >> 20, i = row - pair * p.m;
-  const auto outer = static_cast<int32_t>(pair * q.inner_inverse >> 20);
-  const auto inner = static_cast<int32_t>(pair) - outer * static_cast<int32_t>(q.inner);
-  const int32_t at = outer * q.w_step[0] + inner * q.w_step[1];
-  const int64_t w = q.index_type == kQmvNoIndex  ? at
-                    : q.index_type == simt::kI32 ? reinterpret_cast<const int32_t*>(p.w_index)[at]
-                                                 : simt::load_integer(p.w_index, q.index_type, at);
-  const int64_t matrix = q.map == nullptr ? w : mapped(q, w);
-  const int32_t key = matrix >= 0 && matrix < q.matrices ? static_cast<int32_t>(matrix) : -1;
-  const int32_t x = outer * q.x_step[0] + inner * q.x_step[1];
-  const int32_t out = outer * q.out_step[0] + inner * q.out_step[1];
-  s.key[row] = key;
+  const PairPlace at(q, p.w_index, pair);
+  const int32_t x = at.outer * q.x_step[0] + at.inner * q.x_step[1];
+  const int32_t out = at.outer * q.out_step[0] + at.inner * q.out_step[1];
+  s.key[row] = at.matrix;
   s.x[row] = x + static_cast<int32_t>(i) * p.x_row_stride;
   s.out[row] = out + static_cast<int32_t>(i) * p.out_row_stride;
-  return key;
+  return at.matrix;
 }
 
 // One matrix: where this thread block's share begins.

@@ -3,7 +3,7 @@
 // [2^29, 2^30) and rounded to integers, so exact to 2^-31 of the largest; an integer is four bytes,
 // the limbs, of which the lower three are balanced. That power stands in a table beside the sum of
 // a group's values (of 64 of them where it is larger), twice: for the lower and the upper two
-// limbs.
+// limbs. For codes of e2m1 (kMore) both powers stand once for 64 values.
 //
 //   x: 32 values | 32 values ...    32 values: words 0 to 3 of each limb, words 4 to 7 of each;
 //                                   the other way round in every second 32, for the banks
@@ -89,8 +89,14 @@ struct RawHalfUnit {
   }
 };
 
-// kGroup: values that a sum is of, 16, 32 or 64. By so many warps.
-template <int bits, int kGroup, int kType = kAnyValues>
+// Of 64 values, where kMore is not 0: both powers, then what is added for each group.
+template <int kGroup>
+constexpr uint32_t kMoreFactorBytes = 8 + 64 / kGroup * 8;
+
+// kGroup: values that a sum is of, 16, 32 or 64. kMore: where it is not 0, bytes of w are twice its
+// values and so much more, and what stands beside the powers are not sums but what that makes of
+// sums of products, to be added, of the lower and of the upper two limbs. By so many warps.
+template <int bits, int kGroup, int kType = kAnyValues, int32_t kMore = 0>
 __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, uint32_t warp,
                                            uint32_t lane, uint32_t warps) {
   using D = ByteDecoder<bits>;
@@ -131,18 +137,24 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
       const float other = __shfl_xor_sync(~0u, sum, distance);
       if (16 * distance < kGroup) sum += other;
     }
-    constexpr int kRaised = D::kRaised, kLeast = -97 + kRaised;
+    constexpr int kRaised = D::kRaised + (kMore != 0 ? 1 : 0), kLeast = -97 + kRaised;
     const int exponent = max(static_cast<int>(largest >> 23) - 127, kLeast) - 29;
     const bool fits = largest == 0 || (largest >= uint32_t{127 + kLeast} << 23 &&
                                        largest < uint32_t{127 + 118} << 23);
     const float shrink = fits ? power_of_two(-exponent) : 0.0f;
     uint32_t limbs[4][4];
+    // Of integers, and of their upper two limbs.
+    [[maybe_unused]] uint32_t all = 0, upper_two = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       uint32_t x[4];
 #pragma unroll
       for (int byte = 0; byte < 4; ++byte) {
         const int i = __float2int_rn(v[D::at(w, byte)] * shrink);
+        if constexpr (kMore != 0) {
+          all += static_cast<uint32_t>(i);
+          upper_two += static_cast<uint32_t>((i + 0x8080) >> 16);
+        }
         x[byte] = (static_cast<uint32_t>(i) + 0x00808080u) ^ 0x00808080u;
       }
       const uint32_t low[2] = {bytes_of(x[0], x[1], 0x5140), bytes_of(x[2], x[3], 0x5140)};
@@ -152,15 +164,37 @@ __device__ __forceinline__ void fill_bytes(const XRow& row, const XColumns& to, 
       limbs[2][w] = bytes_of(high[0], high[1], 0x5410);
       limbs[3][w] = bytes_of(high[0], high[1], 0x7632);
     }
+    [[maybe_unused]] int32_t lower_sum = 0, upper_sum = 0;
+    if constexpr (kMore != 0) {
+#pragma unroll
+      for (int distance = 1; 16 * distance < kGroup; distance *= 2) {
+        all += __shfl_xor_sync(~0u, all, distance);
+        upper_two += __shfl_xor_sync(~0u, upper_two, distance);
+      }
+      lower_sum = static_cast<int32_t>(all - upper_two * 65536);
+      upper_sum = static_cast<int32_t>(upper_two);
+    }
     if (unit >= row.units) continue;
     const uint32_t to_limbs = to.columns + unit * 128 + (half ^ unit % 2) * 64;
 #pragma unroll
     for (int l = 0; l < 4; ++l) {
       store_shared_4(to_limbs + 16 * l, {limbs[l][0], limbs[l][1], limbs[l][2], limbs[l][3]});
     }
-    if (16 * lane % kGroup == 0) {
-      const float scale = fits ? power_of_two(exponent - kRaised) : __int_as_float(0x7fc00000);
-      const float upper = fits ? power_of_two(exponent - kRaised + 16) : scale;
+    const float scale = fits ? power_of_two(exponent - kRaised) : __int_as_float(0x7fc00000);
+    const float upper = fits ? power_of_two(exponent - kRaised + 16) : scale;
+    if constexpr (kMore != 0) {
+      // Integers of 24 bits at most times powers of two: exact.
+      const uint32_t at = to.factors + unit / 2 * kMoreFactorBytes<kGroup>;
+      const uint32_t group = 16 * lane % 64 / kGroup;
+      if (16 * lane % 64 == 0) {
+        store_shared_2(at, {__float_as_uint(scale), __float_as_uint(upper)});
+      }
+      if (16 * lane % kGroup == 0) {
+        store_shared_2(at + 8 + group * 8,
+                       {__float_as_uint(static_cast<float>(-kMore * lower_sum) * scale),
+                        __float_as_uint(static_cast<float>(-kMore * upper_sum) * upper)});
+      }
+    } else if (16 * lane % kGroup == 0) {
       store_shared_4(to.factors + unit * 32 / kGroup * 16 + (kGroup == 16 ? half * 16 : 0),
                      {__float_as_uint(scale), __float_as_uint(sum), __float_as_uint(upper), 0});
     }

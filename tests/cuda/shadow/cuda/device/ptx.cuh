@@ -159,8 +159,8 @@ inline uint32_t swizzled_lines(CUtensorMapSwizzle swizzle) {
                                                 : 1;
 }
 // Of elements of any size.
-inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, uint32_t barrier,
-                     uint64_t) {
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
+                     uint32_t barrier, uint64_t) {
   const TensorMapShape& m = *map;
   const auto element = static_cast<uint32_t>(m.stride[0]);
   const uint32_t width = m.box[0] * element, lines = swizzled_lines(m.swizzle);
@@ -169,9 +169,10 @@ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, 
     test::block_fails("a box begins or ends within 16 bytes, or is too wide");
   }
   if (lines > 1 && width > lines * 16) test::block_fails("a box is wider than its pattern");
+  if (z < 0 || static_cast<uint64_t>(z) >= m.size[2]) test::block_fails("no such matrix");
   const uint64_t begin = uint64_t{element} * static_cast<uint32_t>(x), row = m.size[0] * element;
   const auto write = [=, &m](unsigned char* memory) {
-    const auto* data = static_cast<const unsigned char*>(m.data);
+    const auto* data = static_cast<const unsigned char*>(m.data) + z * m.stride[2];
     uint32_t at = 0;
     for (uint32_t r = 0; r < m.box[1]; ++r) {
       const uint64_t of = static_cast<uint64_t>(y) + r;
