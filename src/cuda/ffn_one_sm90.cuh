@@ -20,26 +20,13 @@
 // all others.
 #pragma once
 
+#include "cuda/device/ffn_one_activator.cuh"
 #include "cuda/device/ffn_one_item.cuh"
 #include "cuda/device/qmv_store.cuh"
 
 namespace moeblas::cuda::device {
 
-enum {
-  kOneAll = 0,    // barriers by number
-  kOneReady = 1,  // x is there, the token's experts are known, and barriers are made
-  kOneKnown = 2,  // for those who do not multiply: but for x
-  kOneDownSums = 3,
-};
-
-// Term by term, as infinities and NaN may come from no code: a gate or an up,
-template <class T>
-__device__ __noinline__ float decoded_gate(const FfnOneParams& p, const QmvWeights& w,
-                                           uint32_t matrix, uint32_t n) {
-  return decoded_terms<T>(p.first, w, matrix, n, 0, p.first.k,
-                          [&](uint32_t k) { return simt::load_float(p.x, p.x_type, k); });
-}
-// and an output.
+// Term by term, as infinities and NaN may come from no code: an output.
 template <class T>
 __device__ __noinline__ float decoded_output(const FfnOneParams& p, const FfnOneShared& shared,
                                              uint32_t n) {
@@ -71,7 +58,7 @@ struct FfnOneConsumer {
   using Units = OneUnits<T>;
 
   __device__ __forceinline__ uint32_t team() const { return warp / kOneTeam; }
-  __device__ __forceinline__ uint32_t member() const { return warp % kOneTeam; }
+  __device__ __forceinline__ uint32_t member() const { return member_of_team(warp); }
   // The line of a piece, of those from `first` on, that this lane names to load_matrices.
   __device__ __forceinline__ uint32_t line_from(uint32_t first) const {
     return first + (lane & 7) + (lane >> 3 & 1) * 8;
@@ -94,7 +81,8 @@ struct FfnOneConsumer {
   }
 
   // The warp's 32 sums to their place: the lanes of a row's units add up.
-  __device__ __forceinline__ void write_sums(float* place, const float (&y)[2][4]) const {
+  static __device__ __forceinline__ void write_sums(float* place, uint32_t lane,
+                                                    const float (&y)[2][4]) {
     const uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // piece i / 2, row g or g + 8
@@ -102,13 +90,96 @@ struct FfnOneConsumer {
       if constexpr (T::kTokens == 1) v += y[i / 2][i % 2 * 2 + 1];
       if constexpr (T::kTokens <= 2) v += __shfl_xor_sync(~0u, v, 1);
       v += __shfl_xor_sync(~0u, v, 2);
-      if (t == 0) place[warp * 32 + static_cast<uint32_t>(i) * 8 + g] = v;
+      if (t == 0) place[static_cast<uint32_t>(i) * 8 + g] = v;
     }
   }
 
-  __device__ __forceinline__ void gates_and_ups() {
+  // What of down a lane can know while it waits for the first codes. It is kept in shared memory:
+  // products of gates leave no registers, and until it is made again nothing of down would begin.
+  struct SetUp {
+    PieceLines lines;
+    uint32_t second;
+    ScalesAt<T> scales_at;
+    uint32_t values;  // of activations, the first one of this lane
+    uint32_t unit;    // in a chunk
+    uint32_t has;     // chunks of an expert that have values for this warp
+    uint32_t columns, factors;
+  };
+  static constexpr uint32_t kSetUpStride = 32 * kOneConsumers * 16;
+  __device__ __forceinline__ uint32_t set_up_at() const { return memory.set_up + threadIdx.x * 16; }
+  // Two pieces: the halves of a slab, or one half of two blocks of 16 rows.
+  __device__ __forceinline__ bool side_by_side() const { return p.down_pieces == 1; }
+  // Activations of as many chunks are taken at once as keep all lanes busy: where a warp has half
+  // a slab of each, of two, the next one by the upper lanes.
+  __device__ __forceinline__ uint32_t at_once() const { return side_by_side() ? 1 : 2; }
+  __device__ __forceinline__ uint32_t down_units() const { return p.down_slabs * 2 * T::kUnits; }
+
+  __device__ __forceinline__ void set_up_down() const {
+    const FfnOneProduct& q = p.second;
+    constexpr uint32_t kSlabUnits = 2 * T::kUnits;
+    const uint32_t slab = side_by_side() ? member() : p.down_pieces == 2 ? member() / 2 : 0;
+    const uint32_t half = side_by_side() ? 0 : member() % 2;
+    const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
+    const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
+    const uint32_t lines_of_slab = has_fewer_rows(p) ? uint32_t{kOnePieceRows} : q.lines;
+    const uint32_t line = line_from(slab * lines_of_slab + above * kOnePieceRows);
+    const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
+    // To the other half of a slab the same lane has to go up or down.
+    const uint32_t second = !side_by_side() ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
+    const uint32_t row = above * kOnePieceRows + lane / 4;
+    const uint32_t of_row = first_row_of_this(p) + row;
+    const ScalesAt<T> scales_at(q, unit, row, unit + (side_by_side() ? T::kUnits : 0),
+                                side_by_side() ? row : row + kOnePieceRows,
+                                of_row * static_cast<uint32_t>(p.scales[2].row_stride) & 3, lane);
+    const Activations<T> activations(p, memory.activations + warp * Units::kWarpBytes,
+                                     side_by_side() ? kSlabUnits : T::kUnits, lane);
+    const uint32_t units_of_k = (q.k + kQmvUnit - 1) / kQmvUnit;
+    const uint32_t has = slab >= p.down_slabs || unit >= units_of_k
+                             ? 0
+                             : (units_of_k - unit + down_units() - 1) / down_units();
+    constexpr int kLast = ScalesAt<T>::kSets - 1;
+    store_shared_4(set_up_at(), {lines.at[0], lines.at[1], second, activations.first});
+    store_shared_4(set_up_at() + kSetUpStride, {scales_at.first[0], scales_at.first[kLast],
+                                                scales_at.second[0], scales_at.second[kLast]});
+    store_shared_4(set_up_at() + 2 * kSetUpStride,
+                   {unit, has, activations.at - memory.zeros + PieceX<T>::of_lane(lane),
+                    activations.at + kOneWarpUnits * Units::kBytes + PieceX<T>::of_factors(lane)});
+  }
+  __device__ __forceinline__ SetUp set_up_of_down() const {
+    const uint4 a = load_shared_4(set_up_at()), b = load_shared_4(set_up_at() + kSetUpStride),
+                c = load_shared_4(set_up_at() + 2 * kSetUpStride);
+    SetUp s;
+    s.lines.at[0] = a.x, s.lines.at[1] = a.y;
+    s.second = a.z, s.values = a.w;
+    s.scales_at.first[0] = b.x, s.scales_at.first[ScalesAt<T>::kSets - 1] = b.y;
+    s.scales_at.second[0] = b.z, s.scales_at.second[ScalesAt<T>::kSets - 1] = b.w;
+    s.scales_at.rows = 8 * p.second.pitch;
+    s.unit = c.x, s.has = c.y, s.columns = c.z, s.factors = c.w;
+    return s;
+  }
+
+  // A chunk of down, of which expert; and what there is by now of its activations.
+  struct Ahead {
+    uint32_t e, c;
+    Words words;
+  };
+  __device__ __forceinline__ void settle(uint32_t& e, uint32_t& c) const {
+    while (c >= p.second.chunks) c -= p.second.chunks, ++e;
+  }
+  // Where there are no more, any that there will be.
+  __device__ __forceinline__ uint32_t first_value(const SetUp& s, uint32_t experts,
+                                                  const Ahead& at) const {
+    return at.e < experts ? (at.c * down_units() + s.unit) * kQmvUnit : p.second.k;
+  }
+  __device__ __forceinline__ void look(const SetUp& s, uint32_t experts, const Activations<T>& from,
+                                       Ahead& at) const {
+    settle(at.e, at.c);
+    at.words = from.look(min(at.e, experts - 1), first_value(s, experts, at));
+  }
+
+  __device__ __forceinline__ void run() {
     const FfnOneProduct& q = p.first;
-    const uint32_t tiles = tiles_of_this(p, shared.active);
+    const uint32_t tiles = tiles_in_all(p, shared.active);
     constexpr uint32_t kSlabUnits = 2 * T::kUnits, kChunkUnits = kOneTileSlabs * kSlabUnits;
     const uint32_t slab = member() / 2, half = member() % 2;
     const uint32_t unit = slab * kSlabUnits + half * T::kUnits;  // in a chunk
@@ -124,15 +195,20 @@ struct FfnOneConsumer {
     const ScalesAt<T> scales_at(q, unit, g, unit, kOneBlockRows + g,
                                 g * static_cast<uint32_t>(p.scales[0].row_stride) & 3, lane);
 
+    // Chunks of a tile that have values for this warp.
+    const uint32_t units_of_k = (q.k + kQmvUnit - 1) / kQmvUnit;
+    const uint32_t has =
+        kept((units_of_k + kChunkUnits - 1 - min(unit, units_of_k)) / kChunkUnits, lane);
+    set_up_down();
     uint32_t c = team();
     Turn sums{0, 0};
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile) {
+    for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       float y[2][4] = {};
 #pragma unroll 1
       for (; c < q.chunks; c += kOneTeams) {
         const uint32_t codes = wait_for_chunk();
-        if (c * kOneTileSlabs + slab < q.slabs) {
+        if (c < has) {
           add_pieces<T, 0, 1>(q, codes, second, lines, x, columns + c * kChunkUnits * Units::kBytes,
                               factors + c * kChunkUnits * Units::kFactorBytes, scales_of_chunk(),
                               scales_at, 1.0f, y);
@@ -141,94 +217,57 @@ struct FfnOneConsumer {
       }
       c -= q.chunks;
       barrier_wait(shared_address(&shared.taken[sums.at]), sums.parity ^ 1);
-      write_sums(memory.sums + sums.at * 32 * kOneConsumers, y);
+      write_sums(memory.sums + (sums.at * kOneConsumers + warp) * 32, lane, y);
       // By every lane that wrote: racecheck takes an arrival for that lane's accesses alone.
       if (lane % 4 == 0) barrier_arrive(shared_address(&shared.summed[sums.at]));
       sums.advance(kOneTileSums);
     }
-    // The ring goes on where the chunks of all tiles end.
-    chunk = Turn{team(), 0};
-    chunk.at += tiles * q.chunks % p.chunks;
-    chunk.parity = tiles * q.chunks / p.chunks % 2;
-    if (chunk.at >= p.chunks) chunk.at -= p.chunks, chunk.parity ^= 1;
+    down(c, x);
   }
 
-  __device__ __forceinline__ void down() {
+  // From its chunk `c` on.
+  __device__ __forceinline__ void down(uint32_t c, const PieceX<T>& x) {
     const FfnOneProduct& q = p.second;
+    const SetUp s = set_up_of_down();
     const uint32_t own_rows = rows_of_this(p), experts = own_rows == 0 ? 0 : shared.active;
-    constexpr uint32_t kSlabUnits = 2 * T::kUnits;
-    // Two pieces: the halves of a slab, or one half of two blocks of 16 rows.
-    const bool side_by_side = p.down_pieces == 1;
-    const uint32_t slab = side_by_side ? member() : p.down_pieces == 2 ? member() / 2 : 0;
-    const uint32_t half = side_by_side ? 0 : member() % 2;
-    const uint32_t above = p.down_pieces == 4 ? member() / 2 * 2 : 0;  // blocks of 16 rows
-    const uint32_t unit = slab * kSlabUnits + half * T::kUnits;
-    const uint32_t line = line_from(slab * q.lines + above * kOnePieceRows);
-    const Activations<T> activations(p, memory.activations + warp * Units::kWarpBytes,
-                                     side_by_side ? kSlabUnits : T::kUnits, lane);
-    const uint32_t chunk_units = p.down_slabs * kSlabUnits;
-    float y[2][4] = {};
-    const auto settle = [&](uint32_t& e, uint32_t& c) {
-      while (c >= q.chunks) c -= q.chunks, ++e;
-    };
-    uint32_t e = 0, c = team();
-    settle(e, c);
+    const Activations<T> activations(p, memory.activations + warp * Units::kWarpBytes, s.values,
+                                     lane, 0);
     barrier_wait(shared_address(&shared.words_are_empty), 0);
-    // Activations of as many chunks are taken at once as keep all lanes busy: where a warp has half
-    // a slab of each, of two, the next one by the upper lanes.
-    const uint32_t at_once = side_by_side ? 1 : 2;
-    uint32_t of_e = 0, of_c = team() + (lane / (4 * T::kUnits) & (at_once - 1)) * kOneTeams;
-    Words words = {};
-    // Where there are no more, any that there will be.
-    const auto first_value = [&] {
-      return of_e < experts ? (of_c * chunk_units + unit) * kQmvUnit : q.k;
-    };
-    const auto look_ahead = [&] {
-      settle(of_e, of_c);
-      words = activations.look(min(of_e, experts - 1), first_value());
-    };
-    if (experts > 0) look_ahead();
-    // While they come:
-    const PieceLines lines(line, half * 4 + lane / 16 % 2, lane);
-    // To the other half of a slab the same lane has to go up or down.
-    const uint32_t second = !side_by_side ? kPieceLines : (line & 4) == 0 ? 64u : ~63u;
-    const uint32_t second_units = side_by_side ? T::kUnits : 0;
-    const uint32_t columns = kept(activations.at - memory.zeros + PieceX<T>::of_lane(lane), lane);
-    const uint32_t factors =
-        kept(activations.at + kOneWarpUnits * Units::kBytes + PieceX<T>::of_factors(lane), lane);
-    const PieceX<T> x(memory.zeros, lane);
-    const uint32_t row = above * kOnePieceRows + lane / 4;
-    const ScalesAt<T> scales_at(
-        q, unit, row, unit + second_units, side_by_side ? row : row + kOnePieceRows,
-        (blockIdx.x * p.rows + row) * static_cast<uint32_t>(p.scales[2].row_stride) & 3, lane);
+    Ahead ahead{0, c + (lane / (4 * T::kUnits) & (at_once() - 1)) * kOneTeams, {}};
+    if (experts > 0) look(s, experts, activations, ahead);
+    const bool both = !side_by_side() && !(p.down_pieces == 2 && own_rows <= kOnePieceRows);
+    float y[2][4] = {};
+    uint32_t e = 0;
+    settle(e, c);
 
     uint32_t turn = 0;
 #pragma unroll 1
     while (e < experts) {
       uint32_t next_e = e, next_c = c + kOneTeams;
       settle(next_e, next_c);
-      const bool here = slab < p.down_slabs && c * p.down_slabs + slab < q.slabs;
       if (turn == 0) {
-        activations.take(words, min(of_e, experts - 1), first_value());
-        of_c += at_once * kOneTeams;
-        if (next_e < experts) look_ahead();
+        activations.take(ahead.words, min(ahead.e, experts - 1), first_value(s, experts, ahead));
+        ahead.c += at_once() * kOneTeams;
+        if (next_e < experts) look(s, experts, activations, ahead);
       }
       const uint32_t of_units = turn * T::kUnits;
-      const uint32_t values = columns + of_units * Units::kBytes;
-      const uint32_t their_factors = factors + of_units * Units::kFactorBytes;
-      turn = (turn + 1) & (at_once - 1);
+      const uint32_t values = s.columns + of_units * Units::kBytes;
+      const uint32_t their_factors = s.factors + of_units * Units::kFactorBytes;
+      turn = (turn + 1) & (at_once() - 1);
       const uint32_t codes = wait_for_chunk();
-      if (here) {
+      if (c < s.has) {
         const float weight = shared.down_weight[e];
         const uint32_t scales = scales_of_chunk();
-        if (side_by_side) {
-          add_pieces<T, 0, 0>(q, codes, second, lines, x, values, their_factors, scales, scales_at,
-                              weight, y);
-          add_pieces<T, 1, 1>(q, codes, second, lines, x, values + T::kUnits * Units::kBytes,
-                              their_factors + T::kUnits * Units::kFactorBytes, scales, scales_at,
-                              weight, y);
+        if (both) {
+          add_pieces<T, 0, 1>(q, codes, s.second, s.lines, x, values, their_factors, scales,
+                              s.scales_at, weight, y);
         } else {
-          add_pieces<T, 0, 1>(q, codes, second, lines, x, values, their_factors, scales, scales_at,
+          add_pieces<T, 0, 0>(q, codes, s.second, s.lines, x, values, their_factors, scales,
+                              s.scales_at, weight, y);
+        }
+        if (side_by_side()) {
+          add_pieces<T, 1, 1>(q, codes, s.second, s.lines, x, values + T::kUnits * Units::kBytes,
+                              their_factors + T::kUnits * Units::kFactorBytes, scales, s.scales_at,
                               weight, y);
         }
       }
@@ -236,123 +275,32 @@ struct FfnOneConsumer {
       e = next_e;
       c = next_c;
     }
-    write_sums(memory.sums + kOneTileSums * 32 * kOneConsumers, y);
+    // Those of a block of rows stand together.
+    float* sums = memory.sums + kOneTileSums * 32 * kOneConsumers;
+    write_sums(sums + (member() * kOneTeams + team()) * 32, lane, y);
+    const uint32_t of_rows = warp * 32 + lane, n = first_row_of_this(p) + of_rows;
     named_barrier(kOneDownSums, 32 * (kOneConsumers + 1));
-    store_rows(own_rows);
+    if (warp * 32 < own_rows) store_row(sums + lane, of_rows, n, own_rows);
   }
 
-  // The first warps: 32 rows each.
-  __device__ __forceinline__ void store_rows(uint32_t own_rows) const {
-    if (warp * 32 >= own_rows) return;
-    const float* sums = memory.sums + kOneTileSums * 32 * kOneConsumers + lane;
+  // Of the first warps: 32 rows each.
+  __device__ __forceinline__ void store_row(const float* sums, uint32_t of_rows, uint32_t n,
+                                            uint32_t own_rows) const {
+    constexpr uint32_t kHalf = kOneConsumers / 2;
     float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = 0; i < kOneConsumers; ++i) {
-      if (p.down_pieces == 4 && i % kOneTeam / 2 != warp) continue;
-      sum += sums[i * 32];
+    if (p.down_pieces == 4) {
+      sum = sum_of<kHalf>(sums + warp * kHalf * 32);
+    } else {
+      sum = sum_of<kHalf>(sums) + sum_of<kHalf>(sums + kHalf * 32);
     }
     if (p.down_pieces == 1) sum += __shfl_xor_sync(~0u, sum, 16);
-    const uint32_t of_rows = warp * 32 + lane;
     if (of_rows >= own_rows) return;
-    const uint32_t n = blockIdx.x * p.rows + of_rows;
     if (!formats::is_finite(sum)) {
       sum = decoded_output<T>(p, shared, n);
     } else if (p.w[2].added != nullptr) {
       sum += shared.added[of_rows];
     }
     simt::store_float(p.out, p.x_type, n, sum);
-  }
-};
-
-// The warp that makes activations of what the others have summed up.
-template <class T>
-struct FfnOneActivator {
-  const FfnOneParams& p;
-  FfnOneShared& shared;
-  const FfnOneMemory& memory;
-  uint32_t lane;
-
-  // Of a tile's sums this lane's: of which operand, and of which row.
-  __device__ __forceinline__ uint32_t is_up() const { return p.turns ? lane % 2 : lane / 16; }
-  __device__ __forceinline__ uint32_t row_of(const FfnOneBlock& block) const {
-    return block.row() + (p.turns ? lane / 2 : lane % 16);
-  }
-  __device__ __forceinline__ float added(const FfnOneBlock& block) const {
-    const QmvWeights& w = p.w[is_up()];
-    const uint32_t n = row_of(block);
-    if (w.added == nullptr || n >= p.first.n) return 0.0f;
-    return added_to(w, static_cast<uint32_t>(shared.matrix[block.expert]), n);
-  }
-  // What of a tile can be known before its sums are: others wait for what follows from those.
-  struct Prepared {
-    float bias, scale;
-    uint32_t* word;  // this lane's activation, if it has one
-  };
-  __device__ __forceinline__ Prepared prepare(const FfnOneBlock& block) const {
-    Prepared known{added(block), 1.0f, nullptr};
-    if constexpr (T::kHalves) {
-      known.scale =
-          tensor_scale_of(p.w[is_up()], static_cast<uint32_t>(shared.matrix[block.expert]));
-    }
-    if (lane < block.rows(p)) known.word = p.words + block.expert * p.first.n + block.row() + lane;
-    return known;
-  }
-  // Both of the tile's halves are in this lane and another: the activations to their words. Rows
-  // that there are not have no codes, and sums of 0.
-  __device__ __forceinline__ void store_activations(const FfnOneBlock& block, const Prepared& known,
-                                                    float total) const {
-    float value = total;
-    if constexpr (T::kHalves) value *= known.scale;
-    if (!formats::is_finite(value) && row_of(block) < p.first.n) {
-      const auto matrix = static_cast<uint32_t>(shared.matrix[block.expert]);
-      value = decoded_gate<T>(p, p.w[is_up()], matrix, row_of(block));
-    }
-    value += known.bias;
-    const uint32_t of_gate = p.turns ? 2 * lane : lane, of_up = p.turns ? 2 * lane + 1 : lane + 16;
-    const float gate = __shfl_sync(~0u, value, of_gate % 32);
-    const float up = __shfl_sync(~0u, value, of_up % 32);
-    if (known.word == nullptr) return;
-    const float h = activation(gate, up, p.glu);
-    const uint32_t bits =
-        p.x_type == simt::kBf16 ? formats::float_to_bfloat16(h) : formats::float_to_float16(h);
-    store_word(known.word, kOneWritten | bits);
-  }
-
-  __device__ __forceinline__ void run() const {
-    const uint32_t tiles = tiles_of_this(p, shared.active);
-    Turn sums{0, 0};
-    FfnOneBlock block(p);
-#pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile, sums.advance(kOneTileSums), block.advance(p)) {
-      const Prepared known = prepare(block);
-      barrier_wait(shared_address(&shared.summed[sums.at]), sums.parity);
-      const float* from = memory.sums + sums.at * 32 * kOneConsumers + lane;
-      float sum = 0.0f;
-#pragma unroll 8
-      for (uint32_t i = 0; i < kOneConsumers; ++i) sum += from[i * 32];
-      barrier_arrive(shared_address(&shared.taken[sums.at]) + nothing_of(__float_as_uint(sum)));
-      store_activations(block, known, sum);
-    }
-    add_up_biases();
-    named_barrier_arrive(kOneDownSums, 32 * (kOneConsumers + 1));
-  }
-
-  // What the biases of down add to this thread block's rows: long before they are needed, as each
-  // of them comes from memory.
-  __device__ __forceinline__ void add_up_biases() const {
-    if (p.w[2].added == nullptr) return;
-    const uint32_t own_rows = rows_of_this(p);
-#pragma unroll 1
-    for (uint32_t r = lane; r < own_rows; r += 32) {
-      float sum = 0.0f;
-#pragma unroll 1
-      for (uint32_t e = 0; e < shared.active; ++e) {
-        sum += shared.weight[e] *
-               added_to(p.w[2], static_cast<uint32_t>(shared.matrix[e]), blockIdx.x * p.rows + r);
-      }
-      shared.added[r] = sum;
-    }
-    __syncwarp();
   }
 };
 
@@ -421,6 +369,8 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
   memory.sums = reinterpret_cast<float*>(dynamic + (memory.activations - shared_address(dynamic)) +
                                          kOneConsumers * OneUnits<T>::kWarpBytes);
   memory.zeros = shared_address(shared.zeros);
+  memory.set_up = memory.activations + kOneConsumers * OneUnits<T>::kWarpBytes +
+                  (kOneTileSums + 1) * 32 * kOneConsumers * sizeof(float);
   if (warp < kOneConsumers) {
     take_registers<W::kConsumerRegisters>();
     wait_for_previous_launch();
@@ -428,8 +378,7 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     if (threadIdx.x < kZeroBytes / 16) shared.zeros[threadIdx.x] = {0, 0, 0, 0};
     named_barrier(kOneReady, 32 * (kOneConsumers + 2));
     FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
-    consumer.gates_and_ups();
-    consumer.down();
+    consumer.run();
   } else {
     leave_registers<W::kOtherRegisters>();
     constexpr uint32_t kOthers = 32 * (W::kProducers + 1);
@@ -445,13 +394,22 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
       __syncwarp();
       named_barrier_arrive(kOneReady, 32 * (kOneConsumers + 2));
     }
-    const uint32_t producer = warp == kOneConsumers ? 0 : warp - kOneConsumers - 1;
-    const uint32_t ahead = (p.chunks_under_way + W::kProducers - 1 - producer) / W::kProducers;
+    const uint32_t producer = uniform(warp == kOneConsumers ? 0 : warp - kOneConsumers - 1);
     const FfnOneBlock block(p);
-    FfnOneProducer<T, W> by{p,        shared, memory, maps,          evict_first_policy(),
-                            producer, lane,   ahead,  {producer, 1}, {producer, 0}};
-    named_barrier(kOneKnown, kOthers);
-    if (warp != kOneConsumers + 1) {
+    FfnOneProducer<T, W> by{p,
+                            shared,
+                            memory,
+                            maps,
+                            evict_first_policy(),
+                            producer,
+                            lane,
+                            uniform(shared_address(shared.full)),
+                            {producer, 1},
+                            {producer, 0},
+                            (W::kUnderWay + W::kProducers - 1 - producer) / W::kProducers};
+    if (warp <= kOneConsumers + W::kProducers) named_barrier(kOneKnown, kOthers);
+    if (warp > kOneConsumers + W::kProducers) {
+    } else if (warp != kOneConsumers + 1) {
       by.bring_down(by.bring_gates_and_ups(by.bring_first(block, producer)));
     } else {
       wait_for_previous_launch();

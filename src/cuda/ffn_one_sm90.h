@@ -17,8 +17,10 @@ enum {
   kOneBlockRows = 16,        // gates, and as many ups, that are a tile
   kOneTileSlabs = 2,         // of a tile in a chunk
   kOneMostRows = 64,         // of down, of a thread block
-  kOneMaps = 3,              // gates (or both, where they take turns), ups, down
-  kOneWarpUnits = 8,         // of activations that a warp has converted
+  kOneMaps = 4,       // gates (or both, where they take turns), ups, down, and of fewer rows of it
+  kOneWarpUnits = 8,  // of activations that a warp has converted
+  // What a lane has to know of down, for all lanes of the consumers.
+  kOneSetUpBytes = 3 * 16 * 32 * kOneConsumers,
   // A word of activations: its value of 16 bits, and whether it has been written.
   kOneWritten = 1 << 16,
 };
@@ -30,11 +32,14 @@ enum {
 template <int producers>
 struct OneWarps {
   static constexpr uint32_t kProducers = producers;
-  static constexpr uint32_t kThreads = 32 * (kOneConsumers + producers + 1);
+  static constexpr uint32_t kThreads = 32 * (kOneConsumers + (producers + 1 + 3) / 4 * 4);
+  // Chunks that have a place, and that may be under way, whose bytes have yet to come.
+  static constexpr uint32_t kPlaces = producers == 3 ? uint32_t{kOneMostChunks} : 12;
+  static constexpr uint32_t kUnderWay = producers == 3 ? 10 : kPlaces;
   static constexpr int kConsumerRegisters = producers == 3 ? 104 : 88, kOtherRegisters = 64;
 };
 using OneFew = OneWarps<3>;
-using OneMany = OneWarps<7>;
+using OneMany = OneWarps<6>;
 
 // Whether codes are multiplied as bytes, x being four limbs of 8 bits: 4 bits, but groups of 16, of
 // which a unit of 32 values has two. A unit of x, and what its sums are multiplied by, in bytes.
@@ -56,6 +61,7 @@ struct FfnOneProduct {
   // Of a row's scales: how many bytes a chunk has and copies, how many at a time, how far rows are
   // apart in a chunk, where its biases begin, and how many bytes there are in all.
   uint32_t span, copied, piece, pitch, biases, row_bytes;
+  uint32_t one_piece;  // of 16 bytes is all that is copied
 };
 
 // Scales of gates, of ups, or of down. Strides in bytes.
@@ -76,9 +82,8 @@ struct FfnOneParams {
   uint32_t top_k;
   QmvPairs experts;  // of it: matrices and the map
 
-  uint32_t chunks;            // in shared memory,
-  uint32_t scale_bytes;       // of each, beside its codes,
-  uint32_t chunks_under_way;  // and, at most, whose bytes have yet to come
+  uint32_t chunks;       // in shared memory,
+  uint32_t scale_bytes;  // of each, beside its codes,
 
   // Gates and ups: tiles of kOneBlockRows rows of each, and two slabs of them in a chunk.
   FfnOneProduct first;
@@ -87,8 +92,9 @@ struct FfnOneParams {
   uint32_t units;   // of 32 values of x, padded to whole chunks
 
   // Down: so many rows are this thread block's, of every expert; so many slabs of them in a chunk.
+  // The first thread blocks, which have a tile of gates more than the others, have kOnePieceRows.
   FfnOneProduct second;
-  uint32_t rows;
+  uint32_t rows, fewer;
   uint32_t down_slabs;
   uint32_t down_pieces;  // one above the other: 1, 2 or 4
 

@@ -22,8 +22,6 @@ using dispatch::Reason;
 constexpr uint32_t kSharedBytes = 232448 - 2048;
 // A chunk's place belongs to one team, which may not find there what another has yet to take.
 constexpr uint32_t kPlaces = kOneTeams;
-// Of codes, whose bytes have yet to come: what keeps memory busy, and not more.
-constexpr uint32_t kChunksUnderWay = 10;
 // Codes of a thread block from which on seven warps that bring them are ahead of three.
 constexpr int64_t kManyBytes = int64_t{300} << 10;
 
@@ -126,6 +124,7 @@ Reason cut_scales(const Operand& w, const Operand& other, uint32_t values, uint3
   // Rows that begin within words need one more; and an odd number of pieces keeps them in other
   // banks.
   q.copied = q.span + (places % 4 != 0 ? 4 : 0);
+  q.one_piece = q.piece == 16 && q.copied == 16;
   q.pitch = q.copied;
   if (q.pitch / q.piece % 2 == 0) q.pitch += q.piece;
   q.biases = rounded_up(rows * q.pitch, 16);
@@ -156,6 +155,16 @@ Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
     return Reason::of("%u rows of down for each multiprocessor, more than %u", q.rows,
                       uint32_t{kOneMostRows});
   }
+  q.fewer = 0;
+  if (q.rows > kOnePieceRows && q.rows <= 2 * kOnePieceRows) {
+    const uint32_t fewer = q.top_k * q.blocks % processors;
+    const uint32_t left = q.second.n - std::min(q.second.n, fewer * kOnePieceRows);
+    const uint32_t rows = ceil_div(left, processors - fewer);
+    if (fewer > 0 && rows > kOnePieceRows && rows <= 2 * kOnePieceRows) {
+      q.fewer = fewer;
+      q.rows = rows;
+    }
+  }
   q.down_pieces = q.rows <= kOnePieceRows ? 1 : q.rows <= 2 * kOnePieceRows ? 2 : 4;
   q.second.whole_slabs = has_whole_slabs(w.values, code_bytes(w));
   // Copies of one slab begin where the pattern of 16 bytes does.
@@ -167,18 +176,17 @@ Reason cut_second(const Operand& w, uint32_t processors, FfnOneParams& q) {
   return cut_scales(w, w, values, q.down_pieces * kOnePieceRows, "down", q.second);
 }
 
-Reason share_memory(bool limbs, FfnOneParams& q, FfnOnePlan& plan) {
+Reason share_memory(bool limbs, bool many, FfnOneParams& q, FfnOnePlan& plan) {
   const uint32_t unit_bytes = one_unit_bytes(limbs) + one_factor_bytes(limbs);
-  const uint32_t fixed = 1024 + q.units * unit_bytes +
+  const uint32_t fixed = 1024 + q.units * unit_bytes + kOneSetUpBytes +
                          kOneConsumers * (kOneWarpUnits * unit_bytes + (kOneTileSums + 1) * 32 * 4);
   const uint32_t chunk_bytes = kOneChunkBytes + q.scale_bytes;
   const uint32_t room = (kSharedBytes - std::min(fixed, kSharedBytes)) / chunk_bytes;
-  q.chunks = std::min(room / kPlaces * kPlaces, uint32_t{kOneMostChunks});
+  q.chunks = std::min(room / kPlaces * kPlaces, many ? OneMany::kPlaces : OneFew::kPlaces);
   if (q.chunks < OneMany::kProducers) {
     return Reason::of("beside x, shared memory holds %u chunks of codes and scales, fewer than %u",
                       room, OneMany::kProducers);
   }
-  q.chunks_under_way = std::min(q.chunks, kChunksUnderWay);
   plan.shared_bytes = fixed + q.chunks * chunk_bytes;
   return {};
 }
@@ -232,7 +240,11 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   q.scale_bytes = std::max(scale_bytes(gate, q.first), scale_bytes(p.down, q.second));
   plan.family = static_cast<uint32_t>(family - kFamilies);
   const bool limbs = one_has_limbs(family->bits, gate.spec->group_size);
-  if (const Reason r = share_memory(limbs, q, plan)) return r;
+  const int64_t in_all =
+      p.top_k * (2 * p.intermediate * code_bytes(gate) + p.hidden * code_bytes(p.down));
+  const bool many = in_all / processors >= kManyBytes;
+  set_warps(many, plan);
+  if (const Reason r = share_memory(limbs, many, q, plan)) return r;
 
   const uint32_t of_box = uint32_t{kOneBlockRows} << q.turns, row = code_bytes(gate);
   q.first.whole_slabs =
@@ -250,6 +262,7 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   plan.maps[0] = map(gate, q.first, kOneTileSlabs, of_box);
   plan.maps[1] = turns ? plan.maps[0] : map(halves.up, q.first, kOneTileSlabs, of_box);
   plan.maps[2] = map(p.down, q.second, q.down_slabs, q.rows);
+  plan.maps[3] = map(p.down, q.second, q.down_slabs, kOnePieceRows);
 
   q.x = static_cast<const unsigned char*>(p.x.data);
   q.x_type = static_cast<int32_t>(p.x.dtype);
@@ -278,9 +291,6 @@ Reason plan_ffn_one_sm90(const FfnProblem& p, uint32_t processors, void* workspa
   q.glu.alpha = p.alpha;
   q.glu.limit = p.limit;
   plan.grid = processors;
-  const int64_t bytes =
-      p.top_k * (2 * p.intermediate * code_bytes(gate) + p.hidden * code_bytes(p.down));
-  set_warps(bytes / processors >= kManyBytes, plan);
   plan.bytes = static_cast<size_t>(p.top_k * p.intermediate) * sizeof(uint32_t);
   return {};
 }

@@ -97,6 +97,15 @@ TEST(FfnOneSm90, LongRows) {
   EXPECT_EQ(run_layer(c, 40, 1, kPoison, kernels).refusal, "");
 }
 
+// Thread blocks with a tile of gates more than the others have fewer rows of down.
+TEST(FfnOneSm90, FewerRows) {
+  FfnCase c = ffn_case(DType::bf16, QuantSpec{Mode::mxfp4, 4, 32}, 1, 2, 3, 128, 96);
+  std::map<std::string, int> kernels;
+  for (c.seed = 1; c.seed <= 8; ++c.seed) {
+    EXPECT_EQ(run_layer(c, 5, c.seed, kPoison, kernels).refusal, "");
+  }
+}
+
 // Units of x beyond 2^118 have no factor: gates and ups, which are of ordinary size where scales
 // are small, are made again, term by term.
 TEST(FfnOneSm90, GatesOfLargeNumbers) {

@@ -67,6 +67,7 @@ struct ScalesAt {
   static constexpr int kSets = OneUnits<T>::kLimbs ? 2 : 1;
   uint32_t first[kSets], second[kSets];  // bytes to row g of each piece
   uint32_t rows;                         // to row g + 8
+  ScalesAt() = default;
 
   // Of units `unit` and `second_unit` of a chunk, which begin in its rows `row` and `second_row`.
   __device__ __forceinline__ ScalesAt(const FfnOneProduct& q, uint32_t unit, uint32_t row,
@@ -295,6 +296,10 @@ struct Activations {
         first(
             kept((of_lane / 4 & (units - 1)) * kQmvUnit + of_lane % 4 * Decode::kPerWord, of_lane)),
         lane(of_lane) {}
+  // `first` known already.
+  __device__ __forceinline__ Activations(const FfnOneParams& params, uint32_t to, uint32_t of_first,
+                                         uint32_t of_lane, int)
+      : p(params), at(to), first(of_first), lane(of_lane) {}
 
   // Whatever there is by now, of expert `expert` from value k on; for what is beyond K, of the
   // first.

@@ -44,6 +44,18 @@ __device__ __forceinline__ void multiply_limbs(int32_t (&sums)[4], const E2m1Con
   multiply_bytes(sums, {a.low, b.low, a.high, b.high}, x);
 }
 
+// Of signed bytes.
+__device__ __forceinline__ int32_t sum_of_bytes(const uint32_t (&words)[2]) {
+#ifdef __CUDA_ARCH__
+  constexpr int kOnes = 0x01010101;
+  return __dp4a(static_cast<int>(words[1]), kOnes, __dp4a(static_cast<int>(words[0]), kOnes, 0));
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < 8; ++i) sum += static_cast<int8_t>(words[i / 4] >> i % 4 * 8);
+  return sum;
+#endif
+}
+
 // A lane's eight values of a unit, of four lanes.
 template <class T>
 __device__ __forceinline__ void store_limbs(const XColumns& to, uint32_t unit, uint32_t lane,
@@ -82,18 +94,12 @@ __device__ __forceinline__ void store_limbs(const XColumns& to, uint32_t unit, u
                                      largest < uint32_t{127 + 118} << 23);
   const float shrink = fits ? power_of_two(-exponent) : 0.0f;
   uint32_t limbs[4][2];
-  int32_t lower_sum = 0, upper_sum = 0;  // of limbs in pairs
 #pragma unroll
   for (int upper = 0; upper < 2; ++upper) {
     uint32_t x[4];
 #pragma unroll
     for (int byte = 0; byte < 4; ++byte) {
       const int i = __float2int_rn(v[octet_element<T::kAffine>(upper, byte)] * shrink);
-      if constexpr (!T::kAffine) {
-        const int32_t upper_two = (i + 0x8080) >> 16;
-        upper_sum += upper_two;
-        lower_sum += i - upper_two * 65536;
-      }
       x[byte] = (static_cast<uint32_t>(i) + 0x00808080u) ^ 0x00808080u;
     }
     const uint32_t low[2] = {bytes_of(x[0], x[1], 0x5140), bytes_of(x[2], x[3], 0x5140)};
@@ -106,7 +112,10 @@ __device__ __forceinline__ void store_limbs(const XColumns& to, uint32_t unit, u
   const uint32_t at = to.columns + unit * kLimbsBytes + lane % 4 * 8;
 #pragma unroll
   for (uint32_t l = 0; l < 4; ++l) store_shared_2(at + l * 32, {limbs[l][0], limbs[l][1]});
+  int32_t lower_sum = 0, upper_sum = 0;  // of limbs in pairs
   if constexpr (!T::kAffine) {
+    lower_sum = sum_of_bytes(limbs[0]) + sum_of_bytes(limbs[1]) * 256;
+    upper_sum = sum_of_bytes(limbs[2]) + sum_of_bytes(limbs[3]) * 256;
 #pragma unroll
     for (int distance = 1; distance < 4; distance *= 2) {
       lower_sum += __shfl_xor_sync(~0u, lower_sum, distance);
