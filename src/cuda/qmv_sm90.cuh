@@ -20,6 +20,10 @@
 //                others, a set of sums each (groups of 64: x two groups, a set each, and no zeros)
 //   more tokens  8 tokens, once or twice; sums of a group, then its scale
 //
+// Where thread blocks have several tiles of few rows, the producer's other three warps make the
+// next matrix's columns and store what consumers hand over (qmv_helpers.cuh), in instances of their
+// own.
+//
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.
 //
@@ -29,6 +33,7 @@
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
+#include "cuda/device/qmv_helpers.cuh"
 #include "cuda/device/qmv_item.cuh"
 #include "cuda/device/qmv_plain.cuh"
 #include "cuda/device/qmv_store.cuh"
@@ -48,9 +53,13 @@ struct Consumer {
   const QmvMemory& memory;
   uint32_t full, stage;  // the next stage's barrier and address
   uint32_t parity = 0;
-  // Whose turn it is, of two places of sums (the lowest bit) and of slots of scales (the others):
-  // what tiles need in one register.
+  // Whose turn it is, of two places of sums (the lowest bit) and of slots of scales (from kSlotBit
+  // on): what tiles need in one register. With helpers bit 1 says how often a place has been given
+  // back, and bits 2 and 3 count passes.
   uint32_t turns = 0;
+  static constexpr uint32_t kPassBit = 2, kSlotBit = T::kHelped ? 4 : 1;
+  __device__ __forceinline__ uint32_t pass() const { return turns >> kPassBit & 3; }
+  __device__ __forceinline__ uint32_t slot() const { return turns >> kSlotBit; }
 
   // What a warp can tell from its number is worth no register.
   __device__ __forceinline__ uint32_t warp() const { return threadIdx.x / 32; }
@@ -87,7 +96,7 @@ struct Consumer {
     const uint32_t codes = box * p.box_bytes + line * kQmvSlab + (first_chunk << 4);
     const bool by_tile = p.scale_slots > 0;
     const uint32_t scales =
-        by_tile ? memory.scales + (turns >> 1) * (T::kAffine ? 2 : 1) * p.scale_bytes +
+        by_tile ? memory.scales + slot() * (T::kAffine ? 2 : 1) * p.scale_bytes +
                       operand * p.scale_operand + (of_operand + lane / 4) * p.scale_pitch
                 : p.scales_at + (row + lane / 4) * p.scale_pitch;
     uint32_t first_unit = 0, none = 0;
@@ -117,19 +126,24 @@ struct Consumer {
     }
     if (by_tile) {
       // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
-      barrier_arrive(shared_address(&shared.used[turns >> 1]) + none);
-      turns += 2;
-      if (turns >> 1 == p.scale_slots) turns &= 1;
+      barrier_arrive(shared_address(&shared.used[slot()]) + none);
+      turns += 1 << kSlotBit;
+      if (slot() == p.scale_slots) turns &= (1 << kSlotBit) - 1;
     }
   }
 
   // Where the sums of the next `columns` go: those of place w from w * columns on. Two such places
   // take turns, so that whoever writes to one has seen, at the other's share_sums, that all warps
-  // of the row group have read it.
-  __device__ __forceinline__ float* next_sums(uint32_t columns) {
-    float* sums = memory.sums + (turns & 1) * kQmvConsumers * columns * kQmvSumsPitch;
-    turns ^= 1;
-    return sums;
+  // of the row group have read it; or the helpers have, who give it back.
+  __device__ __forceinline__ float* next_sums() {
+    const uint32_t place = turns & 1;
+    if constexpr (T::kHelped) {
+      barrier_wait(shared_address(&shared.free[place]), (turns >> 1 & 1) ^ 1);
+      turns = (turns & ~3u) | ((turns + 1) & 3);
+    } else {
+      turns ^= 1;
+    }
+    return sums_at<T>(memory, place);
   }
   // Between writing sums and reading those of the row group's other warps (paired: row groups').
   __device__ __forceinline__ void share_sums() const {
@@ -139,6 +153,13 @@ struct Consumer {
   __device__ __forceinline__ void share_and_store(const QmvTile& tile, const TileSums& sums,
                                                   uint32_t first_token, uint32_t tokens) const {
     const Schedule& s = shared.schedule;
+    if constexpr (T::kHelped) {
+      // Behind the last one all of these warps are faster.
+      if (!ends_share(p, s, tile)) {
+        // By every lane, as each wrote some.
+        return barrier_arrive(shared_address(&shared.handed[~turns & 1]));
+      }
+    }
     const uint32_t part = part_of_k(), group = row_group(), lane = lane_of_warp();
     const uint32_t warp = part + operand_of_rows(p, group) * p.parts;
     const RowOut first = first_row_out(s, tile, first_token + warp);
@@ -157,8 +178,10 @@ struct Consumer {
     const uint32_t columns = columns_of(p, tile.tokens);
     const uint32_t column = min(g % kColumns, columns - 1);
     const uint32_t pair = min(2 * t % kColumns, (columns - 1) / 2 * 2);
-    const uint32_t x_at = memory.x.columns + column * p.column_bytes + t * 16;
-    const uint32_t factors_at = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
+    const uint32_t first = first_column<T>(p, pass(), tile.tokens);
+    const uint32_t x_at = memory.x.columns + (first + column) * p.column_bytes + t * 16;
+    const uint32_t factors_at =
+        memory.x.factors + (first + pair) * static_cast<uint32_t>(sizeof(Factor));
     uint4 x[T::kUnits] = {};  // zero but in this lane's units
     float y[2][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t stage) {
@@ -170,7 +193,7 @@ struct Consumer {
       return any_of(y[0]) ^ any_of(y[1]);
     });
     // Columns of one row of x are of other units: the lanes that hold them add up.
-    float* sums = next_sums(kColumns);
+    float* sums = next_sums();
     float* to = sums + place() * kColumns * kQmvSumsPitch;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -190,13 +213,14 @@ struct Consumer {
   __device__ __forceinline__ void run_many(const QmvTile& tile) {
     const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t columns = columns_of(p, tile.tokens);
+    const uint32_t first = first_column<T>(p, pass(), tile.tokens);
     uint32_t x_at[T::kSums], factors_at[T::kSums];
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
       const uint32_t column = min(8 * j + g, columns - 1),
                      pair = min(8 * j + 2 * t, (columns - 1) / 2 * 2);
-      x_at[j] = memory.x.columns + column * p.column_bytes + t * 16;
-      factors_at[j] = memory.x.factors + pair * static_cast<uint32_t>(sizeof(Factor));
+      x_at[j] = memory.x.columns + (first + column) * p.column_bytes + t * 16;
+      factors_at[j] = memory.x.factors + (first + pair) * static_cast<uint32_t>(sizeof(Factor));
     }
     float y[2][T::kSums][4] = {};
     for_each_stage(tile, [&](Item& item, uint32_t unit, uint32_t of_x, uint32_t stage) {
@@ -218,7 +242,7 @@ struct Consumer {
     // One copy of what follows: kernels of this size wait for their own text.
 #pragma unroll 1
     for (uint32_t j = 0; j * tokens_each < tile.tokens; ++j) {
-      float* sums = next_sums(kQmvSumsColumns);
+      float* sums = next_sums();
       float* to = sums + place() * kQmvSumsColumns * kQmvSumsPitch;
       if (t / 2 == j % 2) {
 #pragma unroll
@@ -237,7 +261,8 @@ struct Consumer {
   template <class RowAt>
   __device__ __forceinline__ void fill(uint32_t tokens, uint32_t section, RowAt&& row_at) {
     fill_columns<typename T::Decode, T::kFactorUnit, T::kAffine, true>(
-        p, memory.x, section * p.units, p.units, tokens, warp(), lane_of_warp(), row_at);
+        p, memory.x, section * p.units, p.units, tokens, warp(), lane_of_warp(), row_at,
+        kQmvConsumers, first_column<T>(p, pass(), tokens));
   }
 
   // Rows of x that are known without a schedule.
@@ -247,14 +272,45 @@ struct Consumer {
          [&](uint32_t i) { return static_cast<int32_t>(i) * p.x_row_stride; });
   }
 
+  // Of the first pass, whose rows have been asked for.
+  __device__ __forceinline__ void convert_first(uint32_t tokens) const {
+    barrier_wait(shared_address(&shared.first_copied), 0);
+    const uint32_t chunks = p.units / 8;
+    uint32_t column = 0, chunk = warp();
+#pragma unroll 1
+    for (;; chunk += kQmvConsumers) {
+      for (; chunk >= chunks; chunk -= chunks) ++column;
+      if (column >= tokens) break;
+      convert_in_place<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, chunk, column,
+                                                                       lane_of_warp());
+    }
+    named_barrier(1, 32 * kQmvConsumers);
+  }
+
+  // Of the next pass, made by the helpers, unless they say that there was no room beside the last
+  // one's.
+  __device__ __forceinline__ bool await_columns() {
+    turns = (turns & ~(3u << kPassBit)) | ((turns + (1 << kPassBit)) & (3 << kPassBit));
+    const uint32_t odd = pass() & 1;
+    barrier_wait(shared_address(&shared.filled[odd]), (pass() - 1) >> 1 & 1);
+    return shared.by_all[odd] != 0;
+  }
+
   __device__ __forceinline__ void run() {
     for_each_tile(
         p, shared.schedule,
         [&](uint32_t first, uint32_t tokens, uint32_t section) {
           // There from the beginning, or to come with the stages.
           if (p.one_x || (p.one_matrix && first == 0) || p.x_bytes > 0) return;
-          named_barrier(1, 32 * kQmvConsumers);
           const Schedule& s = shared.schedule;
+          if constexpr (T::kHelped) {
+            if (first != s.first[s.begin_matrix]) {
+              if (!await_columns()) return;
+            } else if (p.x_first) {
+              return convert_first(tokens);
+            }
+          }
+          named_barrier(1, 32 * kQmvConsumers);
           fill(tokens, section, [&](uint32_t i) { return s.x[s.order[first + i]]; });
           named_barrier(1, 32 * kQmvConsumers);
         },
@@ -270,10 +326,15 @@ struct Consumer {
             run_many<T::kTiles>(tile);
           }
         });
+    if constexpr (T::kHelped) {
+      barrier_wait(shared_address(&shared.stored), 0);
+      if (shared.again != 0) mend<T>(p, shared.schedule, threadIdx.x);
+    }
   }
 };
 
 // In loops: text that runs once takes longer to come than to run.
+template <bool kHelped>
 __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& shared) {
   uint32_t full = shared_address(shared.full), used = shared_address(shared.used);
 #pragma unroll 1
@@ -283,6 +344,16 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
   }
 #pragma unroll 1
   for (uint32_t i = 0; i < p.scale_slots; ++i, used += 8) barrier_init(used, 32 * kQmvConsumers);
+  if constexpr (kHelped) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < 7; ++i) {
+      barrier_init(shared_address(shared.free) + 8 * i, 32 * (i < 5 ? kQmvHelpers : kQmvConsumers));
+    }
+    barrier_init(shared_address(&shared.known), kReaders);
+    barrier_init(shared_address(&shared.copied), 1);
+    barrier_init(shared_address(&shared.first_copied), 1);
+    shared.again = 0;
+  }
   barrier_init_visible();
 }
 
@@ -309,17 +380,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
   unsigned char* dynamic = dynamic_shared();
   __shared__ QmvShared shared;
   const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  QmvMemory memory;
-  memory.ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  unsigned char* base = dynamic + (memory.ring - shared_address(dynamic));
-  memory.scales = memory.ring + p.stages * p.stage_bytes;
-  uint32_t end = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
-  memory.x = columns_at(p, p.x_bytes > 0 ? p.x_at : end);
-  if (p.x_bytes == 0) {
-    end = memory.x.factors +
-          p.units / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
-  }
-  memory.sums = reinterpret_cast<float*>(base + (end - memory.ring));
+  const QmvMemory memory = memory_from<T>(p, dynamic, shared_address(dynamic));
   // A few rows are looked up by the producer, which needs to know first.
   const bool few = p.one_matrix || p.rows <= 32;
   if (thread == 0) {
@@ -331,16 +392,17 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     if (warp < kQmvConsumers) {
       schedule_many(p, shared.schedule, reinterpret_cast<uint32_t*>(memory.sums), thread);
     } else {
-      if (lane == 0) init_barriers(p, shared);
+      if (lane == 0) init_barriers<T::kHelped>(p, shared);
       __syncwarp();
     }
     named_barrier(kShare, kReaders);
   }
   if (warp >= kQmvConsumers) {
-    leave_registers<kQmvProducerRegisters>();
+    leave_registers<T::kOtherRegisters>();
     if (warp == kQmvConsumers) {
-      if (few && lane == 0) init_barriers(p, shared);
+      if (few && lane == 0) init_barriers<T::kHelped>(p, shared);
       __syncwarp();
+      if constexpr (T::kHelped) named_barrier_arrive(kBegun, kBegunThreads);
       // The launch that makes columns of x has waited for all before it.
       if (!p.combined && p.x_bytes == 0) {
         wait_for_previous_launch();
@@ -366,17 +428,31 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         }
       }
       __syncwarp();
+      if constexpr (T::kHelped) {
+        const uint32_t known = shared_address(&shared.known);
+        barrier_arrive(known);
+        // In front of what fills the ring, behind which x would take as long to come as all of it.
+        if (p.x_first && !p.combined && shared.schedule.begin < shared.schedule.end) {
+          barrier_wait(known, 0);
+          if (lane == 0) bring_first_rows<T>(p, shared, memory);
+          __syncwarp();
+        }
+      }
       produce<T>(p, shared, memory, maps, lane);
+    } else if constexpr (T::kHelped) {
+      help<T>(p, shared, memory);
     } else if (p.one_matrix) {
       prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
     }
   } else {
-    take_registers<kQmvConsumerRegisters>();
+    take_registers<T::kRegisters>();
     if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
     Consumer<T> consumer{p, shared, memory, shared_address(shared.full), memory.ring};
     if (!few) order_rows(p, shared.schedule, warp, lane);
     consumer.prepare();
     named_barrier(kReady, kReaders);
+    // By every lane that had a part in it.
+    if constexpr (T::kHelped) barrier_arrive(shared_address(&shared.known));
     if (p.combined) {
       wait_for_previous_launch();
       let_next_launch_begin();

@@ -9,9 +9,8 @@ namespace moeblas::cuda {
 enum {
   kQmvConsumers = 16,                      // warps; one more brings the weights
   kQmvThreads = 32 * (kQmvConsumers + 4),  // roles are of four warps: registers move between fours
+  kQmvHelpers = 3,                         // warps beside the one that brings the weights
   kQmvNoIndex = -1,
-  kQmvProducerRegisters = 32,
-  kQmvConsumerRegisters = 112,
   kQmvMostRows = 512,
   kQmvMostMatrices = 1024,
   kQmvMostStages = 8,
@@ -103,6 +102,8 @@ struct QmvParams {
   uint32_t section_inverse;  // 2^32 / section_tiles, rounded up; 0: there is one section
   uint32_t block_bytes;      // that a stage gets for a block
   uint32_t tokens;           // rows of x that are columns at a time
+  uint32_t x_first;          // the first pass's rows of x come by copies
+  uint32_t x_room;           // columns that there is room for beside the stages
   uint32_t cheap_columns;    // as many cost less than eight
   uint32_t matrix_step;      // 0: one matrix stands for all
   uint32_t scale_slots;      // 0: scales come with every stage
@@ -135,7 +136,7 @@ struct QmvParams {
   int64_t x_col_stride;  // in elements
   int32_t x_row_stride;  // within a pair
   int32_t x_type;
-  int32_t x_runs;        // four neighbours can be read at once
+  int32_t x_runs;        // neighbours that can be read at once: 8, 4 or 0
   uint32_t limbs;        // columns that hold a row of x,
   uint32_t column_step;  // and columns from row to row
   uint32_t column_bytes;

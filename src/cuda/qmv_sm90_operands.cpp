@@ -51,20 +51,19 @@ int64_t extent(const Matrices& m) {
   return sum;
 }
 
-// Whether four values of a row of x can be read at once.
-bool runs_of_four(const MatmulProblem& p) {
-  const Matrices& x = p.x.values;
-  if (x.col_stride != 1 || reinterpret_cast<uintptr_t>(x.data) % (4 * size_of(x.dtype)) != 0) {
+}  // namespace
+
+bool has_runs_of(size_t values, const Matrices& m) {
+  if (m.col_stride != 1 || reinterpret_cast<uintptr_t>(m.data) % (values * size_of(m.dtype)) != 0) {
     return false;
   }
-  bool held = p.m == 1 || x.row_stride % 4 == 0;
-  for (int d = 0; d < x.batch.ndim(); ++d) {
-    held = held && (x.batch[d] == 1 || x.batch_stride[d] % 4 == 0);
+  const auto step = static_cast<int64_t>(values);
+  bool held = m.rows == 1 || m.row_stride % step == 0;
+  for (int d = 0; d < m.batch.ndim(); ++d) {
+    held = held && (m.batch[d] == 1 || m.batch_stride[d] % step == 0);
   }
   return held;
 }
-
-}  // namespace
 
 QmvTensor tensor(const Matrices& m) {
   const auto bytes = static_cast<int64_t>(size_of(m.dtype));
@@ -150,7 +149,7 @@ void place_rows(const MatmulProblem& p, QmvParams& q) {
   q.one_x = p.m == 1 && p.x.values.count() == 1;
   q.x_type = static_cast<int32_t>(p.x.values.dtype);
   q.out_type = static_cast<int32_t>(p.out.dtype);
-  q.x_runs = runs_of_four(p);
+  q.x_runs = has_runs_of(8, p.x.values) ? 8 : has_runs_of(4, p.x.values) ? 4 : 0;
   q.limbs = p.x.values.dtype == DType::f32 ? 3 : 1;
   q.column_step = q.limbs == 3 ? 4 : 1;
   q.m = static_cast<uint32_t>(p.m);

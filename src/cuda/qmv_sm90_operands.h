@@ -13,6 +13,8 @@ bool is_affine(const dispatch::MatmulProblem& p);
 // Why the kernels cannot walk through w.
 dispatch::Reason why_not_w(const dispatch::Operand& w);
 QmvTensor tensor(const dispatch::Matrices& m);
+// Whether so many values of any row can be read or written at once.
+bool has_runs_of(size_t values, const dispatch::Matrices& m);
 // Rows of `row` bytes of matrices, in boxes of `bytes` of `rows` rows of one matrix.
 TensorMapShape map_of(const dispatch::Matrices& m, uint32_t row, uint32_t bytes, uint32_t rows);
 // Whether rows are slabs without a rest, wherever they begin; then in slabs, `slabs` of them in a

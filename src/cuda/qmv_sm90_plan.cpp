@@ -27,6 +27,8 @@ constexpr uint32_t kFewestColumns = 4;
 // Of x beside the stages.
 constexpr uint64_t kMostBytesOfX = 96 << 10, kMostBytesOfFew = 112 << 10;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
+// Tiles of each thread block, where other warps store.
+constexpr double kLeastTilesOfHelped = 2;
 constexpr int64_t kMostRowsPerMatrix = 64;
 // How often w may be read: as often as it takes to have met all rows in columns.
 constexpr int64_t kMostPasses = 24;
@@ -41,30 +43,34 @@ struct Family {
   DType scale;
   const char* few;
   const char* many;
+  const char* helped;   // `many` of up to eight columns with warps that store; null: there is none
   const char* columns;  // makes columns of x for `many`
   uint32_t few_tokens;
   uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
 };
-#define MB_FAMILY(bits, group, tokens, cheap, scale) \
-  {{Mode::affine, bits, group},                      \
-   DType::scale,                                     \
-   "qmv_sm90_affine" #bits "_few_" #scale,           \
-   "qmv_sm90_affine" #bits "_g" #group "_" #scale,   \
-   "qmv_sm90_affine" #bits "_g" #group "_columns",   \
-   tokens,                                           \
+#define MB_FAMILY(bits, group, tokens, cheap, scale, helped) \
+  {{Mode::affine, bits, group},                              \
+   DType::scale,                                             \
+   "qmv_sm90_affine" #bits "_few_" #scale,                   \
+   "qmv_sm90_affine" #bits "_g" #group "_" #scale,           \
+   helped,                                                   \
+   "qmv_sm90_affine" #bits "_g" #group "_columns",           \
+   tokens,                                                   \
    cheap}
-#define MB_FAMILIES(bits, group, tokens, cheap)                                           \
-  MB_FAMILY(bits, group, tokens, cheap, f32), MB_FAMILY(bits, group, tokens, cheap, f16), \
-      MB_FAMILY(bits, group, tokens, cheap, bf16)
+#define MB_FAMILIES(bits, group, tokens, cheap, f16_helped, bf16_helped) \
+  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr),                   \
+      MB_FAMILY(bits, group, tokens, cheap, f16, f16_helped),            \
+      MB_FAMILY(bits, group, tokens, cheap, bf16, bf16_helped)
 const Family kFamilies[] = {
-    MB_FAMILIES(4, 32, 2, 4),
-    MB_FAMILIES(4, 64, 2, 4),
-    MB_FAMILIES(8, 32, 4, 4),
-    MB_FAMILIES(8, 64, 4, 8),
+    MB_FAMILIES(4, 32, 2, 4, "qmv_sm90_affine4_g32_f16_helped", "qmv_sm90_affine4_g32_bf16_helped"),
+    MB_FAMILIES(4, 64, 2, 4, "qmv_sm90_affine4_g64_f16_helped", "qmv_sm90_affine4_g64_bf16_helped"),
+    MB_FAMILIES(8, 32, 4, 4, nullptr, nullptr),
+    MB_FAMILIES(8, 64, 4, 8, nullptr, nullptr),
     {{Mode::mxfp4, 4, 32},
      DType::u8,
      "qmv_sm90_mxfp4_few",
      "qmv_sm90_mxfp4",
+     "qmv_sm90_mxfp4_helped",
      "qmv_sm90_fp4_columns",
      2,
      4},
@@ -72,6 +78,7 @@ const Family kFamilies[] = {
      DType::u8,
      "qmv_sm90_mxfp8_few",
      "qmv_sm90_mxfp8",
+     nullptr,
      "qmv_sm90_mxfp8_columns",
      4,
      4},
@@ -79,6 +86,7 @@ const Family kFamilies[] = {
      DType::u8,
      "qmv_sm90_nvfp4_few",
      "qmv_sm90_nvfp4",
+     "qmv_sm90_nvfp4_helped",
      "qmv_sm90_fp4_columns",
      1,
      2},
@@ -180,6 +188,12 @@ bool stages_x(const MatmulProblem& p, const QmvParams& q, uint32_t few_tokens) {
          (few ? kMostBytesOfFew : kMostBytesOfX);
 }
 
+// How many matrices are met, of rows that meet all of them alike.
+double matrices_likely(const MatmulProblem& p, const QmvParams& q) {
+  const auto matrices = static_cast<double>(p.w.values.count());
+  return matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
+}
+
 // Whether tiles of 256 rows, half a stage wide, take less time than those of 128: where K ends in
 // the first half of a stage the other half is nothing, and what is done at the end of each tile
 // counts as much as a stage. A block may have more of them than its share, though. Of rows that
@@ -188,8 +202,7 @@ bool wants_tall_tiles(const MatmulProblem& p, const QmvParams& q, uint32_t proce
   // Scales of half a stage are fewer than a box of them has room for; and x becomes columns by
   // eight units, which half a stage of bytes is not.
   if (q.scale_slots == 0 || p.w.spec->bits != 4) return false;
-  const auto matrices = static_cast<double>(p.w.values.count());
-  const double met = matrices * (1 - std::pow(1 - 1 / matrices, static_cast<double>(q.rows)));
+  const double met = matrices_likely(p, q);
   const auto steps = [&](uint32_t row_groups) {
     return ceil_div(code_bytes(p), kQmvConsumers / row_groups * kQmvItemBytes);
   };
@@ -294,11 +307,10 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
   q.column_bytes = q.step_units * 64 + 64;
   q.tokens = std::min(q.rows, kQmvMostColumns / q.column_step);
   q.columns = rounded_up(q.tokens * q.column_step, 2);
+  q.x_room = (q.tokens - 1) * q.column_step + q.limbs;
   const uint32_t factor_units = q.group < 64 ? q.step_units : q.step_units / 2;
   q.x_at = q.stage_bytes;
-  q.x_bytes = rounded_up(
-      ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes + factor_units * q.columns * 8,
-      kQmvLine);
+  q.x_bytes = rounded_up(q.x_room * q.column_bytes + factor_units * q.columns * 8, kQmvLine);
   q.stage_bytes += rounded_up(q.x_bytes, 1024);
   const uint32_t sums = 2 * kQmvConsumers * kQmvSumsPitch * kQmvSumsColumns * 4;
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
@@ -325,8 +337,23 @@ uint32_t wanted_rows(const MatmulProblem& p, const Family& family, bool few, con
   return q.one_x ? 1 : std::min(q.rows, few ? family.few_tokens : columns / q.column_step);
 }
 
+// Whether other warps make the columns of further passes and store what those who multiply hand
+// over. x is copied in runs of 16 bytes then, a tile's sums have two places, and outputs are whole
+// and stored by fours. It pays where thread blocks have several tiles.
+bool wants_helpers(const MatmulProblem& p, const Family& family, uint32_t processors,
+                   const QmvParams& q) {
+  if (family.helped == nullptr || has_one_matrix(p) || q.x_runs != 8 || q.limbs != 1 ||
+      q.one_x != 0 || q.k % 8 != 0 || q.section_inverse != 0 || q.tokens > 2 * kQmvSumsColumns ||
+      q.n % 4 != 0 || !has_runs_of(4, p.out)) {
+    return false;
+  }
+  const double met = matrices_likely(p, q);
+  return met * q.tiles >= kLeastTilesOfHelped * processors;
+}
+
 // How many of them stand there beside how many stages.
-Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvPlan& plan) {
+Reason share_memory(const MatmulProblem& p, const Family& family, uint32_t processors, bool few,
+                    QmvPlan& plan) {
   QmvParams& q = plan.params;
   // Columns that fall on other banks.
   q.column_bytes = q.units * 64 + 64;
@@ -339,13 +366,27 @@ Reason share_memory(const MatmulProblem& p, const Family& family, bool few, QmvP
   const uint32_t fixed = 1024 + 64 + sums + q.scale_slots * (is_affine(p) ? 2 : 1) * q.scale_bytes;
   for (q.tokens = wanted_rows(p, family, few, q); q.tokens > 0; --q.tokens) {
     q.columns = rounded_up(q.tokens * q.column_step, 2);
-    const uint32_t taken = fixed + ((q.tokens - 1) * q.column_step + q.limbs) * q.column_bytes +
-                           factor_units * q.columns * 8;
+    q.x_room = (q.tokens - 1) * q.column_step + q.limbs;
+    const uint32_t taken = fixed + q.x_room * q.column_bytes + factor_units * q.columns * 8;
     const bool spared = few_each && q.tokens > kFewestColumns;
     if (taken + (spared ? 3 : kLeastStages) * q.stage_bytes > kSharedBytes) continue;
     q.stages = std::min<uint32_t>((kSharedBytes - taken) / q.stage_bytes, kQmvMostStages);
     plan.shared_bytes = taken + q.stages * q.stage_bytes;
     break;
+  }
+  plan.kernel = few ? family.few : family.many;
+  q.x_first = 0;
+  if (!few && q.tokens > 0 && wants_helpers(p, family, processors, q)) {
+    // As many columns more as cost no stage, up to two passes'.
+    const uint32_t of_column = q.column_bytes + factor_units * 8;
+    const uint32_t others = fixed + q.stages * q.stage_bytes;
+    const uint32_t room = std::min((kSharedBytes - others) / of_column / 2 * 2, 2 * q.columns);
+    if (room >= q.columns) {
+      plan.kernel = family.helped;
+      q.x_first = 1;
+      q.columns = q.x_room = room;
+      plan.shared_bytes = others + room * of_column;
+    }
   }
   if (q.tokens == 0 ||
       (!mostly_distinct(p) && kMostPasses * matrices_met(p) * q.tokens < p.total_rows())) {
@@ -363,7 +404,7 @@ Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, 
            code_bytes(p) / sections, q.scale_slots > 0 ? 16 : 1, few, staged, tall);
   cut_stages(p, layer, sections, q);
   if (staged) return share_memory_in_stages(p, plan);
-  return share_memory(p, family, few, plan);
+  return share_memory(p, family, processors, few, plan);
 }
 
 // Cuts w as all of it fits: into tiles of 256 rows where they pay; and where rows of x are so long
@@ -457,7 +498,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (const Reason r = place_scales(p, layer, q)) return r;
   const bool staged = stages_x(p, q, family->few_tokens);
   const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
-  plan.kernel = few ? family->few : family->many;
+  plan.kernel = family->many;
   q.cheap_columns = family->cheap_columns;
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
@@ -477,6 +518,7 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   }
   // In few instructions: a box's slabs by one copy, and scales beside them.
   q.ahead = q.whole_slabs != 0 && q.scale_slots == 0 ? std::min(q.stages, q.k_steps) : 0;
+  if (q.x_first != 0) q.ahead = std::min(q.ahead, 1u);
   plan.passes = few ? 1 : static_cast<uint32_t>((rows_per_matrix(p) + q.tokens - 1) / q.tokens);
   const auto most = static_cast<uint64_t>(matrices_met(p)) * q.tiles;
   plan.grid = static_cast<uint32_t>(std::min<uint64_t>(processors, most));

@@ -9,6 +9,7 @@ namespace moeblas::test {
 namespace {
 
 using cuda::QmvPlan;
+using cuda::device::QmvHelped;
 using cuda::device::QmvTraits;
 
 constexpr size_t kSharedBytes = 232448;  // of a block on sm_90
@@ -39,6 +40,14 @@ void add_affine(std::map<std::string, Kernel>& all) {
   };
   all[name + "_g32_columns"] = run_columns<QmvTraits<F, simt::kF32, 2, 32>>;
   all[name + "_g64_columns"] = run_columns<QmvTraits<F, simt::kF32, 2, 64>>;
+  if constexpr (bits == 4) {
+    const auto add_helped = [&]<int scale>(const std::string& suffix) {
+      all[name + "_g32_" + suffix + "_helped"] = run_kernel<QmvHelped<F, scale, 32>>;
+      all[name + "_g64_" + suffix + "_helped"] = run_kernel<QmvHelped<F, scale, 64>>;
+    };
+    add_helped.template operator()<simt::kF16>("f16");
+    add_helped.template operator()<simt::kBf16>("bf16");
+  }
   add.template operator()<simt::kF32>("f32");
   add.template operator()<simt::kF16>("f16");
   add.template operator()<simt::kBf16>("bf16");
@@ -55,6 +64,8 @@ const std::map<std::string, Kernel>& kernels_by_name() {
     list["qmv_sm90_mxfp4"] = run_kernel<QmvTraits<formats::Mxfp4, simt::kU8, 2, 32>>;
     list["qmv_sm90_mxfp8_few"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 0, 32>>;
     list["qmv_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
+    list["qmv_sm90_mxfp4_helped"] = run_kernel<QmvHelped<formats::Mxfp4, simt::kU8, 32>>;
+    list["qmv_sm90_nvfp4_helped"] = run_kernel<QmvHelped<formats::Nvfp4, simt::kU8, 16>>;
     list["qmv_sm90_nvfp4_few"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
     list["qmv_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>;
     return list;

@@ -79,11 +79,30 @@ TEST(QmvSm90, GeneratedCases) {
   }
   for (const std::string& name : qmv_kernels()) {
     RecordProperty(name, taken[name]);
-    if (count >= 600 && begin == 0) {
+    if (count >= 600 && begin == 0 && !name.ends_with("_helped")) {
       EXPECT_GT(taken[name], 0) << name << " was not reached";
     }
   }
   for (const auto& [why, times] : refused) RecordProperty(why, times);
+}
+
+// What has as many tiles of as few rows as kernels with helpers are for.
+TEST(QmvSm90, CasesWithHelpers) {
+  std::map<std::string, int> taken;
+  for (uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+    const uint32_t processors = seed % 2 == 0 ? 1 : 3;
+    const Case c = test::few_rows_case(seed, processors);
+    const Ran ran = run_case_on_blocks(c, processors, 2 * seed, kPoison);
+    const Ran again = run_case_on_blocks(c, processors, 2 * seed + 1, kOtherPoison);
+    EXPECT_EQ(ran.bytes, again.bytes)
+        << "order or memory show through: " << describe(c) << " seed=" << seed;
+    ++taken[ran.kernel];
+  }
+  for (const std::string& name : qmv_kernels()) {
+    if (!name.ends_with("_helped")) continue;
+    RecordProperty(name, taken[name]);
+    EXPECT_GT(taken[name], 0) << name << " was not reached";
+  }
 }
 
 // ---- What must not fall to the portable rows -------------------------------------------------

@@ -44,6 +44,8 @@ std::vector<Source> sources() {
       {"many pairs", "matmul", [](uint64_t seed) { return job_of(many_pairs_case(seed)); }, 0.1});
   list.push_back(
       {"decode", "matmul", [](uint64_t seed) { return job_of(test::decode_case(seed)); }, 2});
+  list.push_back({"few rows", "matmul",
+                  [](uint64_t seed) { return job_of(test::few_rows_case(seed, kBlocks)); }, 0.2});
   list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back(

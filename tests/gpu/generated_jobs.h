@@ -24,6 +24,8 @@ test::Case quantize_case(const QuantSpec& format, DType dtype, int64_t rows, int
 void as_expert_layer(test::Case& c, int64_t tokens, int64_t top_k);
 // Dense weights whose rows are of K, not of N.
 void along_k(test::Layout& w);
+// Thread blocks that a GPU runs at a time, for test::few_rows_case.
+constexpr int64_t kBlocks = 132;
 // More pairs than one threadgroup groups by itself, of more matrices than one digit counts.
 test::Case many_pairs_case(uint64_t seed);
 // Rows and columns enough for several tiles of every kernel, in whole and with a rest.

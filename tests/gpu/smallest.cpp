@@ -87,6 +87,8 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   const std::vector<std::string> layer_rows = rows_of("ffn");
   std::vector<std::string> one_row = rows;
   std::erase_if(one_row, [](const std::string& row) { return row != "qmv_one_sm90"; });
+  std::vector<std::string> few_rows = rows;
+  std::erase_if(few_rows, [](const std::string& row) { return row != "qmv_sm90"; });
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
@@ -143,6 +145,10 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   for (uint64_t seed = 0; seed < 250; ++seed) {
     run_all([&] { return job_of(test::decode_case(seed), test::Side::left); },
             seed < 90 ? tuned : others);
+  }
+  // Each kernel that is for thread blocks with several tiles of few rows.
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    run_all([&] { return job_of(test::few_rows_case(seed, kBlocks), test::Side::left); }, few_rows);
   }
   // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {

@@ -413,6 +413,37 @@ Case decode_case(uint64_t seed) {
   return c;
 }
 
+Case few_rows_case(uint64_t seed, int64_t blocks) {
+  const QuantSpec kFormats[] = {{Mode::mxfp4},
+                                {Mode::affine, 4, 64},
+                                {Mode::nvfp4},
+                                {Mode::affine, 4, 32},
+                                {Mode::affine, 4, 128}};
+  Random random(seed + (uint64_t{1} << 42));
+  Case c;
+  c.seed = seed;
+  c.op = Op::gather_qmm;
+  c.format = kFormats[seed % std::size(kFormats)];
+  const QuantSpec spec = c.format->resolved();
+  draw_values(random, c);
+  if (random.one_in(4)) c.values = Values::specials;
+  if (c.ids == Ids::none) c.ids = Ids::uniform;
+  c.x.dtype = random.pick({DType::f16, DType::bf16});
+  const int64_t unit = packed_unit(spec), word = spec.mode == Mode::affine ? 8 : 16;
+  int64_t k = unit * (random.one_in(2) ? word * random.pick({1, 2}) : random.pick({7, 12, 24}));
+  // Rows with an infinity and nothing else that is special.
+  if (c.values == Values::specials) k = std::max<int64_t>(unit, 32) * random.pick({1, 2, 3});
+  const int64_t n = random.pick({388, 512, 516, 772});
+  const int64_t experts = blocks + 3, top_k = random.pick({1, 2, 3, 4});
+  const int64_t tokens = (experts * random.pick({1, 2, 3}) + top_k - 1) / top_k;
+  draw_aligned_weights(random, c, {experts}, n, k);
+  c.x = plain(c.x.dtype, {tokens, 1, 1, k});
+  c.rhs = drawn(random, draw_integer(random), {tokens, top_k}, false, true);
+  c.out = plain(c.x.dtype, {tokens, top_k, 1, n});
+  limit_exponents(c);
+  return c;
+}
+
 Case one_row_case(uint64_t seed) {
   constexpr int kBits[] = {2, 3, 4, 5, 6, 8}, kGroups[] = {64, 32, 128, 16};
   Random random(seed + (uint64_t{1} << 41));

@@ -20,6 +20,9 @@ Case make_case(Op op, uint64_t seed);
 // The case of decoding that this seed stands for: few rows, every format, weights in the layouts of
 // checkpoints with rows of whole 16-byte words.
 Case decode_case(uint64_t seed);
+// Few rows each of so many matrices that `blocks` thread blocks have several tiles of them, as fast
+// kernels want 4-bit weights, x and outputs.
+Case few_rows_case(uint64_t seed, int64_t blocks);
 // One row of x and one matrix of affine codes that bulk copies can bring, in every width and group.
 Case one_row_case(uint64_t seed);
 

@@ -15,6 +15,9 @@ struct QmvTraits {
   using Format = F;
   using Decode = Decoder<F>;
   static constexpr int kScale = scale, kTiles = tiles, kGroup = group;
+  static constexpr bool kHelped = false;  // by warps beside those who multiply (qmv_helpers.cuh)
+  // Of threads that multiply, and of the other four warps'.
+  static constexpr int kRegisters = 112, kOtherRegisters = 32;
   static constexpr bool kAffine = int(F::kMode) == MOEBLAS_AFFINE;
   static constexpr bool kHalves = group == 16;               // a unit holds two groups
   static constexpr int kUnits = Decode::kBits == 4 ? 4 : 2;  // of an item
@@ -28,6 +31,12 @@ struct QmvTraits {
                               : kHalves                    ? 2
                               : kUnits == 4 || group == 32 ? 4
                                                            : 0;
+};
+
+template <class F, int scale, int group>
+struct QmvHelped : QmvTraits<F, scale, 1, group> {
+  static constexpr bool kHelped = true;
+  static constexpr int kRegisters = 104, kOtherRegisters = 64;
 };
 
 // A stage and x, as one warp sees its item.

@@ -15,6 +15,11 @@ struct QmvShared {
   uint64_t full[kQmvMostStages];
   uint64_t empty[kQmvMostStages];
   uint64_t used[kQmvMostSlots];  // slots of scales
+  // Of helpers: places of sums, given back and handed over; the x of every second pass; all that
+  // was handed over; the rows of a pass as they are, and of the first one; the schedule.
+  uint64_t free[2], filled[2], stored, handed[2], copied, first_copied, known;
+  uint32_t by_all[2];  // whether x of that pass is left to those who multiply
+  uint32_t again;      // sums that were handed over and are not finite
   Schedule schedule;
 };
 // From a stage's first barrier to its second.
@@ -35,7 +40,36 @@ __device__ __forceinline__ uint32_t columns_of(const QmvParams& p, uint32_t toke
 
 // Where columns of x begin at `at`.
 __device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) {
-  return {at, at + columns_of(p, p.tokens) * p.column_bytes};
+  return {at, at + p.x_room * p.column_bytes};
+}
+
+// With helpers, the columns of passes stand at the beginning and at the end of what there is room
+// for, in turns, so that those of two passes fit where both are short. In pairs of columns.
+__device__ __forceinline__ uint32_t room_of(const QmvParams& p, uint32_t tokens) {
+  return (columns_of(p, tokens) + 1) & ~1u;
+}
+template <class T>
+__device__ __forceinline__ uint32_t first_column(const QmvParams& p, uint32_t pass,
+                                                 uint32_t tokens) {
+  if constexpr (!T::kHelped) return 0;
+  return (pass & 1) * (p.x_room - room_of(p, tokens));
+}
+
+// `address`: dynamic's.
+template <class T>
+__device__ __forceinline__ QmvMemory memory_from(const QmvParams& p, unsigned char* dynamic,
+                                                 uint32_t address) {
+  QmvMemory memory;
+  memory.ring = (address + 1023) / 1024 * 1024;
+  memory.scales = memory.ring + p.stages * p.stage_bytes;
+  uint32_t end = memory.scales + p.scale_slots * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  memory.x = columns_at(p, p.x_bytes > 0 ? p.x_at : end);
+  if (p.x_bytes == 0) {
+    end = memory.x.factors +
+          p.units / (T::kFactorUnit / 32) * p.columns * static_cast<uint32_t>(sizeof(Factor));
+  }
+  memory.sums = reinterpret_cast<float*>(dynamic + (end - address));
+  return memory;
 }
 
 // Rows of an active matrix (of each operand's) over a section of K, times the pass's columns.
@@ -98,6 +132,13 @@ __device__ __forceinline__ void for_each_tile(const QmvParams& p, const Schedule
       }
     }
   }
+}
+
+// Whether nothing comes after it.
+__device__ __forceinline__ bool ends_share(const QmvParams& p, const Schedule& s,
+                                           const QmvTile& tile) {
+  return tile.active * p.tiles + tile.index + 1 == s.end &&
+         tile.first + tile.tokens == s.first[tile.active + 1];
 }
 
 // Of all operands.

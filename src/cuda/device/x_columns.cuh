@@ -156,12 +156,13 @@ struct OctetPlace {
 // `tokens` rows, row i from element row_at(i) on, `units` units from first_unit on, by so many
 // warps. kUnit: values that share a factor, 16 (of decoders whose lanes hold neighbours), 32 or 64;
 // kSums: whether sums are wanted. kShort: in fewer instructions and registers, for kernels that run
-// this text once or twice: four times the conversion takes longer to come than to run.
+// this text once or twice: four times the conversion takes longer to come than to run. To columns
+// from `column` on.
 template <class Decoder, int kUnit, bool kSums, bool kShort = false, class Params, class RowAt>
 __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to,
                                              uint32_t first_unit, uint32_t units, uint32_t tokens,
                                              uint32_t warp, uint32_t lane, RowAt&& row_at,
-                                             uint32_t warps = kQmvConsumers) {
+                                             uint32_t warps = kQmvConsumers, uint32_t column = 0) {
   constexpr uint32_t kSecond = Decoder::kPerWord == 8 ? 4 : 16;
   constexpr uint32_t kAtOnce = 4;     // loads under way
   const uint32_t chunks = units / 8;  // a warp's step: eight units of one row
@@ -190,7 +191,8 @@ __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to
       token = first_token;
       chunk = first_chunk;
       const auto convert = [&](const RawOctet& octet) {
-        Place{p, to, chunk * 8 + lane / 4, token * p.column_step, lane}.store_halves(octet, bf16);
+        Place{p, to, chunk * 8 + lane / 4, column + token * p.column_step, lane}.store_halves(octet,
+                                                                                              bf16);
       };
       if constexpr (kShort) {
 #pragma unroll 1
@@ -222,8 +224,31 @@ __device__ __forceinline__ void fill_columns(const Params& p, const XColumns& to
         v[i] = simt::load_float(p.x, p.x_type, row + at * p.x_col_stride);
       }
     }
-    Place{p, to, unit, token * p.column_step, lane}.store_floats(v);
+    Place{p, to, unit, column + token * p.column_step, lane}.store_floats(v);
   }
+}
+
+// One such step of a row of 16-bit values that lie, as they are, where their column will stand: in
+// its place.
+template <class Decoder, int kUnit, bool kSums, class Params>
+__device__ __forceinline__ void convert_in_place(const Params& p, const XColumns& to,
+                                                 uint32_t chunk, uint32_t column, uint32_t lane) {
+  const uint32_t unit = chunk * 8 + lane / 4;
+  const uint32_t at = to.columns + column * p.column_bytes + unit * 64;
+  RawOctet raw = {};
+  if (unit * kQmvUnit + lane % 4 * Decoder::kPerWord < p.k) {
+    if constexpr (Decoder::kPerWord == 8) {
+      const uint4 v = load_shared_4(at + lane % 4 * 16);
+      raw = {v.x, v.y, v.z, v.w};
+    } else {
+      const uint2 a = load_shared_2(at + lane % 4 * 8), b = load_shared_2(at + lane % 4 * 8 + 32);
+      raw = {a.x, a.y, b.x, b.y};
+    }
+  }
+  // Others' values of the unit.
+  if constexpr (Decoder::kPerWord != 8) __syncwarp();
+  OctetPlace<Params, Decoder, kUnit / 8, kSums>{p, to, unit, column, lane}.store_halves(
+      raw, p.x_type == simt::kBf16);
 }
 
 }  // namespace moeblas::cuda::device
