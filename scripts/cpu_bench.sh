@@ -28,24 +28,8 @@ if [[ -z $binary ]]; then
   binary=$root/build/release/cli/moeblas
 fi
 mkdir -p "$out"
-failed=0 known=()
-
-# measure NAME ARGUMENTS...
-measure() {
-  local name=$1
-  shift
-  known+=($name)
-  [[ -z $only || $only == *,$name,* ]] || return 0
-  local begin=$SECONDS
-  "$binary" bench --device cpu --threads 1,2 --seconds "$seconds" --json "$out/$name.json" "$@" \
-    >"$out/$name.log" 2>&1 || {
-    failed=1
-    echo "cpu_bench.sh: $name failed:" >&2
-    tail -5 "$out/$name.log" >&2
-  }
-  rm -f "$out/$name.log"
-  echo "$name: $((SECONDS - begin)) s"
-}
+common=(--device cpu --threads 1,2)
+. "$root/scripts/bench_names.sh"
 
 formats=affine2-g64,affine3-g64,affine4-g64,affine5-g64,affine6-g64,affine8-g64,mxfp4,nvfp4,mxfp8
 matrix=(--op quantized_matmul --shape dense-14336x4096)
@@ -79,10 +63,4 @@ MOEBLAS_CPU_TIER=avx2 measure avx2_decode "${matrix[@]}" --tokens 1 --format aff
   --dtype bfloat16,float32
 MOEBLAS_CPU_TIER=avx2 measure avx2_prefill "${matrix[@]}" --tokens 512 --format affine4-g64,mxfp4 \
   --dtype bfloat16,float32
-for name in ${only//,/ }; do
-  if [[ " ${known[*]} " != *" $name "* ]]; then
-    echo "cpu_bench.sh: --only: no $name; there are ${known[*]}" >&2
-    exit 2
-  fi
-done
-exit $failed
+end_of_names

@@ -30,24 +30,8 @@ if [[ -z $binary ]]; then
   binary=$root/build/gpu/cli/moeblas
 fi
 mkdir -p "$out"
-failed=0 known=()
-
-# measure NAME ARGUMENTS...
-measure() {
-  local name=$1
-  shift
-  known+=($name)
-  [[ -z $only || $only == *,$name,* ]] || return 0
-  local begin=$SECONDS
-  "$binary" bench --device cuda --seconds "$seconds" ${commit:+--commit "$commit"} \
-    --json "$out/$name.json" "$@" >"$out/$name.log" 2>&1 || {
-    failed=1
-    echo "gpu_bench.sh: $name failed:" >&2
-    tail -5 "$out/$name.log" >&2
-  }
-  rm -f "$out/$name.log"
-  echo "$name: $((SECONDS - begin)) s"
-}
+common=(--device cuda ${commit:+--commit "$commit"})
+. "$root/scripts/bench_names.sh"
 
 rested=(--rest 0.012 --repeats 9) # the clocks of a device that was idle before
 sustained=(--heat 0.3)            # those that its power leaves it
@@ -98,10 +82,4 @@ measure qqmm --op qqmm,qqmm_packed --shape qqmm-16384 --format nvfp4,mxfp4,mxfp8
 measure qqmm_fast --op qqmm --shape qqmm-16384 --format mxfp4 --precision fast
 measure conversions --op quantize,dequantize --shape dense-8192 --dtype bfloat16 \
   --format "$(IFS=,; echo "${bytes[*]},${widths[*]}"),affine4-g16"
-for name in ${only//,/ }; do
-  if [[ " ${known[*]} " != *" $name "* ]]; then
-    echo "gpu_bench.sh: --only: no $name; there are ${known[*]}" >&2
-    exit 2
-  fi
-done
-exit $failed
+end_of_names

@@ -91,6 +91,28 @@ __device__ __forceinline__ void load_codes32(uint32_t at, uint32_t (&bytes)[8]) 
   ByteDecoder<bits>::decode(w, bytes);
 }
 
+// The products of two rows' 32 codes, as decoded, by the limbs of x that go with them. Codes that
+// lie raised have sums of their own until all are there.
+template <int bits>
+__device__ __forceinline__ void multiply_batch(const uint32_t (&upper)[8],
+                                               const uint32_t (&lower)[8], const uint4 (&x)[2],
+                                               int32_t (&d)[4]) {
+  using D = ByteDecoder<bits>;
+  constexpr bool kApart = D::kRaised > 0;
+  int32_t apart[4] = {};
+  auto& raised = kApart ? apart : d;
+#pragma unroll
+  for (int i = 0; i < 8; i += 4) {
+    const uint4 v = x[i / 4];
+    multiply_bytes(d, {upper[i], lower[i], upper[i + 1], lower[i + 1]}, {v.x, v.y});
+    multiply_bytes(raised, {upper[i + 2], lower[i + 2], upper[i + 3], lower[i + 3]}, {v.z, v.w});
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kApart) d[i] = d[i] * (1 << D::kRaised) + raised[i];
+  }
+}
+
 // A row's scales (or biases) of a chunk in groups of 64, of 16 bits, all at once: a lane keeps
 // those of its own slot. kScale: an ElementType.
 template <int kScale, uint32_t kBatches>
@@ -127,7 +149,6 @@ __device__ __forceinline__ void add_bytes80(const Stage80<T>& s, const ByteLane<
   constexpr int kSets = kByteSets<kGroup>;
   constexpr uint32_t kBatches = T::kUnits / 4;
   constexpr int kRows = T::kRows / 8;
-  using D = ByteDecoder<T::kBits>;
   // Of more sets, several would take more registers than there are.
   [[maybe_unused]] constexpr int kUnroll = kGroup == 64 ? 8 : 1, kUnrollSets = kGroup == 16 ? 1 : 2;
   [[maybe_unused]] float scales[kRows][kBatches], biases[kRows][kBatches];
@@ -153,20 +174,8 @@ __device__ __forceinline__ void add_bytes80(const Stage80<T>& s, const ByteLane<
 #pragma unroll kUnrollSets
       for (int set = 0; set < kSets; ++set) {
         if constexpr (kSets > 1) at.load(x, lane, set, batch);
-        constexpr bool kApart = D::kRaised > 0;
-        int32_t d[4] = {}, apart[4] = {};
-        auto& raised = kApart ? apart : d;
-#pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-          const uint4 v = x[i / 4];
-          multiply_bytes(d, {upper[i], lower[i], upper[i + 1], lower[i + 1]}, {v.x, v.y});
-          multiply_bytes(raised, {upper[i + 2], lower[i + 2], upper[i + 3], lower[i + 3]},
-                         {v.z, v.w});
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (kApart) d[i] = d[i] * (1 << D::kRaised) + raised[i];
-        }
+        int32_t d[4] = {};
+        multiply_batch<T::kBits>(upper, lower, x, d);
         const uint32_t index = (batch * kSets + static_cast<uint32_t>(set)) * 2;
         const Factor factor = load_factor(at.factors + index * 16);
         const uint32_t group = (at.group + index) >> (kGroup == 64 ? groups.shift - 1 : 0);

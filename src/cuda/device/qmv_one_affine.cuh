@@ -152,7 +152,6 @@ template <class T, int kScale>
 __device__ __forceinline__ void add_item(const QmvOneLane<T>& from, uint32_t stage,
                                          const typename T::X& at, uint32_t lane,
                                          float (&y)[T::kRows / 8]) {
-  using D = ByteDecoder<T::kBits>;
   using Scales = QmvOneScales<T, kScale>;
   constexpr int kSets = T::X::kSets;
   constexpr uint32_t kScalePitch = T::kStepScales * Scales::kBytes;
@@ -175,20 +174,8 @@ __device__ __forceinline__ void add_item(const QmvOneLane<T>& from, uint32_t sta
 #pragma unroll
       for (int set = 0; set < kSets; ++set) {
         if constexpr (kSets > 1) at.load(x, lane, static_cast<uint32_t>(set), batch);
-        constexpr bool kApart = D::kRaised > 0;
-        int32_t d[4] = {}, apart[4] = {};
-        auto& raised = kApart ? apart : d;
-#pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-          const uint4 v = x[i / 4];
-          multiply_bytes(d, {upper[i], lower[i], upper[i + 1], lower[i + 1]}, {v.x, v.y});
-          multiply_bytes(raised, {upper[i + 2], lower[i + 2], upper[i + 3], lower[i + 3]},
-                         {v.z, v.w});
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (kApart) d[i] = d[i] * (1 << D::kRaised) + raised[i];
-        }
+        int32_t d[4] = {};
+        multiply_batch<T::kBits>(upper, lower, x, d);
         const uint32_t sum = batch * kSets + static_cast<uint32_t>(set);
         const Factor factor = load_factor(at.factors + sum * 32);
 #pragma unroll
