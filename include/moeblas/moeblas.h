@@ -389,7 +389,7 @@ typedef struct moeblas_epilogue {
 MOEBLAS_API moeblas_status moeblas_qqmm(const moeblas_quantized* x, const moeblas_quantized* w,
                                         const moeblas_epilogue* epilogue, const moeblas_tensor* out,
                                         const moeblas_options* options);
-/* dtype: of the output where x is packed; NULL: bfloat16. */
+/* dtype: of the output where x is packed (NULL: bfloat16). Otherwise NULL or x's, which it has. */
 MOEBLAS_API moeblas_status moeblas_infer_qqmm(const moeblas_quantized* x,
                                               const moeblas_quantized* w,
                                               const moeblas_dtype* dtype, moeblas_spec* out);

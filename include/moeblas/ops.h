@@ -249,7 +249,8 @@ inline Spec infer_grouped_qmm(const TensorView& x, const Quantized& w, const Ten
 
 // ---- Block-quantized products ------------------------------------------------------------------
 // x and w are packed, or float with their format in `spec`: Quantized{.spec = {...}, .codes =
-// floats}.
+// floats}. infer_*: `dtype` is the output's where x is packed (bfloat16 if left out); floats keep
+// theirs.
 
 namespace detail {
 class CEpilogue {
@@ -274,10 +275,10 @@ inline void qqmm(const Quantized& x, const Quantized& w, const TensorView& out,
   check(moeblas_qqmm(detail::CQuantized(x), detail::CQuantized(w), detail::CEpilogue(epilogue),
                      detail::CTensor(out), detail::COptions(options)));
 }
-inline Spec infer_qqmm(const Quantized& x, const Quantized& w, DType packed_dtype = DType::bf16) {
-  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+inline Spec infer_qqmm(const Quantized& x, const Quantized& w, std::optional<DType> dtype = {}) {
+  const moeblas_dtype d = to_dlpack(dtype.value_or(DType::bf16));
   moeblas_spec s{};
-  check(moeblas_infer_qqmm(detail::CQuantized(x), detail::CQuantized(w), &dtype, &s));
+  check(moeblas_infer_qqmm(detail::CQuantized(x), detail::CQuantized(w), dtype ? &d : nullptr, &s));
   return detail::to_spec(s);
 }
 
@@ -292,13 +293,12 @@ inline void gather_qqmm(const Quantized& x, const Quantized& w, const TensorView
 }
 inline Spec infer_gather_qqmm(const Quantized& x, const Quantized& w,
                               const TensorView& lhs_indices = {},
-                              const TensorView& rhs_indices = {},
-                              DType packed_dtype = DType::bf16) {
-  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+                              const TensorView& rhs_indices = {}, std::optional<DType> dtype = {}) {
+  const moeblas_dtype d = to_dlpack(dtype.value_or(DType::bf16));
   moeblas_spec s{};
   check(moeblas_infer_gather_qqmm(detail::CQuantized(x), detail::CQuantized(w),
                                   detail::CTensor(lhs_indices), detail::CTensor(rhs_indices),
-                                  &dtype, &s));
+                                  dtype ? &d : nullptr, &s));
   return detail::to_spec(s);
 }
 
@@ -311,16 +311,15 @@ inline void grouped_qqmm(const Quantized& x, const Quantized& w, const TensorVie
                              detail::COptions(options)));
 }
 inline Spec infer_grouped_qqmm(const Quantized& x, const Quantized& w, const TensorView& offsets,
-                               DType packed_dtype = DType::bf16) {
-  const moeblas_dtype dtype = to_dlpack(packed_dtype);
+                               std::optional<DType> dtype = {}) {
+  const moeblas_dtype d = to_dlpack(dtype.value_or(DType::bf16));
   moeblas_spec s{};
   check(moeblas_infer_grouped_qqmm(detail::CQuantized(x), detail::CQuantized(w),
-                                   detail::CTensor(offsets), &dtype, &s));
+                                   detail::CTensor(offsets), dtype ? &d : nullptr, &s));
   return detail::to_spec(s);
 }
 
-// ---- Routing and the fused expert layer
-// ----------------------------------------------------------
+// ---- Routing and the fused expert layer --------------------------------------------------------
 
 namespace detail {
 inline moeblas_router to_c(const Router& r) {

@@ -12,14 +12,15 @@ Arrays
 Options of every operation
     precision: "native" (activations as given, sums of float32 class), "exact" (float32-faithful:
         no rounded weights), "fast" (reduced precision where a kernel offers it).
-    deterministic: sum each row in an order that depends on K, N and the format alone.
+    deterministic: a row's result does not depend, to the bit, on how many other rows there are or
+        on what they are.
     check_ids: make indices out of range an error that names the first.
     kernel: the name of the kernel to run; an error where it cannot.
     stream: the CUDA stream to run on, an address or a stream object; the current one if absent.
 
 Errors
     ValueError and TypeError for bad arguments, RuntimeError where no kernel takes a call or a device
-    fails; the message names operation, argument, what was expected and what came. Nothing was
+    fails, MemoryError where there is no memory for a result or a workspace; the message names operation, argument, what was expected and what came. Nothing was
     written then.
 
 Threads

@@ -6,6 +6,8 @@ from collections import namedtuple
 
 from . import _core
 
+_OPERATIONS = ("moeblas._quantization", "moeblas._products", "moeblas._layers")
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +56,10 @@ def explain(operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
         workspace_bytes: the memory it would take on the arrays' device.
         reasons: every kernel in front of it, and why it would not take the call.
     """
+    if getattr(operation, "__module__", None) not in _OPERATIONS:
+        raise TypeError(
+            f"[explain] operation is {operation!r}, expected a function such as moeblas.gather_qmm"
+        )
     plan = _core.Plan()
     operation(*args, plan=plan, **kwargs)
     return Plan(plan.kernel, plan.workspace_bytes, plan.reasons.splitlines())

@@ -285,7 +285,8 @@ def qqmm(
             global_scale_w, MLX's form of them.
         scale_layout, x_scale_layout: of scales and x_scales, as for ``dequantize``.
         bias: (N,) or w's batch dimensions and N; c: broadcast to the result; any float dtype.
-        dtype: of the result where x is codes, bfloat16 if absent; otherwise it is x's.
+        dtype: of the result where x is codes, bfloat16 if absent. Where x is float the result has
+            x's, and another is an error.
         out: the array to write.
         options: see ``help(moeblas)``.
 

@@ -93,6 +93,9 @@ void Array::bind(Call& call, const char* name, nb::handle object, Access access)
 }
 
 void Array::bind_numpy(const Call& call, const char* name, nb::handle object, Access access) {
+  if (is_masked(object)) {
+    fail_value(call.op(), name, "has a mask, which no operation heeds; expected filled() of it");
+  }
   tensor_.dtype = dtype_of_numpy(call.op(), name, object);
   if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_STRIDES) != 0) throw nb::python_error();
   has_buffer_ = true;
@@ -206,7 +209,7 @@ Result::Result(Call& call, const char* name, nb::handle given, const moeblas_spe
     return;
   }
   if (is_numpy(call.model())) {
-    object_ = new_numpy(spec);
+    object_ = new_numpy(call.op(), name, spec);
     array_.bind(call, name, object_, Access::write);
     return;
   }

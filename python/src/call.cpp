@@ -21,7 +21,10 @@ std::string message(const char* op, const char* name, const std::string& text) {
 
 void fail_type(const char* op, const char* name, nb::handle object, const char* expected) {
   const auto type = nb::cast<std::string>(nb::inst_name(object));
-  throw nb::type_error(message(op, name, "is a " + type + ", expected " + expected).c_str());
+  const char* article =
+      std::string_view("aeio").find(type[0]) == std::string_view::npos ? "a" : "an";
+  const std::string text = std::string("is ") + article + " " + type + ", expected " + expected;
+  throw nb::type_error(message(op, name, text).c_str());
 }
 
 void fail_value(const char* op, const char* name, const std::string& text) {

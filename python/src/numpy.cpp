@@ -112,7 +112,13 @@ moeblas_dtype dtype_of_numpy(const char* op, const char* name, nb::handle array)
   fail_value(op, name, text);
 }
 
-nb::object new_numpy(const moeblas_spec& spec) {
+bool is_masked(nb::handle array) {
+  static PyObject* const word = PyUnicode_InternFromString("mask");
+  const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(array.ptr()));
+  return type != numpy()->ndarray && PyObject_HasAttr(array.ptr(), word) == 1;
+}
+
+nb::object new_numpy(const char* op, const char* argument, const moeblas_spec& spec) {
   const Numpy* np = numpy();
   PyObject* dtype = nullptr;
   const size_t count = g_known_count.load(std::memory_order_acquire);
@@ -135,7 +141,14 @@ nb::object new_numpy(const moeblas_spec& spec) {
   PyObject* const arguments[] = {nullptr, shape.ptr(), dtype};
   PyObject* result =
       PyObject_Vectorcall(np->empty, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  if (result == nullptr) throw nb::python_error();
+  if (result == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_MemoryError)) {
+      PyErr_Clear();
+      PyErr_Format(PyExc_MemoryError, "[%s] %s of shape %R and dtype %S cannot be allocated", op,
+                   argument, shape.ptr(), dtype);
+    }
+    throw nb::python_error();
+  }
   return nb::steal(result);
 }
 

@@ -221,6 +221,46 @@ def test_out_is_judged_and_left_alone(operation):
             "[moe_ffn] gate_up is a tuple of 1, expected (gate, up)",
         ),
         (
+            lambda: mb.quantize(X, mode=4),
+            TypeError,
+            "[quantize] mode is an int, expected a word",
+        ),
+        (
+            lambda: mb.gather_mm(X[:, None], STACK, rhs_indices=IDS),
+            ValueError,
+            "[gather_mm] a has shape (4, 1, 64), expected rows of 8 values, b's K",
+        ),
+        (
+            lambda: mb.qqmm(X, STACK[0], dtype="float16"),
+            ValueError,
+            "[qqmm] dtype is float16, expected float32 as x, which is not packed",
+        ),
+        (
+            lambda: mb.quantize(X[0, 0][...]),
+            ValueError,
+            "[quantize] w has shape (), expected at least 1 dimension",
+        ),
+        (
+            lambda: mb.to_fp8(np.ma.masked_array(X, X > 0)),
+            ValueError,
+            "[to_fp8] x has a mask, which no operation heeds; expected filled() of it",
+        ),
+        (
+            lambda: mb.to_fp8(np.broadcast_to(X[0], (2**46, 64))),
+            MemoryError,
+            "[to_fp8] out of shape (70368744177664, 64) and dtype uint8 cannot be allocated",
+        ),
+        (
+            lambda: mb.explain("gather_qmm", X),
+            TypeError,
+            "[explain] operation is 'gather_qmm', expected a function such as moeblas.gather_qmm",
+        ),
+        (
+            lambda: mb.explain(len, X),
+            TypeError,
+            "[explain] operation is <built-in function len>, expected a function such as moeblas.gather_qmm",
+        ),
+        (
             lambda: mb.quantized_matmul(X, W[0], SCALES[0], BIASES[0], out=X[:, :8]),
             ValueError,
             "[quantized_matmul] out overlaps x",
@@ -236,7 +276,10 @@ def test_what_no_backend_takes_is_a_runtime_error():
     elsewhere = [Exporter(a, device=(77, 0)) for a in (X, np.zeros(X.shape, np.uint8))]
     with pytest.raises(RuntimeError, match=r"\[to_fp8\] the tensors are on .*; this build has: "):
         mb.to_fp8(elsewhere[0], out=elsewhere[1])
-    with pytest.raises(ValueError, match="kernel 'florp' is not in the table"):
+    with pytest.raises(
+        ValueError,
+        match=r"\[to_fp8\] kernel is 'florp', expected one of cpu's table .*: quantize_.*fp8_portable",
+    ):
         mb.to_fp8(X, kernel="florp")
 
 

@@ -59,6 +59,14 @@ const Backend& backend_for(std::span<const Backend* const> backends, const char*
                                        device_name(device) + "; this build has: " + present);
 }
 
+// "a, b, c": what there is to choose from.
+template <class Problem>
+std::string names_of(std::span<const Row<Problem>> rows) {
+  std::string text;
+  for (const auto& row : rows) join(text, row.name.text);
+  return text;
+}
+
 template <class Problem>
 bool has_row(std::span<const Row<Problem>> rows, const char* kernel) {
   for (const auto& row : rows) {
@@ -75,8 +83,10 @@ const char* forced_kernel(std::span<const Backend* const> backends, const Backen
                           const Problem& problem) {
   if (const char* kernel = problem.options.kernel; kernel != nullptr) {
     if (has_row(table<Problem>(backend), kernel)) return kernel;
-    throw Error(MOEBLAS_INVALID_ARGUMENT, std::string("[") + problem.op + "] kernel '" + kernel +
-                                              "' is not in the table of this operation");
+    throw Error(MOEBLAS_INVALID_ARGUMENT,
+                std::string("[") + problem.op + "] kernel is '" + kernel + "', expected one of " +
+                    backend.name +
+                    "'s table for this operation: " + names_of(table<Problem>(backend)));
   }
   const char* kernel = std::getenv("MOEBLAS_KERNEL");
   if (kernel == nullptr || *kernel == '\0') return nullptr;
@@ -177,7 +187,8 @@ Reason why_not(const Row<Problem>& row, const Problem& problem, int capability) 
                       describe(row.formats).c_str());
   }
   if (!row.dtypes.has(problem.dtype())) {
-    return Reason::of("%s is not among: %s", name(problem.dtype()), describe(row.dtypes).c_str());
+    return Reason::of("%s activations are not among: %s", name(problem.dtype()),
+                      describe(row.dtypes).c_str());
   }
   if (!row.grouping.has(problem.grouping)) {
     return Reason::of("grouping %s is not among: %s",

@@ -156,7 +156,7 @@ void require_ndim(const char* op, Argument a, int least, int most) {
   fail(op, a.name, " has shape ", text(a.view.shape), ", expected ",
        least == most ? cat(least)
                      : cat(ndim < least ? "at least " : "at most ", ndim < least ? least : most),
-       " dimensions");
+       least == 1 && ndim < least ? " dimension" : " dimensions");
 }
 
 void require_shape(const char* op, Argument a, const Shape& expected, const std::string& why) {

@@ -13,7 +13,7 @@ Product gathered(const char* op, Argument x_argument, const dispatch::Operand& x
   const Argument right = rhs ? Argument{"rhs_indices", rhs} : w_argument;
   const Shape batch =
       broadcast(op, left, lhs ? lhs.shape : x_batch, right, rhs ? rhs.shape : w_batch);
-  Product result = product(op, x_argument, x, w, transpose, batch, packed_dtype);
+  Product result = product(op, x_argument, x, w_argument.name, w, transpose, batch, packed_dtype);
   dispatch::MatmulProblem& p = result.problem;
   p.x_position = lhs ? index_positions(lhs, batch) : count_positions(x_batch, batch);
   p.w_position = rhs ? index_positions(rhs, batch) : count_positions(w_batch, batch);

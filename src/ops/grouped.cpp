@@ -23,7 +23,7 @@ Product grouped(const char* op, Argument x_argument, const dispatch::Operand& x,
   }
   require_shape(op, {"offsets", offsets}, w.values.batch, "one end per expert");
   const Shape& rows = x.values.batch;
-  Product result = product(op, x_argument, x, w, transpose, rows, packed_dtype);
+  Product result = product(op, x_argument, x, "w", w, transpose, rows, packed_dtype);
   dispatch::MatmulProblem& p = result.problem;
   p.grouping = dispatch::Grouping::offsets;
   p.x_position = count_positions(rows, rows);

@@ -290,12 +290,12 @@ Positions index_positions(const TensorView& index, const Shape& result) {
   return p;
 }
 
-Product product(const char* op, Argument x_argument, const Operand& x, const Operand& w,
-                bool transpose, const Shape& batch, DType packed_dtype) {
+Product product(const char* op, Argument x_argument, const Operand& x, const char* w_name,
+                const Operand& w, bool transpose, const Shape& batch, DType packed_dtype) {
   const int64_t k = transpose ? w.values.cols : w.values.rows;
   if (x.values.cols != k) {
     fail(op, x_argument.name, " has shape ", text(x_argument.view.shape), ", expected rows of ", k,
-         " values, w's K");
+         " values, ", w_name, "'s K");
   }
   Product result;
   MatmulProblem& p = result.problem;
@@ -320,7 +320,7 @@ Product batched(const char* op, Argument x_argument, const Operand& x, Argument 
          " (batched w needs batched x)");
   }
   const Shape batch = broadcast(op, x_argument, x.values.batch, w_argument, w.values.batch);
-  Product result = product(op, x_argument, x, w, transpose, batch, packed_dtype);
+  Product result = product(op, x_argument, x, w_argument.name, w, transpose, batch, packed_dtype);
   result.problem.x_position = count_positions(x.values.batch, batch);
   result.problem.w_position = count_positions(w.values.batch, batch);
   return result;

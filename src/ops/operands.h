@@ -61,9 +61,9 @@ struct Product {
 // The epilogue checked, c broadcast to the output.
 void set_epilogue(Product& product, const Epilogue& epilogue);
 
-// A product of x and w over `batch`; w's rows and columns decide n and k, which x's columns must
-// match. The output has x's dtype, or `packed_dtype` where x is packed.
-Product product(const char* op, Argument x_argument, const dispatch::Operand& x,
+// A product of x and w, called `w_name`, over `batch`; w's rows and columns decide n and k, which
+// x's columns must match. The output has x's dtype, or `packed_dtype` where x is packed.
+Product product(const char* op, Argument x_argument, const dispatch::Operand& x, const char* w_name,
                 const dispatch::Operand& w, bool transpose, const Shape& batch,
                 DType packed_dtype = DType::bf16);
 // The same with matrices met by broadcasting: w with two dimensions is shared by all of x.

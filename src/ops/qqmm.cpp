@@ -67,6 +67,15 @@ DType packed_dtype(const char* op, std::optional<DType> dtype) {
   return dtype.value_or(DType::bf16);
 }
 
+// What infer answers: floats keep their dtype, and a caller that names another would not get it.
+Spec asked(const Product& product, std::optional<DType> dtype) {
+  if (dtype && *dtype != product.out.dtype) {
+    fail(product.problem.op, "dtype is ", name(*dtype), ", expected ", name(product.out.dtype),
+         " as x, which is not packed");
+  }
+  return product.out;
+}
+
 // Of a bound output: it decides where x is packed, and must be x's dtype otherwise.
 std::optional<DType> dtype_of(const char* op, const TensorView& out) {
   require_float(op, {"out", out});
@@ -103,7 +112,7 @@ Product analyse_grouped(const Quantized& x, const Quantized& w, const TensorView
 }  // namespace
 
 Spec infer_qqmm(const Quantized& x, const Quantized& w, std::optional<DType> dtype) {
-  return analyse_qqmm(x, w, dtype).out;
+  return asked(analyse_qqmm(x, w, dtype), dtype);
 }
 
 MatmulProblem qqmm(const Quantized& x, const Quantized& w, const Epilogue& epilogue,
@@ -124,7 +133,7 @@ MatmulProblem qqmm(const Quantized& x, const Quantized& w, const Epilogue& epilo
 
 Spec infer_gather_qqmm(const Quantized& x, const Quantized& w, const TensorView& lhs,
                        const TensorView& rhs, std::optional<DType> dtype) {
-  return analyse_gather(x, w, lhs, rhs, dtype).out;
+  return asked(analyse_gather(x, w, lhs, rhs, dtype), dtype);
 }
 
 MatmulProblem gather_qqmm(const Quantized& x, const Quantized& w, const TensorView& lhs,
@@ -149,7 +158,7 @@ MatmulProblem gather_qqmm(const Quantized& x, const Quantized& w, const TensorVi
 
 Spec infer_grouped_qqmm(const Quantized& x, const Quantized& w, const TensorView& offsets,
                         std::optional<DType> dtype) {
-  return analyse_grouped(x, w, offsets, dtype).out;
+  return asked(analyse_grouped(x, w, offsets, dtype), dtype);
 }
 
 MatmulProblem grouped_qqmm(const Quantized& x, const Quantized& w, const TensorView& offsets,

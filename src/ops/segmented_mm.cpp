@@ -20,7 +20,7 @@ Product analyse(const TensorView& a, const TensorView& b, const TensorView& segm
          ", expected a last dimension of 2 (start, end)");
   }
   const Shape batch = segments.shape.first(segments.ndim() - 1);
-  Product result = product(kOp, {"a", a}, dense_operand(a), dense_operand(b), false, batch);
+  Product result = product(kOp, {"a", a}, dense_operand(a), "b", dense_operand(b), false, batch);
   dispatch::MatmulProblem& p = result.problem;
   p.grouping = dispatch::Grouping::segments;
   p.x_position = p.w_position = count_positions({}, batch);

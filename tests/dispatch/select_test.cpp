@@ -55,7 +55,7 @@ TEST(Select, ExplainsEveryEarlierRow) {
             "row_a: mxfp4 weights are not among: affine2, affine3, affine4, affine5, affine6, "
             "affine8\n"
             "row_b: mxfp4 weights are not among: dense, affine4\n"
-            "row_c: float16 is not among: bfloat16\n"
+            "row_c: float16 activations are not among: bfloat16\n"
             "row_d: takes it\n");
   winner(matmul(kMxfp4, DType::bf16, 4, 64, Grouping::offsets), 0, nullptr, &text);
   EXPECT_NE(text.find("row_c: grouping offsets is not among: gather\n"), std::string::npos) << text;
