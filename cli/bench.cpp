@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "numbers.h"
 
 namespace moeblas::cli {
 namespace {
@@ -42,14 +43,14 @@ void add_bench(CLI::App& app) {
           ->add_option("--tokens", s->tokens,
                        "Numbers of tokens, rows of x (default: the shape's M, or 1 and 16)")
           ->delimiter(',')
-          ->check(CLI::PositiveNumber);
+          ->check(positive());
   command
       ->add_option("--sweep-tokens", s->sweep_tokens,
                    "1 to this at every 2^n and 3 * 2^n and beside every border between rows, each "
                    "with every row that takes it (16384)")
       ->expected(0, 1)
       ->default_str("16384")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(tokens);
   command
       ->add_option("--beside", s->beside,
@@ -87,19 +88,18 @@ void add_bench(CLI::App& app) {
                       "cpu, cuda, cuda:<number>; auto: the first GPU if there is one");
   command->add_option("--threads", s->threads, "Numbers of threads of the CPU (0: the default)")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--repeats", s->budget.repeats, "Samples of each row")
-      ->check(CLI::PositiveNumber);
+      ->check(not_negative());
+  command->add_option("--repeats", s->budget.repeats, "Samples of each row")->check(positive());
   command->add_option("--seconds", s->budget.seconds, "Of each row at most; 3 samples at least")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       ->add_option("--rest", s->budget.regime.rest,
                    "Seconds of idleness before each sample: the clocks of a cold device")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command
       ->add_option("--heat", s->budget.regime.heat,
                    "Seconds of the same work before the samples: the clocks that last")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--rotate", *rotate_mib,
                       "MiB that calls walk through before they come back to a buffer (default: "
                       "three last-level caches; 0: one buffer set)");

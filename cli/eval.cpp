@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "language_model.h"
 #include "moeblas/kernels.h"
+#include "numbers.h"
 #include "progress.h"
 
 namespace moeblas::cli {
@@ -88,9 +89,8 @@ void add_eval(CLI::App& app) {
   command
       ->add_option("--context", s->context,
                    "Tokens of a window (default: 2048, or the model's context if that is shorter)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--threads", s->threads, "Threads (0: all CPUs)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(positive());
+  command->add_option("--threads", s->threads, "Threads (0: all CPUs)")->check(not_negative());
   command->callback([s] { eval(*s); });
 }
 

@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "language_model.h"
 #include "moeblas/kernels.h"
+#include "numbers.h"
 
 namespace moeblas::cli {
 namespace {
@@ -141,16 +142,15 @@ void add_generate(CLI::App& app) {
                    "The text; token ids for a model whose tokens are not bytes")
       ->required();
   command->add_option("--max-tokens", s->max_tokens, "Tokens to add at most")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command
       ->add_option("--temperature", s->temperature,
                    "0: always the likeliest token; else the width of the draw")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command->add_option("--seed", s->seed, "Of the draws")->capture_default_str();
-  command->add_option("--threads", s->threads, "Threads (0: all CPUs)")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", s->threads, "Threads (0: all CPUs)")->check(not_negative());
   command->callback([s] { generate(*s); });
 }
 

@@ -9,7 +9,6 @@
 int main(int argc, char** argv) {
   CLI::App app{"moeblas: the matrix products of mixture-of-experts models"};
   app.set_version_flag("--version", moeblas_version());
-  app.require_subcommand(1);
   moeblas::cli::add_info(app);
   moeblas::cli::add_kernels(app);
   moeblas::cli::add_explain(app);
@@ -20,6 +19,8 @@ int main(int argc, char** argv) {
   moeblas::cli::add_eval(app);
   try {
     app.parse(argc, argv);
+    // Not require_subcommand, which would hide which word is no subcommand.
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("A subcommand");
   } catch (const CLI::ParseError& e) {
     return app.exit(e);
   } catch (const std::exception& e) {

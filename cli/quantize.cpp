@@ -40,17 +40,21 @@ void add_quantize(CLI::App& app) {
                                                     {"mxfp4", Mode::mxfp4},
                                                     {"mxfp8", Mode::mxfp8},
                                                     {"nvfp4", Mode::nvfp4}};
+  auto mode = std::make_shared<std::string>("affine");
   command->add_option("in", r->in, "Folder of config.json and model*.safetensors")->required();
   command->add_option("out", r->out, "Folder to write; must not exist")->required();
-  command->add_option("--mode", r->options.spec.mode, "affine, mxfp4, mxfp8 or nvfp4")
-      ->transform(CLI::CheckedTransformer(modes))
-      ->default_str("affine");
+  command->add_option("--mode", *mode, "Of quantization")
+      ->check(CLI::IsMember(modes))
+      ->capture_default_str();
   command->add_option("--bits", r->options.spec.bits, "Bits per code (0: the mode's default)");
   command->add_option("--group-size", r->options.spec.group_size,
                       "Values per scale (0: the mode's default)");
   command->add_option("--skip", r->options.skip,
                       "Patterns of modules that stay floats, such as '*.mlp.gate' or lm_head");
-  command->callback([r] { run(*r); });
+  command->callback([r, mode] {
+    r->options.spec.mode = modes.at(*mode);
+    run(*r);
+  });
 }
 
 }  // namespace moeblas::cli

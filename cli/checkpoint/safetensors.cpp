@@ -334,6 +334,9 @@ Safetensors::Safetensors(std::string file, std::span<const std::byte> bytes,
   uint64_t length = 0;
   std::memcpy(&length, bytes_.data(), sizeof(length));
   const uint64_t rest = bytes_.size() - kLengthBytes;
+  if (std::memcmp(bytes_.data(), "GGUF", 4) == 0) {
+    throw Error(file_, "header length", "spells GGUF, another format; expected safetensors");
+  }
   if (length > kMostHeaderBytes || length > rest) {
     throw Error(file_, "header length",
                 "is " + std::to_string(length) + ", expected at most " +

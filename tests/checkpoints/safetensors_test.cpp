@@ -111,6 +111,8 @@ TEST(Safetensors, RefusesWhatBreaksTheFormat) {
        "header length: is " + huge + ", expected at most 0, the rest of the file"},
       {std::string("\x03\0\0\0\0\0\0\0{}", 10),
        "header length: is 3, expected at most 2, the rest of the file"},
+      {std::string("GGUF\x03\0\0\0\0\0\0\0", 12),
+       "header length: spells GGUF, another format; expected safetensors"},
       {with_header(""), "header: does not begin with {"},
       {with_header(" {}"), "header: does not begin with {"},
       {with_header("\xef\xbb\xbf{}"), "header: does not begin with {"},

@@ -113,7 +113,10 @@ TEST(Generate, RefusesWithASentence) {
           {"--prompt has 48 tokens, expected 1 to 47"});
   refused(numbers, generate(numbers, "--prompt 'In the beginning'"), {"token ids", "'In'"});
   refused(numbers, generate(numbers, "--prompt '5 96'"), {"token 96", "vocabulary of 96"});
-  refused(bytes, generate(bytes, "--prompt a --temperature -1"), {"temperature"});
+  for (const char* number : {"-1", "nan", "inf", "warm"}) {
+    refused(bytes, generate(bytes, std::string("--prompt a --temperature ") + number),
+            {"--temperature: is ", number, ", expected a number of at least 0"});
+  }
   refused(bytes, "generate --model /nowhere --prompt a", {"/nowhere"});
   std::filesystem::remove(bytes.folder() / "model.safetensors");
   refused(bytes, generate(bytes, "--prompt a"), {"model*.safetensors"});
