@@ -6,14 +6,12 @@ python3 scripts/cpu_table.py --readme   write them into README.md
 python3 scripts/cpu_table.py --check    fail if README.md has others
 """
 
-import argparse
 import json
-import sys
 
-from gpu_tables import MEASUREMENTS, ROOT, format_name, pivot, rounded
+import readme_blocks
+from gpu_tables import MEASUREMENTS, first, format_name, pivot, rounded
 
 FILES = MEASUREMENTS / "cpu"
-BEGIN, END = "<!-- cpu: written by scripts/cpu_table.py -->", "<!-- end of cpu -->"
 
 
 class Run:
@@ -171,24 +169,25 @@ def tables():
     yield from pivot("", results, lambda r: r["case"], threads, cell)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--readme", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
-    text = "\n".join(tables())
-    if not args.readme and not args.check:
-        print(text)
-        return
-    readme = ROOT / "README.md"
-    old = readme.read_text(encoding="utf-8")
-    before, rest = old.split(BEGIN)
-    new = f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
-    if args.check and new != old:
-        sys.exit("README.md: run scripts/cpu_table.py --readme")
-    if args.readme:
-        readme.write_text(new, encoding="utf-8")
+def short():
+    """A few rows of the tables, for whoever reads no further."""
+
+    def row(what, name, figure, **wanted):
+        return f"| {what} | {figure(first(Run(name).results, **wanted))} |"
+
+    def of_reads(result):
+        return f"{time(result)}, {share(result)} of the rate of reads"
+
+    def rate(result):
+        return f"{time(result)}, {rate_and_share(result)} of the rate of multiply-adds"
+
+    wanted = dict(threads=2, format="affine4g64", dtype="bfloat16")
+    yield "| two cores of an AMD EPYC (Zen 5), affine 4-bit weights in groups of 64, bfloat16 activations | |"
+    yield "|---|---|"
+    yield row("one row times 14336 x 4096", "decode", of_reads, **wanted)
+    yield row("an expert layer of Qwen3-30B, 1 token", "layers", of_reads, tokens=1, **wanted)
+    yield row("512 rows times 14336 x 4096", "prefill", rate, **wanted)
 
 
 if __name__ == "__main__":
-    main()
+    readme_blocks.main(__doc__, "cpu_table.py", {"cpu in short": short, "cpu": tables})

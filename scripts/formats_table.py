@@ -16,14 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from readme_blocks import README, replaced
+
+ROOT = README.parent
 FORMATS = [("affine", bits) for bits in (8, 6, 5, 4, 3, 2)] + [
     ("mxfp8", 8),
     ("mxfp4", 4),
     ("nvfp4", 4),
 ]
 GROUPS = {"affine": 64, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
-BEGIN, END = "<!-- formats: written by scripts/formats_table.py -->", "<!-- end of formats -->"
 
 
 def run(*command):
@@ -78,13 +79,10 @@ def main():
         for name, size, bits in measure(args, file.name):
             original = original or bits
             lines.append(f"| {name} | {size:.1f} | {bits:.4f} | {bits / original - 1:.1%} |")
-    table = "\n".join(lines)
-    print(table)
+    print("\n".join(lines))
     if args.readme:
-        readme = ROOT / "README.md"
-        before, rest = readme.read_text().split(BEGIN)
-        after = rest.split(END)[1]
-        readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+        old = README.read_text(encoding="utf-8")
+        README.write_text(replaced(old, "formats", "formats_table.py", lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

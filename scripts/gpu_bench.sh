@@ -78,7 +78,7 @@ measure segmented_cuts "${shapes[@]}" --dtype bfloat16,float32 --routing skewed
 measure segmented_exact "${shapes[@]}" --dtype float32 --precision exact "${rested[@]}"
 measure segmented_fast "${shapes[@]}" --dtype float32 --precision fast
 measure segmented_training --op segmented_mm --shape 2048x7168x32768x8 --dtype bfloat16 "${rested[@]}"
-measure qqmm --op qqmm,qqmm_packed --shape qqmm-16384 --format nvfp4,mxfp4,mxfp8
+measure qqmm --op qqmm --shape qqmm-16384 --format nvfp4,mxfp4,mxfp8
 measure qqmm_fast --op qqmm --shape qqmm-16384 --format mxfp4 --precision fast
 measure conversions --op quantize,dequantize --shape dense-8192 --dtype bfloat16 \
   --format "$(IFS=,; echo "${bytes[*]},${widths[*]}"),affine4-g16"

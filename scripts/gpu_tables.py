@@ -7,13 +7,11 @@ python3 scripts/gpu_tables.py --readme   write them into README.md
 python3 scripts/gpu_tables.py --check    fail if README.md has others
 """
 
-import argparse
 import json
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-MEASUREMENTS = ROOT / "docs" / "measurements"
+import readme_blocks
+
+MEASUREMENTS = readme_blocks.README.parent / "docs" / "measurements"
 MODELS = {
     "qwen3-30b-a3b": "Qwen3-30B",
     "mixtral-8x7b": "Mixtral-8x7B",
@@ -211,12 +209,17 @@ def tables():
     for one, what in ((Run("qqmm"), ""), (Run("qqmm_fast"), ", `fast`")):
         # A file that another run wrote says so.
         when = "" if one.commit == decode.commit else f" (commit {one.commit[:7]})"
-        for result in (r for r in one.results if r["op"].startswith("qqmm")):
+        # qqmm_packed once, as it was timed in turn with qqmm.
+        cases = {}
+        for result in one.results:
+            if result["op"].startswith("qqmm"):
+                cases.setdefault((result["op"], result["format"]), result)
+        for result in cases.values():
             packed = ", x packed before" if result["op"] == "qqmm_packed" else ""
             case = f"{result['format']}{what}{packed}"
             yield f"| qqmm, 16384 x 9728 x 2560, {case} | {us(result)} us{when} |"
     for result in run("decode_slices"):
-        yield f"| gather_qmm, {model_and_format(result)}, T = {result['tokens']}, rows of w twice their length apart | {both(result)} us |"
+        yield f"| gather_qmm, {model_and_format(result)}, T = {result['tokens']}, rows of w twice their length apart | {us(result)} us ({share(result)}) |"
     yield ""
     yield "**Conversions of 8192 x 8192 bfloat16 values**, share of a copy's bandwidth:"
     yield ""
@@ -229,22 +232,106 @@ def tables():
     )
 
 
-def peers():
+def first(results, **wanted):
+    """The first result whose fields are these."""
+    for result in results:
+        if all(result[key] == value for key, value in wanted.items()):
+            return result
+    raise SystemExit(f"nothing measured has {wanted}")
+
+
+def short():
+    """A few rows of the tables, for whoever reads no further."""
+
+    def row(what, name, figure, **wanted):
+        return f"| {what} | {figure(first(Run(name).results, **wanted))} |"
+
+    def of_reads(result):
+        return f"{us(result)} us, {share(result)} of the rate of reads"
+
+    def rate(result):
+        return f"{us(result)} us, {tflops(result)} TFLOP/s"
+
+    affine = dict(format="affine4g64")
+    mixtral = dict(shape="mixtral-8x7b", **affine)
+    qwen3 = dict(shape="qwen3-30b-a3b", **affine)
+    yield "| one H200, affine 4-bit weights in groups of 64, bfloat16 activations | |"
+    yield "|---|---|"
+    one_row = dict(shape="dense-16384x16384", tokens=1, **affine)
+    yield row("one row times 16384 x 16384", "decode_matrix", of_reads, **one_row)
+    yield row(
+        "gate and up of Mixtral-8x7B, 1 token", "decode_experts", of_reads, tokens=1, **mixtral
+    )
+    yield row("gate and up of Qwen3-30B, 64 tokens", "decode_experts", of_reads, tokens=64, **qwen3)
+    yield row(
+        "an expert layer of Qwen3-30B, 1 token",
+        "layers",
+        lambda r: f"{us(r)} us",
+        tokens=1,
+        **qwen3,
+    )
+    yield row(
+        "gate and up of Mixtral-8x7B, 512 rows an expert",
+        "prefill_mixtral",
+        rate,
+        tokens=2048,
+        routing="even",
+        **mixtral,
+    )
+    yield row("4096 rows times 8192 x 8192", "many_rows", rate, **affine)
+
+
+def peers_run():
     with open(MEASUREMENTS / "compare_h200_cuda_peers.json", encoding="utf-8") as file:
-        run = json.load(file)
+        return json.load(file)
+
+
+PEERS = {
+    "moeblas": "ours",
+    "humming, indexed": "humming, ids sorted before",
+    "humming, sorted": "humming, rows sorted before",
+    "torch grouped bfloat16": "torch grouped, bfloat16 weights, rows sorted before",
+    "torch.mm bfloat16": "cuBLAS (torch.mm), bfloat16 weights",
+}
+
+
+def behind():
+    """Where another library takes less time than ours does, by a hundredth or more."""
+    times = {}
+    for case in peers_run()["cases"]:
+        times.setdefault(case["case"], {})[case["who"]] = case["us"]
+    compared = {case: who for case, who in times.items() if len(who) > 1}
+    lines = []
+    for case, who in compared.items():
+        ours = who["moeblas"]
+        best = min(who, key=who.get)
+        if ours > 1.01 * who[best]:
+            words = case.split()
+            what = (
+                f"{MODELS[words[0]]}, {words[2]}"
+                if words[0] in MODELS
+                else f"{words[1]} x {words[1]}, {words[2]}"
+            )
+            count = words[-1].replace("T=", "tokens ").replace("M=", "rows ")
+            longer = f"{100 * (ours / who[best] - 1):.0f} %"
+            lines.append(
+                f"| {what}, {count} | {rounded(ours)} | {rounded(who[best])} | {PEERS.get(best, best)} | {longer} |"
+            )
+    yield f"In {len(compared) - len(lines)} of {len(compared)} cases ours takes the least time of all, or at most 1 % more. In the others:"
+    yield ""
+    yield "| case | ours, us | the least | whose | ours longer by |"
+    yield "|---|---|---|---|---|"
+    yield from lines
+
+
+def peers():
+    run = peers_run()
     rate = [
         f"{c['flop_per_s'] / 1e12:.0f}" for c in run["cases"] if c["who"] == "torch.mm bfloat16"
     ]
-    names = {
-        "moeblas": "ours",
-        "humming, indexed": "humming, ids sorted before",
-        "humming, sorted": "humming, rows sorted before",
-        "torch grouped bfloat16": "torch grouped, bfloat16 weights, rows sorted before",
-        "torch.mm bfloat16": "cuBLAS (torch.mm), bfloat16 weights",
-    }
 
     def named(result):
-        return names.get(result["who"], result["who"])
+        return PEERS.get(result["who"], result["who"])
 
     experts, dense, segmented = [], [], []
     for case in run["cases"]:
@@ -270,29 +357,7 @@ def peers():
         )
 
 
-BLOCKS = {"h200": tables, "peers": peers}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--readme", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
-    readme = ROOT / "README.md"
-    old = new = readme.read_text(encoding="utf-8")
-    for name, lines in BLOCKS.items():
-        text = "\n".join(lines())
-        if not args.readme and not args.check:
-            print(text)
-            continue
-        begin, end = f"<!-- {name}: written by scripts/gpu_tables.py -->", f"<!-- end of {name} -->"
-        before, rest = new.split(begin)
-        new = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
-    if args.check and new != old:
-        sys.exit("README.md: run scripts/gpu_tables.py --readme")
-    if args.readme:
-        readme.write_text(new, encoding="utf-8")
-
+BLOCKS = {"h200 in short": short, "h200": tables, "peers behind": behind, "peers": peers}
 
 if __name__ == "__main__":
-    main()
+    readme_blocks.main(__doc__, "gpu_tables.py", BLOCKS)
