@@ -17,8 +17,8 @@
  *   - Inputs are strided views. Packed codes, scales and biases need unit stride in their last
  *     dimension, all other strides are free; activations, indices and segments are free in all.
  *   - Outputs have unit stride in the last dimension, other strides free, and overlap no input.
- *   - Data pointers are aligned to their element type; nothing more is asked for, no padding
- * either.
+ *   - Data pointers are aligned to their element type; nothing more is asked for, nor is padding.
+ *   - Float dtypes: float32, float16, bfloat16. Formats: by the specifications in docs/formats.md.
  *   - Sizes of 0 are valid: the arguments are checked, the name of a forced kernel too, an empty
  *     output is left alone, K = 0 gives 0.
  *   - Structs begin with their size, struct_size: fields that an older caller does not know keep
@@ -450,12 +450,12 @@ MOEBLAS_API moeblas_status moeblas_infer_moe_route(const moeblas_tensor* logits,
                                                    const moeblas_router* router,
                                                    moeblas_spec out[2]);
 
-/* Rows of x (T, H) into the order of their experts. Pair (t, j) belongs to expert e = ids[t, j] or,
- * with expert_map (any integers, one per global expert), expert_map[ids[t, j]]; pairs whose id is
- * out of range or whose e is outside [0, experts) are dropped. The others are sorted by expert, and
- * by t, then j within one. rows (T*k, H), x's dtype: the row of x of each sorted pair, zeros past
- * the last; offsets (experts,) int32: where each expert's rows end, as the grouped products take
- * them; inverse (T, k) int32: the row of each pair, -1 if dropped. ids: (T, k), any integers. */
+/* Rows of x (T, H), any float dtype, into the order of their experts. Pair (t, j) belongs to expert
+ * e = ids[t, j] or, with expert_map (any integers, one per global expert), expert_map[ids[t, j]];
+ * pairs whose id is out of range or whose e is outside [0, experts) are dropped. The others are
+ * sorted by expert, then t, then j. rows (T*k, H), x's dtype: the row of x of each sorted pair,
+ * zeros past the last; offsets (experts,) int32: where each expert's rows end, for grouped
+ * products; inverse (T, k) int32: each pair's row, -1 if dropped. ids (T, k), any integers. */
 MOEBLAS_API moeblas_status moeblas_moe_permute(const moeblas_tensor* x, const moeblas_tensor* ids,
                                                const moeblas_tensor* expert_map, int64_t experts,
                                                const moeblas_tensor* rows,
@@ -469,8 +469,8 @@ MOEBLAS_API moeblas_status moeblas_infer_moe_permute(const moeblas_tensor* x,
                                                      int64_t experts, moeblas_spec out[3]);
 
 /* out (T, H) <- sum over j of weights[t, j] * y[inverse[t, j]], added in float32 in the order of j
- * and rounded once to y's dtype; entries of inverse outside [0, R) add nothing. y (R, H); inverse
- * (T, k), any integers; weights (T, k) float32 or NULL: all 1. */
+ * and rounded once to y's dtype; entries of inverse outside [0, R) add nothing. y (R, H), any float
+ * dtype; inverse (T, k), any integers; weights (T, k) float32 or NULL: all 1. */
 MOEBLAS_API moeblas_status moeblas_moe_unpermute(const moeblas_tensor* y,
                                                  const moeblas_tensor* inverse,
                                                  const moeblas_tensor* weights,
@@ -520,10 +520,10 @@ typedef struct moeblas_ffn {
    MOEBLAS_GATE_UP,     1.702f, 7.0f}
 
 /* out (T, H) <- sum over j of weights[t, j] * (down[e] @ a(gate[e] @ x[t], up[e] @ x[t]) + bias),
- * with e = ids[t, j], mapped by expert_map. x (T, H); ids (T, k), any integers; weights (T, k)
- * float32. Gate and up stay float32 through the activation a, whose result is rounded once to x's
- * dtype; the down product is not rounded before the sum, which adds in float32 in the order of j
- * and rounds once to x's dtype. Pairs without an expert here add nothing. */
+ * gate and up with theirs, e = ids[t, j] by expert_map. x (T, H), any float dtype; ids (T, k), any
+ * integers; weights (T, k) float32. Gate and up stay float32 through the activation a, whose result
+ * is rounded once to x's dtype; the down product is not rounded before the sum, which adds in
+ * float32 in the order of j and rounds once to x's dtype. Pairs without an expert here add 0. */
 MOEBLAS_API moeblas_status moeblas_moe_ffn(const moeblas_tensor* x, const moeblas_ffn* layer,
                                            const moeblas_tensor* ids, const moeblas_tensor* weights,
                                            const moeblas_tensor* out,

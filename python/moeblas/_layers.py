@@ -74,7 +74,8 @@ def moe_route(
     largest score + bias are chosen, largest first; ties go to the lower expert, NaN comes last.
     With n_group > 1 the experts form groups of equal size, a group's worth is the sum of its two
     best values, and only the topk_group best are considered. A weight is the score without the
-    bias, with ``normalize`` divided by the sum of the chosen ones, times scaling_factor.
+    bias, with ``normalize`` divided by the sum of the chosen ones (0 where that is 0), times
+    scaling_factor.
 
     Mixtral, Qwen3-MoE, gpt-oss: normalize. OLMoE: the defaults. DeepSeek-V3: sigmoid, normalize,
     bias, groups, scaling_factor.
@@ -87,6 +88,9 @@ def moe_route(
 
     Returns:
         ids: (T, k) int32; weights: (T, k) float32.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: as ``quantized_matmul``.
     """
     return _core.moe_route(
         logits, k, score, normalize, bias, n_group, topk_group, scaling_factor, out, options
@@ -118,6 +122,9 @@ def moe_permute(
         rows: (T * k, H) of x's dtype, sorted by expert, then token, zeros past the last.
         offsets: (experts,) int32, where each expert's rows end.
         inverse: (T, k) int32, the row of each pair, -1 if dropped.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: as ``quantized_matmul``.
     """
     return _core.moe_permute(x, ids, experts, expert_map, out, options)
 
@@ -142,6 +149,9 @@ def moe_unpermute(
 
     Returns:
         (T, H) of y's dtype.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: as ``quantized_matmul``.
     """
     return _core.moe_unpermute(y, inverse, weights, out, options)
 
@@ -163,8 +173,8 @@ def moe_ffn(
     out: A | None = None,
     **options: Unpack[Options],
 ) -> A:
-    """An expert layer: ``out[t] = sum over j of weights[t, j] * down[e] @ act(gate[e] @ x[t], up[e] @
-    x[t])`` with ``e = ids[t, j]``.
+    """An expert layer: ``out[t] = sum over j of weights[t, j] * (down[e] @ act(gate[e] @ x[t], up[e] @
+    x[t]) + down_bias[e])`` with ``e = ids[t, j]``, gate and up with their biases likewise.
 
     Gate and up stay float32 through the activation, whose result is rounded once to x's dtype; the
     down product is not rounded before the sum, which is float32 in the order of j, rounded once.
@@ -186,6 +196,9 @@ def moe_ffn(
 
     Returns:
         (T, H) of x's dtype.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: as ``quantized_matmul``.
     """
     gate: Any = None
     up: Any = None

@@ -55,7 +55,9 @@ def quantize(
 
     Rounding: affine keeps the end of larger magnitude of each group exact and rounds codes half to
     even; NaN becomes code 0. The mx modes round their scale up, so that nothing saturates, and
-    codes to nearest even. nvfp4's scale is e4m3(amax / 6 / t); one beyond 448 saturates.
+    codes to nearest even; a group with NaN or infinity has scale 255, NaN. nvfp4's scale is
+    e4m3(amax / 6 / t); one beyond 448 saturates. Sources: OCP Microscaling Formats 1.0, OCP 8-bit
+    Floating Point 1.0, MLX's CPU backend.
 
     Raises:
         ValueError: a shape, dtype or number that the format does not have.
@@ -131,9 +133,11 @@ def dequantize(
 
 
 def to_fp8(x: A, *, out: A | None = None, **options: Unpack[Options]) -> A:
-    """E4M3FN codes of x, uint8 of x's shape: to nearest even, saturating at 448; NaN is 0x7F.
+    """E4M3FN codes (OCP 8-bit Floating Point 1.0) of x, uint8 of x's shape: to nearest even,
+    saturating at 448; NaN is 0x7F.
 
-    x: float32, float16 or bfloat16, any shape. ``out`` may also be a float8_e4m3fn array.
+    x: float32, float16 or bfloat16, any shape. ``out`` may also be a float8_e4m3fn array. Errors as
+    for ``quantize``.
     """
     return _core.to_fp8(x, out, options)
 
@@ -144,6 +148,6 @@ def from_fp8(
     """The values of E4M3FN codes, of x's shape; 0x7F and 0xFF are NaN.
 
     x: uint8 or float8_e4m3fn, any shape. dtype: float32, float16 or bfloat16. ``out`` is written
-    instead of a new array.
+    instead of a new array. Errors as for ``quantize``.
     """
     return _core.from_fp8(x, dtype, out, options)
