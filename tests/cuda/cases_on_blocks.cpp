@@ -1,7 +1,13 @@
 #include "cases_on_blocks.h"
 
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
 #include "ops/products.h"
 #include "support/codec.h"
+#include "support/execute.h"
+#include "support/reference.h"
 
 namespace moeblas::test {
 
@@ -29,6 +35,75 @@ std::vector<double> values_of(const Case& c, const Operands& o) {
     values[i] = load_value(bytes.data(), c.out.dtype, static_cast<int64_t>(i));
   }
   return values;
+}
+
+Operands operands_of(const Case& c, uint8_t poison) {
+  return build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
+}
+
+RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, const Operands& o, uint64_t seed,
+                     uint8_t poison) {
+  RunOnBlocks ran;
+  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const CrashLine crash(line);
+  const dispatch::MatmulProblem problem = problem_of(c, o);
+  if (problem.empty()) {
+    ran.refusal = "nothing to do";
+    return ran;
+  }
+  try {
+    ran.refusal = row.launch(problem, o, seed, ran.kernel);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what() << "\n  " << ran.kernel << ": " << line;
+    return ran;
+  }
+  if (!ran.refusal.empty()) return ran;
+  const auto expected = evaluate(product_of(c, o), path_of(row.name), c.x.dtype);
+  const std::string wrong =
+      compare(expected, values_of(c, o), c.out.dtype, c.values == Values::integers);
+  EXPECT_EQ(wrong, "") << ran.kernel << ": " << line;
+  EXPECT_EQ(stray_write(o.out, poison), "") << line;
+  ran.bytes = element_bytes(o.out);
+  return ran;
+}
+
+RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, uint64_t seed, uint8_t poison) {
+  return run_case(row, c, operands_of(c, poison), seed, poison);
+}
+
+void Counts::report() const {
+  for (const auto& [kernel, times] : taken) testing::Test::RecordProperty(kernel, times);
+  for (const auto& [why, times] : refused) testing::Test::RecordProperty(why, times);
+}
+
+void Counts::expect_all(const std::vector<std::string>& kernels) const {
+  report();
+  // Other cases than the test's own may leave some out.
+  if (std::getenv("MOEBLAS_TEST_CASES") != nullptr) return;
+  for (const std::string& name : kernels) {
+    EXPECT_TRUE(taken.contains(name)) << name << " was not reached";
+  }
+}
+
+void run_cases(uint64_t count, const std::function<std::optional<Case>(uint64_t seed)>& made,
+               const std::function<RowOnBlocks(uint64_t seed)>& row, Counts& counts) {
+  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
+  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
+  if (cases != nullptr) count = static_cast<uint64_t>(std::atoll(cases));
+  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
+  for (uint64_t seed = begin; seed < begin + count && !testing::Test::HasFailure(); ++seed) {
+    const std::optional<Case> c = made(seed);
+    if (!c) continue;
+    const RunOnBlocks ran = run_case(row(seed), *c, 2 * seed, kPoison);
+    if (!ran.refusal.empty()) {
+      ++counts.refused[ran.refusal.substr(0, 40)];
+      continue;
+    }
+    ++counts.taken[ran.kernel];
+    const RunOnBlocks again = run_case(row(seed), *c, 2 * seed + 1, kOtherPoison);
+    EXPECT_EQ(ran.bytes, again.bytes)
+        << "order or memory show through: " << describe(*c) << " seed=" << seed;
+  }
 }
 
 }  // namespace moeblas::test

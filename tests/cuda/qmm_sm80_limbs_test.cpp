@@ -3,88 +3,27 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <map>
 
-#include "cases_on_blocks.h"
+#include "block_queue.h"
 #include "cuda/qmm_sm80_limbs_plan.h"
-#include "nowhere.h"
 #include "qmm_sm80_limbs_on_blocks.h"
-#include "simt/emulator_queue.h"
-#include "support/execute.h"
-#include "support/generator.h"
-#include "support/reference.h"
 
 namespace moeblas::test {
 namespace {
 
-class BlockQueue final : public simt::Queue {
- public:
-  explicit BlockQueue(uint64_t seed) : seed_(seed) {}
-  EmulatorQueue lists;
-  std::string product;  // the last kernel of them
-
-  void run(const simt::Step& step) override {
-    if (std::string_view(step.kernel).starts_with("qmm_sm80_limbs")) {
-      product = step.kernel;
-      run_qmm_sm80_limbs_on_blocks(step, seed_);
-    } else {
-      lists.run(step);
-    }
-  }
-
- private:
-  uint64_t seed_;
-};
-
-struct Ran {
-  std::string kernel, refusal;
-  std::vector<uint8_t> bytes;
-};
-
-Operands built(const Case& c, uint8_t poison) {
-  // What lies behind an operand cannot be read where it ends at a page; where it begins at one,
-  // every address is aligned.
-  return build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
-}
-
-// One run of a case; reports through GoogleTest.
-Ran run_on_blocks(const Case& c, const Operands& o, uint64_t seed, uint8_t poison) {
-  Ran ran;
-  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
-  const CrashLine crash(line);
-  const dispatch::MatmulProblem problem = problem_of(c, o);
-  if (problem.empty()) {
-    ran.refusal = "nothing to do";
-    return ran;
-  }
-  if (const dispatch::Reason why_not = cuda::qmm_sm80_limbs_reject(problem)) {
-    ran.refusal = why_not.text();
-    return ran;
-  }
-  try {
-    BlockQueue queue(seed);
-    for (const Operand* index : {&o.lhs, &o.rhs, &o.ranges}) {
-      queue.lists.input(index->memory.data(), index->memory.size());
-    }
-    const size_t room = cuda::qmm_sm80_limbs_workspace(problem);
-    cuda::run_qmm_sm80_limbs(problem, queue.lists.workspace(room), queue);
-    ran.kernel = queue.product;
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << e.what() << "\n  " << line;
-    return ran;
-  }
-  const auto expected = evaluate(product_of(c, o), path_of("qmm_sm80_limbs"), c.x.dtype);
-  const std::string wrong =
-      compare(expected, values_of(c, o), c.out.dtype, c.values == Values::integers);
-  EXPECT_EQ(wrong, "") << ran.kernel << ": " << line;
-  EXPECT_EQ(stray_write(o.out, poison), "") << line;
-  ran.bytes = element_bytes(o.out);
-  return ran;
-}
-
-Ran run_case_on_blocks(const Case& c, uint64_t seed, uint8_t poison) {
-  return run_on_blocks(c, built(c, poison), seed, poison);
-}
+const RowOnBlocks kRow{"qmm_sm80_limbs",
+                       [](const dispatch::MatmulProblem& problem, const Operands& o, uint64_t seed,
+                          std::string& kernel) -> std::string {
+                         if (const auto why_not = cuda::qmm_sm80_limbs_reject(problem))
+                           return why_not.text();
+                         BlockQueue queue("qmm_sm80_limbs", run_qmm_sm80_limbs_on_blocks, o, seed);
+                         const size_t room = cuda::qmm_sm80_limbs_workspace(problem);
+                         cuda::run_qmm_sm80_limbs(problem, queue.lists.workspace(room), queue);
+                         kernel = queue.kernel;
+                         return "";
+                       }};
 
 // More rows than a short tile has, or fewer; more columns than either.
 Case dense_case(const QuantSpec& spec, int64_t m, int64_t k, uint64_t seed) {
@@ -110,39 +49,15 @@ std::vector<QuantSpec> formats() {
   return all;
 }
 
-// The case of this seed.
-Case any_case(uint64_t seed) {
-  constexpr Op kOps[] = {Op::quantized_matmul, Op::gather_qmm, Op::gather_qmv, Op::grouped_qmm};
-  Case c = make_case(kOps[seed % std::size(kOps)], seed / std::size(kOps));
-  // The emulator knows nothing before the address that a kernel is given.
-  for (Layout* index : {&c.lhs, &c.rhs, &c.ranges}) {
-    if (index->present) *index = plain(index->dtype, index->shape);
-  }
-  return c;
-}
-
 TEST(QmmSm80Limbs, GeneratedCases) {
-  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
-  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
-  const uint64_t count = cases != nullptr ? static_cast<uint64_t>(std::atoll(cases)) : 1200;
-  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
-  std::map<std::string, int> taken, refused;
-  for (uint64_t seed = begin; seed < begin + count; ++seed) {
+  Counts counts;
+  const auto packed = [](uint64_t seed) -> std::optional<Case> {
     const Case c = any_case(seed);
-    if (c.x.dtype != DType::f32 || !c.format) continue;
-    const Ran ran = run_case_on_blocks(c, 2 * seed, kPoison);
-    if (ran.refusal.empty()) {
-      ++taken[ran.kernel];
-      const Ran again = run_case_on_blocks(c, 2 * seed + 1, kOtherPoison);
-      EXPECT_EQ(ran.bytes, again.bytes)
-          << "order or memory show through: " << describe(c) << " seed=" << seed;
-    } else {
-      ++refused[ran.refusal.substr(0, 40)];
-    }
-    if (testing::Test::HasFailure()) break;
-  }
-  for (const auto& [name, times] : taken) RecordProperty(name, times);
-  for (const auto& [why, times] : refused) RecordProperty(why, times);
+    if (c.x.dtype != DType::f32 || !c.format) return {};
+    return c;
+  };
+  run_cases(1200, packed, [](uint64_t) { return kRow; }, counts);
+  counts.report();
 }
 
 TEST(QmmSm80Limbs, TallAndShortTilesOfEveryFormat) {
@@ -153,7 +68,7 @@ TEST(QmmSm80Limbs, TallAndShortTilesOfEveryFormat) {
       for (Values values : {Values::normal, Values::integers, Values::specials}) {
         Case c = dense_case(spec, m, 192, ++seed);
         c.values = values;
-        ++taken[run_case_on_blocks(c, seed, kPoison).kernel];
+        ++taken[run_case(kRow, c, seed, kPoison).kernel];
       }
     }
   }
@@ -167,8 +82,8 @@ TEST(QmmSm80Limbs, RowsDoNotDependOnEachOther) {
   for (int group : {16, 32, 128}) {
     const Case all = dense_case({Mode::affine, 4, group}, 130, 256, 1);
     const Case few = dense_case({Mode::affine, 4, group}, 3, 256, 1);
-    const Operands o = built(all, kPoison);
-    Operands part = built(few, kPoison);
+    const Operands o = operands_of(all, kPoison);
+    Operands part = operands_of(few, kPoison);
     for (auto [to, from] : {std::pair{&part.codes, &o.codes}, std::pair{&part.scales, &o.scales},
                             std::pair{&part.biases, &o.biases}}) {
       ASSERT_EQ(to->memory.size(), from->memory.size());
@@ -177,7 +92,8 @@ TEST(QmmSm80Limbs, RowsDoNotDependOnEachOther) {
     for (int64_t i = 0; i < part.x.numel(); ++i) {
       part.x.set(i, o.x.get(i % 256 + (126 + i / 256) * 256));
     }
-    const Ran ran = run_on_blocks(all, o, 1, kPoison), again = run_on_blocks(few, part, 2, kPoison);
+    const RunOnBlocks ran = run_case(kRow, all, o, 1, kPoison);
+    const RunOnBlocks again = run_case(kRow, few, part, 2, kPoison);
     EXPECT_NE(ran.kernel, again.kernel);
     const size_t row = 133 * sizeof(float);
     ASSERT_EQ(ran.bytes.size(), 130 * row);
@@ -193,13 +109,13 @@ TEST(QmmSm80Limbs, WhatLimbsDoNotHold) {
     c.values = Values::ends;
     c.x_exponent = spec.mode == Mode::nvfp4 ? -115 : -120;
     c.scale_exponent = spec.mode == Mode::nvfp4 ? 4 : 100;
-    run_case_on_blocks(c, 1, kPoison);
+    run_case(kRow, c, 1, kPoison);
   }
   Case c = dense_case(QuantSpec{Mode::mxfp8}.resolved(), 5, 96, 8);
   c.x_exponent = 90;
-  const Operands o = built(c, kPoison);
+  const Operands o = operands_of(c, kPoison);
   for (int64_t i = 0; i < o.scales.numel(); ++i) *o.scales.byte(i) = static_cast<uint8_t>(i % 5);
-  run_on_blocks(c, o, 1, kPoison);
+  run_case(kRow, c, o, 1, kPoison);
 }
 
 }  // namespace
