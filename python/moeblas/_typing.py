@@ -22,6 +22,7 @@ Mode = Literal["affine", "mxfp4", "mxfp8", "nvfp4"]
 WeightMode = Literal["affine", "mxfp4", "mxfp8", "nvfp4", "dense"]
 BlockMode = Literal["mxfp4", "mxfp8", "nvfp4"]
 ScaleLayout = Literal["rows", "swizzled_128x4"]
+Precision = Literal["native", "exact", "fast"]
 TensorScale = float | Array
 DType = Any
 """float32, float16 or bfloat16: the name, or the dtype of any library."""
@@ -30,7 +31,7 @@ DType = Any
 class Options(TypedDict, total=False):
     """What every operation takes besides; `help(moeblas)` says what each is."""
 
-    precision: Literal["native", "exact", "fast"]
+    precision: Precision
     deterministic: bool
     check_ids: bool
     kernel: str | None
@@ -44,6 +45,7 @@ __all__ = [
     "DType",
     "Mode",
     "Options",
+    "Precision",
     "ScaleLayout",
     "TensorScale",
     "Unpack",

@@ -9,6 +9,8 @@ Python between; whoever loads it has that library loaded (torch.ops.load_library
 without the functions finds the same operators through `SCHEMAS`, in torch's dispatcher.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,14 @@ from .. import _core
 from .. import torch as ops
 from ..torch import _register
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from ..torch._typing import Packed, Tensor
+
+    Device = Literal["cpu", "cuda"]
+
 NAMES = ("gather_qmv", "gather_qmm")
 SCHEMAS = {f"moeblas::{name}": _register._schemas()[name] for name in NAMES}
 
@@ -28,11 +38,11 @@ _C_TYPES = {
 }  # fmt: skip
 
 
-def shim_name(name, device="cpu"):
+def shim_name(name: str, device: Device = "cpu") -> str:
     return f"aoti_torch_{device}_{name}"
 
 
-def declaration(name, device="cpu"):
+def declaration(name: str, device: Device = "cpu") -> str:
     """The C function of an operator, as its schema says."""
     schema = getattr(torch.ops.moeblas, name).default._schema
     arguments = [f"{_C_TYPES[str(a.type)]} {a.name}" for a in schema.arguments]
@@ -41,12 +51,12 @@ def declaration(name, device="cpu"):
     )
 
 
-def custom_ops_to_c_shims(device="cpu"):
+def custom_ops_to_c_shims(device: Device = "cpu") -> dict[Any, list[str]]:
     """What config.aot_inductor.custom_ops_to_c_shims takes."""
     return {getattr(torch.ops.moeblas, name).default: [declaration(name, device)] for name in NAMES}
 
 
-def library():
+def library() -> Path:
     """The file of libmoeblas_torch; an error where it was not built."""
     found = next(Path(_core.__file__).parent.glob("libmoeblas_torch.*"), None)
     if found is None:
@@ -54,7 +64,7 @@ def library():
     return found
 
 
-def shared_runtime():
+def shared_runtime() -> list[str]:
     """What a model is to be linked with besides, so that its C++ runtime is the process's.
 
     A compiler that has libstdc++ as an archive alone puts a copy of it into the model. Where the process
@@ -69,7 +79,7 @@ def shared_runtime():
     return [] if Path(found).is_absolute() else [":libstdc++.so.6"]
 
 
-def inductor_configs(device="cpu"):
+def inductor_configs(device: Device = "cpu") -> dict[str, Any]:
     """Settings for aoti_compile_and_package: the C functions, and the libraries that have them and
     the C++ runtime. (The linker finds moeblas' by the environment variable LIBRARY_PATH, the loader
     as every other.)"""
@@ -85,7 +95,7 @@ class Experts(torch.nn.Module):
 
     weights: (w, scales, biases) with w the packed bytes (E, N, K / 2), uint8, of 4-bit affine."""
 
-    def __init__(self, gate_up, down, group_size):
+    def __init__(self, gate_up: Packed, down: Packed, group_size: int) -> None:
         super().__init__()
         self.group_size = group_size
         for name, (w, scales, biases) in (("gate_up", gate_up), ("down", down)):
@@ -93,7 +103,7 @@ class Experts(torch.nn.Module):
             self.register_buffer(f"{name}_scales", scales)
             self.register_buffer(f"{name}_biases", biases)
 
-    def forward(self, x, ids):
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         """x (P, K), one expert for each row."""
         both = ops.gather_qmm(
             x.unsqueeze(1),

@@ -1,22 +1,28 @@
 """Linear and embedding layers."""
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 
 from .. import torch as ops
 from ._packed import DEFAULTS, PackedModule, random_packed, resolved
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..torch._typing import BlockMode, Device, Mode, Packed, Tensor
+
 
 class Linear(nn.Linear):
     """torch's Linear, its product by moeblas: float32 sums, rounded once to x's dtype, the weight of
     any floating dtype."""
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         y = ops.quantized_matmul(x, self.weight, mode="dense")
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     @classmethod
-    def from_linear(cls, linear):
+    def from_linear(cls, linear: nn.Linear) -> Linear:
         """Shares the tensors of a torch Linear."""
         layer = cls(linear.in_features, linear.out_features, False, device="meta")
         layer.weight, layer.bias = linear.weight, linear.bias
@@ -26,7 +32,7 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     """torch's Embedding with as_linear, the product that a tied head is."""
 
-    def as_linear(self, x):
+    def as_linear(self, x: Tensor) -> Tensor:
         return ops.quantized_matmul(x, self.weight, mode="dense")
 
 
@@ -35,36 +41,50 @@ class QuantizedLinear(PackedModule):
 
     def __init__(
         self,
-        input_dims,
-        output_dims,
-        bias=True,
-        group_size=None,
-        bits=None,
-        mode="affine",
+        input_dims: int,
+        output_dims: int,
+        bias: bool = True,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: Mode = "affine",
         *,
-        device=None,
-        dtype=None,
-    ):
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         packed = random_packed((output_dims, input_dims), mode, bits, group_size, device, dtype)
         zeros = torch.zeros(output_dims, device=device, dtype=dtype) if bias else None
         super().__init__(packed, zeros, mode, bits, group_size)
 
     @classmethod
-    def from_packed(cls, packed, bias=None, *, mode="affine", bits=None, group_size=None):
+    def from_packed(
+        cls,
+        packed: Packed,
+        bias: Tensor | None = None,
+        *,
+        mode: Mode = "affine",
+        bits: int | None = None,
+        group_size: int | None = None,
+    ) -> QuantizedLinear:
         """On tensors as they are: (codes, scales[, biases])."""
         layer = cls.__new__(cls)
         PackedModule.__init__(layer, packed, bias, mode, bits, group_size)
         return layer
 
     @classmethod
-    def from_linear(cls, linear, group_size=None, bits=None, mode="affine"):
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: Mode = "affine",
+    ) -> QuantizedLinear:
         """Quantizes a torch Linear."""
         bits, group_size = resolved(mode, bits, group_size)
         packed = ops.quantize(linear.weight.detach(), group_size, bits, mode)
         bias = None if linear.bias is None else linear.bias.detach()
         return cls.from_packed(packed, bias, mode=mode, bits=bits, group_size=group_size)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         y = ops.quantized_matmul(x, self.weight, self.scales, self.biases, **self.form)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
@@ -77,16 +97,16 @@ class QQLinear(nn.Module):
 
     def __init__(
         self,
-        input_dims,
-        output_dims,
-        bias=True,
-        group_size=None,
-        bits=None,
-        mode="nvfp4",
+        input_dims: int,
+        output_dims: int,
+        bias: bool = True,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: BlockMode = "nvfp4",
         *,
-        device=None,
-        dtype=None,
-    ):
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         linear = nn.Linear(input_dims, output_dims, bias, device=device, dtype=dtype)
         self._set(linear.weight, None, linear.bias, group_size, bits, mode)
@@ -104,14 +124,20 @@ class QQLinear(nn.Module):
         self.bias = bias
 
     @classmethod
-    def from_linear(cls, linear, group_size=None, bits=None, mode="nvfp4"):
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: BlockMode = "nvfp4",
+    ) -> QQLinear:
         """On the parameters of a torch Linear, shared with it."""
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._set(linear.weight, None, linear.bias, group_size, bits, mode)
         return layer
 
-    def to_quantized(self):
+    def to_quantized(self) -> QQLinear:
         """The same layer with a packed weight, for inference: a new module."""
         if self.scales is not None:
             return self
@@ -122,12 +148,12 @@ class QQLinear(nn.Module):
         layer._set(codes, scales, bias, self.group_size, self.bits, self.mode)
         return layer
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return ops.qqmm(
             x, self.weight, self.scales, self.group_size, self.bits, self.mode, bias=self.bias
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         state = "packed" if self.scales is not None else "floating"
         return (
             f"{self.mode}, {state} weight {tuple(self.weight.shape)}, bias={self.bias is not None}"
@@ -139,21 +165,29 @@ class QuantizedEmbedding(PackedModule):
 
     def __init__(
         self,
-        num_embeddings,
-        dims,
-        group_size=None,
-        bits=None,
-        mode="affine",
+        num_embeddings: int,
+        dims: int,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: Mode = "affine",
         *,
-        device=None,
-        dtype=None,
-    ):
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         packed = random_packed((num_embeddings, dims), mode, bits, group_size, device, dtype)
         super().__init__(packed, None, mode, bits, group_size)
         self.dtype = dtype or torch.get_default_dtype()
 
     @classmethod
-    def from_packed(cls, packed, *, mode="affine", bits=None, group_size=None, dtype=None):
+    def from_packed(
+        cls,
+        packed: Packed,
+        *,
+        mode: Mode = "affine",
+        bits: int | None = None,
+        group_size: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> QuantizedEmbedding:
         """dtype: of the rows; by default the scales' for affine, bfloat16 otherwise."""
         layer = cls.__new__(cls)
         PackedModule.__init__(layer, packed, None, mode, bits, group_size)
@@ -161,7 +195,13 @@ class QuantizedEmbedding(PackedModule):
         return layer
 
     @classmethod
-    def from_embedding(cls, embedding, group_size=None, bits=None, mode="affine"):
+    def from_embedding(
+        cls,
+        embedding: nn.Embedding,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: Mode = "affine",
+    ) -> QuantizedEmbedding:
         bits, group_size = resolved(mode, bits, group_size)
         w = embedding.weight.detach()
         return cls.from_packed(
@@ -172,22 +212,29 @@ class QuantizedEmbedding(PackedModule):
             dtype=w.dtype,
         )
 
-    def forward(self, ids):
+    def forward(self, ids: Tensor) -> Tensor:
         # torch selects no rows of uint32.
         codes = self.weight.view(torch.int32)[ids].view(torch.uint32)
         biases = None if self.biases is None else self.biases[ids]
         return ops.dequantize(codes, self.scales[ids], biases, **self.form, dtype=self.dtype)
 
-    def as_linear(self, x):
+    def as_linear(self, x: Tensor) -> Tensor:
         return ops.quantized_matmul(x, self.weight, self.scales, self.biases, **self.form)
 
 
-def to_qqlinear(linear, group_size=None, bits=None, mode="nvfp4"):
+def to_qqlinear(
+    linear: nn.Linear,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: BlockMode = "nvfp4",
+) -> QQLinear:
     """A torch Linear as a QQLinear on the same parameters."""
     return QQLinear.from_linear(linear, group_size, bits, mode)
 
 
-def to_quantized(layer, group_size=None, bits=None, mode="affine"):
+def to_quantized(
+    layer: nn.Module, group_size: int | None = None, bits: int | None = None, mode: Mode = "affine"
+) -> nn.Module:
     """A layer with a packed weight: of a torch Linear or Embedding, a SwitchLinear, a QQLinear."""
     if isinstance(layer, QQLinear):
         return layer.to_quantized()

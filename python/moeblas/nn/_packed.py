@@ -1,9 +1,18 @@
 """What the layers share: a packed matrix, or a stack of them, among a module's tensors."""
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 
 from .. import torch as ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .. import Quantized
+    from ..torch._typing import Mode, Packed, Tensor
 
 DEFAULTS = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 
@@ -19,7 +28,14 @@ def resolved(mode, bits, group_size):
 class PackedModule(nn.Module):
     """A module with one packed `weight`; its shape without packing is `shape`."""
 
-    def __init__(self, packed, bias, mode, bits, group_size):
+    def __init__(
+        self,
+        packed: Packed,
+        bias: Tensor | None,
+        mode: Mode,
+        bits: int | None,
+        group_size: int | None,
+    ) -> None:
         """packed: (codes, scales[, biases]) as moeblas.torch.quantize returns them."""
         super().__init__()
         self.mode = mode
@@ -35,26 +51,26 @@ class PackedModule(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=bias.requires_grad)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         width = self.weight.shape[-1] * self.weight.element_size() * 8 // self.bits
         return (*self.weight.shape[:-1], width)
 
     @property
-    def form(self):
+    def form(self) -> dict[str, Any]:
         return {"mode": self.mode, "bits": self.bits, "group_size": self.group_size}
 
     @property
-    def packed(self):
+    def packed(self) -> Quantized:
         """The weight for functions that take several."""
         return ops.Quantized(
             self.weight, self.scales, self.biases, self.group_size, self.bits, self.mode
         )
 
-    def dequantize(self, dtype=torch.float32):
+    def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The values of the weight: for tests and export, never for a product."""
         return ops.dequantize(self.weight, self.scales, self.biases, **self.form, dtype=dtype)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return (
             f"{tuple(self.shape)}, {self.mode} {self.bits}-bit, groups of {self.group_size}, "
             f"bias={self.bias is not None}"

@@ -1,10 +1,16 @@
 """Expert layers: a matrix per expert, chosen by the indices of each token."""
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 
 from .. import torch as ops
 from ._packed import PackedModule, random_dense, random_packed, resolved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..torch._typing import Activation, Device, GluLayout, Mode, Packed, Tensor
 
 
 def _add_bias(y, bias, indices):
@@ -15,7 +21,16 @@ def _add_bias(y, bias, indices):
 class SwitchLinear(nn.Module):
     """y = x @ W[e]^T + bias[e] with floating W (E, N, K): x (..., M, K), indices (...) of experts."""
 
-    def __init__(self, input_dims, output_dims, num_experts, bias=True, *, device=None, dtype=None):
+    def __init__(
+        self,
+        input_dims: int,
+        output_dims: int,
+        num_experts: int,
+        bias: bool = True,
+        *,
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.weight = random_dense((num_experts, output_dims, input_dims), device, dtype)
         self.bias = None
@@ -25,7 +40,7 @@ class SwitchLinear(nn.Module):
             )
 
     @classmethod
-    def from_tensors(cls, weight, bias=None):
+    def from_tensors(cls, weight: Tensor, bias: Tensor | None = None) -> SwitchLinear:
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer.weight = nn.Parameter(weight, requires_grad=weight.requires_grad)
@@ -33,16 +48,18 @@ class SwitchLinear(nn.Module):
         return layer
 
     @property
-    def packed(self):
+    def packed(self) -> Tensor:
         return self.weight
 
-    def forward(self, x, indices, sorted_indices=False):
+    def forward(self, x: Tensor, indices: Tensor, sorted_indices: bool = False) -> Tensor:
         y = ops.gather_qmm(
             x, self.weight, None, None, None, indices, mode="dense", sorted_indices=sorted_indices
         )
         return _add_bias(y, self.bias, indices)
 
-    def to_quantized(self, group_size=None, bits=None, mode="affine"):
+    def to_quantized(
+        self, group_size: int | None = None, bits: int | None = None, mode: Mode = "affine"
+    ) -> QuantizedSwitchLinear:
         bits, group_size = resolved(mode, bits, group_size)
         packed = ops.quantize(self.weight.detach(), group_size, bits, mode)
         bias = None if self.bias is None else self.bias.detach()
@@ -56,29 +73,37 @@ class QuantizedSwitchLinear(PackedModule):
 
     def __init__(
         self,
-        input_dims,
-        output_dims,
-        num_experts,
-        bias=True,
-        group_size=None,
-        bits=None,
-        mode="affine",
+        input_dims: int,
+        output_dims: int,
+        num_experts: int,
+        bias: bool = True,
+        group_size: int | None = None,
+        bits: int | None = None,
+        mode: Mode = "affine",
         *,
-        device=None,
-        dtype=None,
-    ):
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         shape = (num_experts, output_dims, input_dims)
         packed = random_packed(shape, mode, bits, group_size, device, dtype)
         zeros = torch.zeros(shape[:2], device=device, dtype=dtype) if bias else None
         super().__init__(packed, zeros, mode, bits, group_size)
 
     @classmethod
-    def from_packed(cls, packed, bias=None, *, mode="affine", bits=None, group_size=None):
+    def from_packed(
+        cls,
+        packed: Packed,
+        bias: Tensor | None = None,
+        *,
+        mode: Mode = "affine",
+        bits: int | None = None,
+        group_size: int | None = None,
+    ) -> QuantizedSwitchLinear:
         layer = cls.__new__(cls)
         PackedModule.__init__(layer, packed, bias, mode, bits, group_size)
         return layer
 
-    def forward(self, x, indices, sorted_indices=False):
+    def forward(self, x: Tensor, indices: Tensor, sorted_indices: bool = False) -> Tensor:
         y = ops.gather_qmm(
             x,
             self.weight,
@@ -103,15 +128,15 @@ class SwitchGLU(nn.Module):
 
     def __init__(
         self,
-        input_dims,
-        hidden_dims,
-        num_experts,
-        activation="silu",
-        bias=False,
+        input_dims: int,
+        hidden_dims: int,
+        num_experts: int,
+        activation: Activation = "silu",
+        bias: bool = False,
         *,
-        device=None,
-        dtype=None,
-    ):
+        device: Device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         def switch(k, n):
             return SwitchLinear(k, n, num_experts, bias, device=device, dtype=dtype)
 
@@ -128,16 +153,16 @@ class SwitchGLU(nn.Module):
     @classmethod
     def from_layers(
         cls,
-        down_proj,
+        down_proj: nn.Module,
         *,
-        gate_proj=None,
-        up_proj=None,
-        gate_up_proj=None,
-        activation="silu",
-        alpha=1.702,
-        limit=7.0,
-        glu_layout="gate_up",
-    ):
+        gate_proj: nn.Module | None = None,
+        up_proj: nn.Module | None = None,
+        gate_up_proj: nn.Module | None = None,
+        activation: Activation = "silu",
+        alpha: float = 1.702,
+        limit: float = 7.0,
+        glu_layout: GluLayout = "gate_up",
+    ) -> SwitchGLU:
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._set(activation, alpha, limit, glu_layout)
@@ -148,7 +173,9 @@ class SwitchGLU(nn.Module):
         layer.down_proj = down_proj
         return layer
 
-    def to_quantized(self, group_size=None, bits=None, mode="affine"):
+    def to_quantized(
+        self, group_size: int | None = None, bits: int | None = None, mode: Mode = "affine"
+    ) -> SwitchGLU:
         layers = {
             name: child.to_quantized(group_size, bits, mode)
             for name, child in self.named_children()
@@ -167,7 +194,7 @@ class SwitchGLU(nn.Module):
             return (self.gate_up_proj,)
         return self.gate_proj, self.up_proj
 
-    def forward(self, x, indices, weights=None):
+    def forward(self, x: Tensor, indices: Tensor, weights: Tensor | None = None) -> Tensor:
         differentiated = torch.is_grad_enabled() and (
             x.requires_grad
             or (weights is not None and weights.requires_grad)

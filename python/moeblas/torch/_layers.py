@@ -1,23 +1,30 @@
 """What stands around the products in an expert layer, and the whole of it."""
 
+from __future__ import annotations
+
 import torch
 from torch.compiler import is_compiling
 
 from .. import _core
 from ._calls import DIRECT, ops, tensor_scale_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .. import Quantized
+    from ._typing import Activation, GluLayout, Precision, Score, Tensor
+
 
 def moe_route(
-    logits,
-    k,
+    logits: Tensor,
+    k: int,
     *,
-    score="softmax",
-    normalize=False,
-    bias=None,
-    n_group=1,
-    topk_group=1,
-    scaling_factor=1.0,
-):
+    score: Score = "softmax",
+    normalize: bool = False,
+    bias: Tensor | None = None,
+    n_group: int = 1,
+    topk_group: int = 1,
+    scaling_factor: float = 1.0,
+) -> tuple[Tensor, Tensor]:
     """logits (T, E) -> ids (T, k) int32 and weights (T, k) float32, largest first.
 
     score: "softmax" over all experts or "sigmoid". bias (E,) float32 counts for the choice only.
@@ -39,7 +46,9 @@ def moe_route(
     )
 
 
-def moe_permute(x, ids, experts, expert_map=None):
+def moe_permute(
+    x: Tensor, ids: Tensor, experts: int, expert_map: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of x (T, H) in the order of their experts, ids (T, k) -> rows (T * k, H), offsets
     (experts,) and inverse (T, k), int32, as the grouped products and moe_unpermute take them."""
     if not is_compiling():
@@ -49,7 +58,7 @@ def moe_permute(x, ids, experts, expert_map=None):
     return ops.moe_permute(x, ids, experts, expert_map)
 
 
-def moe_unpermute(y, inverse, weights=None):
+def moe_unpermute(y: Tensor, inverse: Tensor, weights: Tensor | None = None) -> Tensor:
     """out[t] = sum over j of weights[t, j] * y[inverse[t, j]], in float32, in the order of j."""
     if not is_compiling():
         out = _core.moe_unpermute(y, inverse, weights, None, DIRECT["native"])
@@ -69,21 +78,21 @@ def _weight(w, bias):
 
 
 def moe_ffn(
-    x,
-    gate_up,
-    down,
-    ids,
-    weights,
-    activation="silu",
-    glu_layout="gate_up",
-    expert_map=None,
+    x: Tensor,
+    gate_up: Quantized | Tensor | tuple[Quantized | Tensor, Quantized | Tensor],
+    down: Quantized | Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    activation: Activation = "silu",
+    glu_layout: GluLayout = "gate_up",
+    expert_map: Tensor | None = None,
     *,
-    gate_up_bias=None,
-    down_bias=None,
-    alpha=1.702,
-    limit=7.0,
-    precision="native",
-):
+    gate_up_bias: Tensor | tuple[Tensor | None, Tensor | None] | None = None,
+    down_bias: Tensor | None = None,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    precision: Precision = "native",
+) -> Tensor:
     """The experts of a layer: out[t] = sum over j of weights[t, j] * (down[e] @ a(gate[e] @ x[t],
     up[e] @ x[t]) + bias), e = ids[t, j].
 

@@ -1,25 +1,33 @@
 """The products: gathered, grouped, segmented, quantized on one side or on both."""
 
+from __future__ import annotations
+
 from torch.compiler import is_compiling
 
 from .. import _core
 from ._calls import DIRECT, ops, options_of, tensor_scale_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import torch
+
+    from ._typing import BlockMode, Precision, Scale, ScaleLayout, Tensor, WeightMode
+
 
 def quantized_matmul(
-    x,
-    w,
-    scales=None,
-    biases=None,
-    transpose=True,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None = None,
+    biases: Tensor | None = None,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: WeightMode = "affine",
+    global_scale: Scale | None = None,
     *,
-    tensor_scale=None,
-    precision="native",
-):
+    tensor_scale: Scale | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """x @ w^T (transpose) or x @ w: x (..., M, K) or (K,), w (N, K) or batched.
 
     Differentiable in x, in scales and biases (affine), and in a floating w."""
@@ -34,8 +42,14 @@ def quantized_matmul(
 
 
 def gather_mm(
-    a, b, lhs_indices=None, rhs_indices=None, *, sorted_indices=False, precision="native"
-):
+    a: Tensor,
+    b: Tensor,
+    lhs_indices: Tensor | None = None,
+    rhs_indices: Tensor | None = None,
+    *,
+    sorted_indices: bool = False,
+    precision: Precision = "native",
+) -> Tensor:
     """out[p] = a[lhs[p]] @ b[rhs[p]]: a (..., M, K), b (..., K, N), dense.
 
     A missing index counts 0, 1, ... over its operand's batch shape; an id outside the range selects
@@ -49,22 +63,22 @@ def gather_mm(
 
 
 def gather_qmm(
-    x,
-    w,
-    scales=None,
-    biases=None,
-    lhs_indices=None,
-    rhs_indices=None,
-    transpose=True,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None = None,
+    biases: Tensor | None = None,
+    lhs_indices: Tensor | None = None,
+    rhs_indices: Tensor | None = None,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: WeightMode = "affine",
+    global_scale: Scale | None = None,
     *,
-    tensor_scale=None,
-    sorted_indices=False,
-    precision="native",
-):
+    tensor_scale: Scale | None = None,
+    sorted_indices: bool = False,
+    precision: Precision = "native",
+) -> Tensor:
     """out[p] = x[lhs[p]] @ w[rhs[p]]^T (or w[rhs[p]]): the product of expert layers.
 
     x (..., M, K), w (..., N, K), indices as for gather_mm; out broadcast(lhs, rhs) + (M, N).
@@ -86,18 +100,18 @@ def gather_qmm(
 
 
 def gather_qmv(
-    x,
-    w,
-    scales,
-    biases,
-    expert_indices,
-    group_size=None,
-    bits=None,
-    mode="affine",
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None,
+    biases: Tensor | None,
+    expert_indices: Tensor,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: WeightMode = "affine",
     *,
-    tensor_scale=None,
-    precision="native",
-):
+    tensor_scale: Scale | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """out[p] = w[expert_indices[p]] @ x[p]: x (P, K), w (E, N, K), out (P, N)."""
     if tensor_scale is not None:
         tensor_scale = tensor_scale_of("gather_qmv", x, None, tensor_scale)
@@ -111,7 +125,9 @@ def gather_qmv(
     return ops.gather_qmv(x, w, scales, biases, expert_indices, *form, **options_of(precision))
 
 
-def segmented_mm(a, b, segments, *, precision="native"):
+def segmented_mm(
+    a: Tensor, b: Tensor, segments: Tensor, *, precision: Precision = "native"
+) -> Tensor:
     """out[i] = a[:, s:e] @ b[s:e, :], (s, e) = segments[i]. Differentiable in a and b; the backward
     runs segment by segment over all of K."""
     if not is_compiling():
@@ -121,7 +137,7 @@ def segmented_mm(a, b, segments, *, precision="native"):
     return ops.segmented_mm(a, b, segments, **options_of(precision))
 
 
-def grouped_mm(x, w, offsets, *, precision="native"):
+def grouped_mm(x: Tensor, w: Tensor, offsets: Tensor, *, precision: Precision = "native") -> Tensor:
     """Rows offsets[e-1] .. offsets[e] of x (R, K) times w[e] (K, N); rows past the last end: 0."""
     if not is_compiling():
         y = _core.grouped_mm(x, w, offsets, None, DIRECT[precision])
@@ -131,20 +147,20 @@ def grouped_mm(x, w, offsets, *, precision="native"):
 
 
 def grouped_qmm(
-    x,
-    w,
-    scales,
-    biases,
-    offsets,
-    transpose=True,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None,
+    biases: Tensor | None,
+    offsets: Tensor,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: WeightMode = "affine",
+    global_scale: Scale | None = None,
     *,
-    tensor_scale=None,
-    precision="native",
-):
+    tensor_scale: Scale | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """grouped_mm with a quantized w, (E, N, K) with transpose, (E, K, N) without."""
     if tensor_scale is not None or global_scale is not None:
         tensor_scale = tensor_scale_of("grouped_qmm", x, global_scale, tensor_scale)
@@ -157,27 +173,27 @@ def grouped_qmm(
 
 
 def qqmm(
-    x,
-    w,
-    scales=None,
-    group_size=None,
-    bits=None,
-    mode="nvfp4",
-    global_scale_x=None,
-    global_scale_w=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None = None,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: BlockMode = "nvfp4",
+    global_scale_x: Scale | None = None,
+    global_scale_w: Scale | None = None,
     *,
-    tensor_scale_x=None,
-    tensor_scale_w=None,
-    x_scales=None,
-    scale_layout="rows",
-    x_scale_layout="rows",
-    bias=None,
-    alpha=1.0,
-    beta=0.0,
-    c=None,
-    dtype=None,
-    precision="native",
-):
+    tensor_scale_x: Scale | None = None,
+    tensor_scale_w: Scale | None = None,
+    x_scales: Tensor | None = None,
+    scale_layout: ScaleLayout = "rows",
+    x_scale_layout: ScaleLayout = "rows",
+    bias: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """(alpha * fq(x) @ fq(w)^T + beta * c) + bias, fq = quantize, then dequantize.
 
     x and w are floats, quantized on the fly along K, or codes with scales. nvfp4, mxfp4 or mxfp8.
@@ -206,30 +222,30 @@ def qqmm(
 
 
 def gather_qqmm(
-    x,
-    w,
-    scales=None,
-    lhs_indices=None,
-    rhs_indices=None,
-    group_size=None,
-    bits=None,
-    mode="nvfp4",
-    global_scale_x=None,
-    global_scale_w=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None = None,
+    lhs_indices: Tensor | None = None,
+    rhs_indices: Tensor | None = None,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: BlockMode = "nvfp4",
+    global_scale_x: Scale | None = None,
+    global_scale_w: Scale | None = None,
     *,
-    sorted_indices=False,
-    tensor_scale_x=None,
-    tensor_scale_w=None,
-    x_scales=None,
-    scale_layout="rows",
-    x_scale_layout="rows",
-    bias=None,
-    alpha=1.0,
-    beta=0.0,
-    c=None,
-    dtype=None,
-    precision="native",
-):
+    sorted_indices: bool = False,
+    tensor_scale_x: Scale | None = None,
+    tensor_scale_w: Scale | None = None,
+    x_scales: Tensor | None = None,
+    scale_layout: ScaleLayout = "rows",
+    x_scale_layout: ScaleLayout = "rows",
+    bias: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """The gathered form of qqmm: out[p] = fq(x[lhs[p]]) @ fq(w[rhs[p]])^T."""
     scale_x = tensor_scale_of("gather_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = tensor_scale_of("gather_qqmm", x, global_scale_w, tensor_scale_w, "_w")
@@ -258,28 +274,28 @@ def gather_qqmm(
 
 
 def grouped_qqmm(
-    x,
-    w,
-    scales,
-    offsets,
-    group_size=None,
-    bits=None,
-    mode="nvfp4",
-    global_scale_x=None,
-    global_scale_w=None,
+    x: Tensor,
+    w: Tensor,
+    scales: Tensor | None,
+    offsets: Tensor,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: BlockMode = "nvfp4",
+    global_scale_x: Scale | None = None,
+    global_scale_w: Scale | None = None,
     *,
-    tensor_scale_x=None,
-    tensor_scale_w=None,
-    x_scales=None,
-    scale_layout="rows",
-    x_scale_layout="rows",
-    bias=None,
-    alpha=1.0,
-    beta=0.0,
-    c=None,
-    dtype=None,
-    precision="native",
-):
+    tensor_scale_x: Scale | None = None,
+    tensor_scale_w: Scale | None = None,
+    x_scales: Tensor | None = None,
+    scale_layout: ScaleLayout = "rows",
+    x_scale_layout: ScaleLayout = "rows",
+    bias: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    precision: Precision = "native",
+) -> Tensor:
     """The offsets form of qqmm: x (R, K), w (E, N, K)."""
     scale_x = tensor_scale_of("grouped_qqmm", x, global_scale_x, tensor_scale_x, "_x")
     scale_w = tensor_scale_of("grouped_qqmm", x, global_scale_w, tensor_scale_w, "_w")

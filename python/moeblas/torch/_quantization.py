@@ -1,21 +1,27 @@
 """Values to codes and back."""
 
+from __future__ import annotations
+
 import torch
 
 from ._calls import ops, tensor_scale_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._typing import Mode, Scale, ScaleLayout, Tensor
+
 
 def quantize(
-    w,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
+    w: Tensor,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: Mode = "affine",
+    global_scale: Scale | None = None,
     *,
-    tensor_scale=None,
-    scale_dtype=None,
-    scale_layout="rows",
-):
+    tensor_scale: Scale | None = None,
+    scale_dtype: torch.dtype | None = None,
+    scale_layout: ScaleLayout = "rows",
+) -> tuple[Tensor, ...]:
     """w (..., K) -> (codes, scales, biases) for affine, (codes, scales) for the other modes.
 
     codes uint32 (..., K * bits / 32); scales and biases (..., K / group_size), of w's dtype or
@@ -29,16 +35,16 @@ def quantize(
 
 
 def quantize_dual(
-    w,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
+    w: Tensor,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: Mode = "affine",
+    global_scale: Scale | None = None,
     *,
-    tensor_scale=None,
-    scale_dtype=None,
-    scale_layout="rows",
-):
+    tensor_scale: Scale | None = None,
+    scale_dtype: torch.dtype | None = None,
+    scale_layout: ScaleLayout = "rows",
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """quantize of w (..., R, K) and of its transpose, from one read: two tuples like quantize's."""
     tensor_scale = tensor_scale_of("quantize_dual", w, global_scale, tensor_scale)
     out = ops.quantize_dual(
@@ -49,18 +55,18 @@ def quantize_dual(
 
 
 def dequantize(
-    w,
-    scales,
-    biases=None,
-    group_size=None,
-    bits=None,
-    mode="affine",
-    global_scale=None,
-    dtype=None,
+    w: Tensor,
+    scales: Tensor,
+    biases: Tensor | None = None,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: Mode = "affine",
+    global_scale: Scale | None = None,
+    dtype: torch.dtype | None = None,
     *,
-    tensor_scale=None,
-    scale_layout="rows",
-):
+    tensor_scale: Scale | None = None,
+    scale_layout: ScaleLayout = "rows",
+) -> Tensor:
     """The values of w (..., K) in dtype: by default the scales' for affine, bfloat16 otherwise."""
     tensor_scale = tensor_scale_of("dequantize", w, global_scale, tensor_scale)
     return ops.dequantize(
@@ -76,11 +82,11 @@ def dequantize(
     )
 
 
-def to_fp8(x):
+def to_fp8(x: Tensor) -> Tensor:
     """E4M3FN codes (uint8) of x: nearest even, saturating at 448, NaN -> 0x7F."""
     return ops.to_fp8(x)
 
 
-def from_fp8(x, dtype=torch.bfloat16):
+def from_fp8(x: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """The values of E4M3FN codes x (uint8)."""
     return ops.from_fp8(x, dtype)

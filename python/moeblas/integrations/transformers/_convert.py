@@ -1,5 +1,7 @@
 """Puts a model's modules on moeblas' products, quantizing their weights."""
 
+from __future__ import annotations
+
 import fnmatch
 import types
 
@@ -14,6 +16,15 @@ from ...nn._packed import resolved
 from ._families import family, gating, is_experts, is_router
 from ._modules import TiedHead, set_module
 from ._save import save_mlx_checkpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeVar
+
+    from ...torch._typing import Mode
+
+    Model = TypeVar("Model", bound=nn.Module)
 
 
 def experts_forward(self, hidden_states, top_k_index, top_k_weights):
@@ -76,7 +87,13 @@ def router_linear(module):
 
 
 @torch.no_grad()
-def quantize_model(model, mode="affine", group_size=None, bits=None, skip=()):
+def quantize_model(
+    model: Model,
+    mode: Mode = "affine",
+    group_size: int | None = None,
+    bits: int | None = None,
+    skip: str | Iterable[str] = (),
+) -> Model:
     """Quantizes a model of transformers in place, and returns it.
 
     mode, group_size, bits: as for moeblas.quantize. skip: module names, with wildcards (`lm_head`,

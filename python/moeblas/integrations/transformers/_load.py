@@ -1,5 +1,7 @@
 """MLX's checkpoint layout, read."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -13,6 +15,12 @@ from ...nn._packed import resolved
 from ._convert import attach_experts, attach_model, attach_router
 from ._families import family, floating, gating, is_experts, is_router, mlx_name
 from ._modules import TiedHead, set_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from transformers import PreTrainedModel
 
 
 class _Files:
@@ -118,7 +126,11 @@ class _Reader:
 
 
 @torch.no_grad()
-def load_mlx_checkpoint(folder, dtype=None, device="cpu"):
+def load_mlx_checkpoint(
+    folder: str | PathLike[str],
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> PreTrainedModel:
     """A model of transformers on the tensors of an MLX checkpoint, as they are stored: nothing is
     dequantized or repacked, and on the CPU packed weights stay views of the mapped files.
 

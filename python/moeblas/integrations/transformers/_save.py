@@ -1,5 +1,7 @@
 """MLX's checkpoint layout, written."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -10,6 +12,13 @@ from ... import nn as layers
 from ...nn._packed import PackedModule
 from ._families import halves, mlx_name
 from ._modules import TiedHead
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import PathLike
+    from typing import Any
+
+    from transformers import PreTrainedModel
 
 _SHARD_BYTES = 5 << 30  # as mlx-lm cuts its files
 
@@ -57,7 +66,9 @@ def _stored(tensor, form, key):
     return tensor.view(torch.uint32) if form and key == "weight" else tensor
 
 
-def save_mlx_checkpoint(model, folder, **ignored):
+def save_mlx_checkpoint(
+    model: PreTrainedModel, folder: str | PathLike[str], **ignored: Any
+) -> None:
     """Writes a converted model in MLX's layout: safetensors files, their index, config.json and
     generation_config.json. It is what model.save_pretrained is after quantize_model."""
     folder = Path(folder)
