@@ -19,12 +19,6 @@ struct VectorParams {
   float scale;
 };
 
-inline float float_of_bfloat(std::uint16_t bits) {
-  const std::uint32_t wide = std::uint32_t(bits) << 16;
-  float f;
-  std::memcpy(&f, &wide, 4);
-  return f;
-}
 inline std::uint16_t bfloat_of_float(float f) {
   std::uint32_t u;
   std::memcpy(&u, &f, 4);

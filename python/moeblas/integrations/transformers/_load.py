@@ -46,9 +46,6 @@ class _Files:
             raise ValueError(f"{self.folder}: {name} is missing")
         return self.where.pop(name).get_tensor(name)
 
-    def take_if(self, name):
-        return self.take(name) if name in self else None
-
 
 class _Reader:
     def __init__(self, folder, files, quantization, dtype):
