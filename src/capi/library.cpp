@@ -1,6 +1,7 @@
 // The library itself at the C border: version, kernels, threads, memory.
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -138,8 +139,13 @@ moeblas_status moeblas_buffer_alloc(moeblas_device device, size_t bytes, void** 
       return;
     }
     const dispatch::Backend& backend = backend_of("buffer_alloc", device);
-    *out = backend.allocate_buffer != nullptr ? backend.allocate_buffer(device.id, bytes)
-                                              : backend.allocate(device.id, bytes, nullptr);
+    try {
+      *out = backend.allocate_buffer != nullptr ? backend.allocate_buffer(device.id, bytes)
+                                                : backend.allocate(device.id, bytes, nullptr);
+    } catch (const std::bad_alloc&) {
+      throw Error(MOEBLAS_OUT_OF_MEMORY,
+                  "[buffer_alloc] out of memory for " + std::to_string(bytes) + " bytes");
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "formats/formats.h"
 #include "moeblas/error.h"
@@ -241,6 +242,17 @@ const Row<Problem>& select_part(const Backend& backend, const Problem& part, int
 }
 
 template <class Problem>
+void* allocate(const Backend& backend, const Problem& problem, size_t bytes) {
+  try {
+    return backend.allocate(problem.device.id, bytes, problem.options.stream);
+  } catch (const std::bad_alloc&) {
+    throw Error(MOEBLAS_OUT_OF_MEMORY, std::string("[") + problem.op +
+                                           "] out of memory for a workspace of " +
+                                           std::to_string(bytes) + " bytes");
+  }
+}
+
+template <class Problem>
 void run(std::span<const Backend* const> backends, const Problem& problem) {
   moeblas_query* query = problem.options.query;
   int capability = 0;
@@ -290,8 +302,8 @@ void run(std::span<const Backend* const> backends, const Problem& problem) {
   const auto release = [&](void* buffer) {
     backend.release(problem.device.id, buffer, problem.options.stream);
   };
-  const std::unique_ptr<void, decltype(release)> workspace(
-      backend.allocate(problem.device.id, bytes, problem.options.stream), release);
+  const std::unique_ptr<void, decltype(release)> workspace(allocate(backend, problem, bytes),
+                                                           release);
   row.launch(problem, {workspace.get(), bytes});
 }
 

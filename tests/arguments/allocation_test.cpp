@@ -202,7 +202,7 @@ TEST(FailingAllocator, FailsAndCounts) {
       failed = failing.failed();
     }
     EXPECT_EQ(status, MOEBLAS_OUT_OF_MEMORY);
-    EXPECT_EQ(failed, 1);
+    EXPECT_EQ(failed, 2) << "the workspace, and the message that names it";
   }
 }
 

@@ -49,6 +49,8 @@ TEST(Buffers, SizesThatNoMachineHas) {
   for (size_t bytes : {SIZE_MAX, SIZE_MAX - 10, SIZE_MAX - 63, SIZE_MAX / 2}) {
     void* p = &p;
     EXPECT_EQ(moeblas_buffer_alloc(kCpu, bytes, &p), MOEBLAS_OUT_OF_MEMORY) << bytes;
+    EXPECT_EQ(moeblas_last_error(),
+              "[buffer_alloc] out of memory for " + std::to_string(bytes) + " bytes");
     EXPECT_EQ(p, &p) << "untouched";
   }
 }
