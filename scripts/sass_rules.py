@@ -71,6 +71,13 @@ RULES = [
         why="beside four row groups the warp that gathers rows has 32 registers: numbers of a tile",
     ),
     Rule(
+        r"^qmm_sm90_either<",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=24,
+        why="as qmm_sm90, twice: beside wider tiles some numbers of a tile are spilled",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Affine<",
         has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
         lacks=(HGMMA_SHARED,),

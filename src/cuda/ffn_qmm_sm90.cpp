@@ -72,7 +72,7 @@ struct Plan {
 
     const auto take = [&](size_t size) {
       const size_t at = bytes;
-      bytes += (size + 127) / 128 * 128;
+      bytes += (size + 255) / 256 * 256;  // as QmmGrouping's
       return at;
     };
     const auto pairs = static_cast<size_t>(p.total_rows());
@@ -84,7 +84,7 @@ struct Plan {
     // What comes of the second product takes the place of what went into the first.
     down = staged;
     bytes += std::max(rows.bytes, rows.staged + pairs * static_cast<size_t>(p.hidden) * 4);
-    bytes = (bytes + 127) / 128 * 128;
+    bytes = (bytes + 255) / 256 * 256;
     hidden = take(pairs * static_cast<size_t>(staged_k(second)) * 2);
   }
 };
@@ -145,8 +145,8 @@ AddedRows added_rows(const Matrices& bias) {
 }
 
 // What makes the first product's parameters a layer's.
-void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, QmmProduct& product) {
-  QmmSm90Params& q = product.params;
+void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, uint32_t code_blocks,
+               QmmSm90Params& q) {
   GluRows& glu = q.glu_rows;
   glu.rows = static_cast<uint32_t>(p.intermediate);
   glu.run_shift = nibbles ? 5 : 4;
@@ -162,11 +162,10 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, QmmProduct& 
   glu.glu.activation = static_cast<int32_t>(p.activation);
   glu.glu.alpha = p.alpha;
   glu.glu.limit = p.limit;
-  q.codes = tensor_map(codes_shape(plan, glu.run_shift, 4, product.code_blocks), p.op);
+  q.codes = tensor_map(codes_shape(plan, glu.run_shift, 4, code_blocks), p.op);
   const uint32_t rest = (glu.rows - glu.whole_rows) >> glu.run_shift;
   glu.last_codes =
-      rest == 0 ? q.codes
-                : tensor_map(codes_shape(plan, glu.run_shift, rest, product.code_blocks), p.op);
+      rest == 0 ? q.codes : tensor_map(codes_shape(plan, glu.run_shift, rest, code_blocks), p.op);
   q.added[0] = added_rows(plan.bias);
   q.added[1] = added_rows(plan.lower_bias);
   // Both halves' rows, and what fills those of activations up.
@@ -217,10 +216,12 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     plan.second.out.data = down;
     const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden};
     QmmProduct sums(plan.second, &staged);
-    sums.params.added[0] = added_rows(p.down_bias);
+    sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
     QmmProduct gates(plan.first, &rows, lower_scales(plan));
-    gates.params.out = base + plan.hidden;
-    set_gates(p, plan, sums.nibbles, gates);
+    gates.set([&](QmmSm90Params& q) {
+      q.out = base + plan.hidden;
+      set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
+    });
     gates.run("gates", p.device.id, queue);
     sums.run("sums", p.device.id, queue);
   }

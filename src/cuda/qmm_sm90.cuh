@@ -5,7 +5,7 @@
 //
 //   rows of w            tokens (staged rows of x, in the order of their matrices)
 //   +---------------+    One persistent cluster of two blocks makes tiles of 2 x 64 kRowGroups rows
-//   | block 0       |    of w times 32 .. 256 tokens. Each block brings half of the tokens to both.
+//   | block 0       |    of w times 16 .. 288 tokens. Each block brings half of the tokens to both.
 //   |  64 per       |    In a block:
 //   |  warpgroup    |      warp 0      staged rows, by bulk copies to both blocks
 //   +---------------+      warp 1      codes, by bulk copies, behind a block's first scales
@@ -231,7 +231,8 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   }
   // A matrix that few tokens meet is read once or twice.
   __device__ static uint64_t weights_policy() {
-    return Tiles::kMostTokens > 64 ? device::evict_normal_policy() : device::evict_first_policy();
+    return Tiles::kMostTokens - Tiles::kExtra > 64 ? device::evict_normal_policy()
+                                                   : device::evict_first_policy();
   }
 
   // Each block of a cluster brings half of a tile's.
@@ -242,8 +243,7 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   // Returns the number of slots filled so far, given that before this tile.
   __device__ uint32_t send_rows_of(const TileRecord& tile, uint32_t filled) const {
     const uint32_t half = tile.tokens / 2, parts = Block::parts(tile.tokens);
-    const CUtensorMap* map = x_map(tile.tokens);
-    const int32_t row = static_cast<int32_t>(tile.row + rank_ * half);
+    const auto row = static_cast<int32_t>(tile.row + rank_ * half);
     const auto share = static_cast<int32_t>(p_.share_blocks * kBlockK);
     int32_t k = static_cast<int32_t>(tile.share) * share;
     for (const int32_t end = k + share; k < end; ++filled) {
@@ -252,10 +252,27 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kXEmpty) + slot * 8, (filled / Tiles::kXSlots % 2) ^ 1);
       device::barrier_expect(full, parts * tile.tokens * 128);
       for (uint32_t i = 0; i < parts; ++i, k += 64) {
-        device::copy_box_to_both(to + i * tile.tokens * 128, map, k, row, full);
+        copy_rows(to + i * tile.tokens * 128, k, row, half, full);
       }
     }
     return filled;
+  }
+
+  // `half` rows in as few boxes as there are.
+  __device__ void copy_rows(uint32_t to, int32_t k, int32_t row, uint32_t half,
+                            uint32_t full) const {
+    if constexpr (Tiles::kExtra == 0) {
+      device::copy_box_to_both(to, x_map(2 * half), k, row, full);
+    } else {
+#pragma unroll 1
+      while (half != 0) {
+        const uint32_t rows = half & (0 - half);
+        device::copy_box_to_both(to, x_map(2 * rows), k, row, full);
+        to += rows * 128;
+        row += static_cast<int32_t>(rows);
+        half -= rows;
+      }
+    }
   }
 
   // Of tile `n`; false where there is none.
@@ -342,7 +359,8 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   }
 };
 
-template <class Weights, class Tiles>
+// `kThreads`: of the block, of which these tiles may need fewer.
+template <class Weights, class Tiles, uint32_t kThreads = BlockShape<Tiles>::kThreads>
 __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
@@ -370,16 +388,18 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
     } else {
       producer.send_tiles();
     }
-  } else {
+  } else if (kThreads == BlockShape<Tiles>::kThreads || threadIdx.x < BlockShape<Tiles>::kThreads) {
     device::take_registers<Tiles::kConsumerRegisters>();
     QmmConsumer<Weights, Tiles>(p, base).consume();
+  } else {
+    device::leave_registers<24>();
   }
   // The other block may still send rows here, or arrive at a barrier of this one.
   __syncwarp();
   device::cluster_barrier();
 }
 
-// Other architectures of the same build get a kernel that is never launched.
+// Other architectures of the same build get kernels that are never launched.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Weights, class Tiles>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::kThreads, 1)
@@ -388,9 +408,27 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::k
   qmm_block<Weights, Tiles>(p);
 #endif
 }
+// By the tiles that the launch in front has chosen. (Two kernels in turn, of which one finds
+// nothing to do, took 2 to 3 us more.)
+template <class Weights, class Tiles, class Wider>
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::kThreads, 1)
+    qmm_sm90_either(const __grid_constant__ QmmSm90Params p,
+                    const __grid_constant__ QmmSm90Params wider) {
+#if defined(__CUDA_ARCH__)
+  device::wait_for_previous_launch();
+  if (*p.runs.wider != 0) {
+    qmm_block<Weights, Wider, BlockShape<Tiles>::kThreads>(wider);
+  } else {
+    qmm_block<Weights, Tiles>(p);
+  }
+#endif
+}
 #else
 template <class Weights, class Tiles>
 __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
+template <class Weights, class Tiles, class Wider>
+__global__ void qmm_sm90_either(const __grid_constant__ QmmSm90Params,
+                                const __grid_constant__ QmmSm90Params) {}
 #endif
 
 // Instances, by the names that the host launches them by: one, and all widths of a format.
@@ -402,6 +440,20 @@ __global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
 #define MB_QMM_SM90_LAYER(name, Of, ...)                                         \
   MB_QMM_SM90_ALL(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \
   MB_QMM_SM90_ALL(sums_##name, Of, EndingIn<__VA_ARGS__, Ending::sums>)
+#define MB_QMM_SM90_EITHER_LAYER(name, Of, ...)                                     \
+  MB_QMM_SM90_EITHER(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \
+  MB_QMM_SM90_EITHER(sums_##name, Of, EndingIn<__VA_ARGS__, Ending::sums>)
+// With the wider tiles beside them.
+#define MB_QMM_SM90_EITHER(name, Of, ...)                                \
+  MB_QMM_SM90_EITHER_OF(name##_256_288, Of<Tiles256>, 288, __VA_ARGS__); \
+  MB_QMM_SM90_EITHER_OF(name##_128_160, Of<Tiles128>, 160, __VA_ARGS__); \
+  MB_QMM_SM90_EITHER_OF(name##_64_96, Of<Tiles64>, 96, __VA_ARGS__)
+#define MB_QMM_SM90_EITHER_OF(name, Tiles, wider, ...)                                    \
+  static const simt::CudaKernel name##_kernel {                                           \
+    "qmm_sm90_" #name,                                                                    \
+        reinterpret_cast<const void*>(                                                    \
+            &qmm_sm90_either<__VA_ARGS__, Tiles, WiderTilesOf<wider, Tiles::kRowGroups>>) \
+  }
 #define MB_QMM_SM90_ALL(name, Of, ...)                \
   MB_QMM_SM90(name##_256, Of<Tiles256>, __VA_ARGS__); \
   MB_QMM_SM90(name##_128, Of<Tiles128>, __VA_ARGS__); \

@@ -1,7 +1,7 @@
 // The warpgroups of qmm_sm90 that multiply. The picture is in qmm_sm90.cuh.
 #pragma once
 
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/wgmma_between.cuh"
 #include "cuda/qmm_sm90_again.cuh"
 #include "cuda/qmm_sm90_layer.cuh"
 #include "cuda/qmm_sm90_shares.cuh"
@@ -128,10 +128,40 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
                                         uint32_t columns) {
 #pragma unroll
     for (uint32_t j = 0; j < kSteps; ++j) {
-      device::Wgmma<typename Math::Element, kTokens>::multiply(
-          sums, *reinterpret_cast<uint32_t(*)[4]>(a[j]),
-          device::wgmma_columns(columns + j / 4 * device::wgmma_columns_step(kTokens * 128) +
-                                j % 4 * device::wgmma_columns_step(32)));
+      const uint32_t at = columns + j / 4 * device::wgmma_columns_step(kTokens * 128) +
+                          j % 4 * device::wgmma_columns_step(32);
+      auto& words = *reinterpret_cast<uint32_t(*)[4]>(a[j]);
+      // An instruction has 256 columns at the most, and no more registers than a thread has at the
+      // launch: 144 at once do not compile beside four row groups.
+      constexpr uint32_t kFirst = kTokens < 128 ? kTokens : kTokens / 128 * 128;
+      device::Wgmma<typename Math::Element, kFirst>::multiply(
+          reinterpret_cast<float(&)[kFirst / 2]>(sums), words, device::wgmma_columns(at));
+      if constexpr (kFirst < kTokens) {
+        device::Wgmma<typename Math::Element, kTokens - kFirst>::multiply(
+            reinterpret_cast<float(&)[(kTokens - kFirst) / 2]>(sums[kFirst / 2]), words,
+            device::wgmma_columns(at + device::wgmma_columns_step(kFirst * 128)));
+      }
+    }
+  }
+
+  template <uint32_t kTokens, uint32_t kAll>
+  __device__ __forceinline__ void multiply_width(float (&sums)[kAll], uint32_t tokens,
+                                                 uint32_t zero) {
+    if constexpr (kTokens > Tiles::kLeastTokens) {
+      if (tokens != kTokens) return multiply_width<narrower<Tiles>(kTokens)>(sums, tokens, zero);
+    }
+    multiply_loop<kTokens>(reinterpret_cast<float(&)[kTokens / 2]>(sums), zero);
+  }
+  template <uint32_t kTokens>
+  __device__ __forceinline__ void multiply_loop(float (&sums)[kTokens / 2], uint32_t zero) {
+    if constexpr (Weights::kDense) {
+      multiply_shared<kTokens>(sums);
+    } else if constexpr (Block::kByBlocks) {
+      multiply_few<kTokens>(sums);
+    } else if constexpr (Tiles::kRowGroups > (Tiles::kExtra != 0 ? 3 : 2)) {
+      multiply_pieces<kTokens>(sums, zero);
+    } else {
+      multiply_halves<kTokens>(sums, zero);
     }
   }
 
@@ -142,21 +172,11 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
     const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
     if constexpr (kSharedSums) {
-      if (tokens == kTokens) {
-        multiply_few<kTokens>(sums);
-      } else {
-        multiply_few<kTokens / 2>(reinterpret_cast<float(&)[kTokens / 4]>(sums));
-      }
-    } else if constexpr (Weights::kDense) {
-      multiply_shared<kTokens>(sums);
-    } else if constexpr (Block::kByBlocks) {
-      multiply_few<kTokens>(sums);
-    } else if constexpr (Tiles::kRowGroups > 2) {
-      multiply_pieces<kTokens>(sums, zero);
+      multiply_width<kTokens>(sums, tokens, zero);
     } else {
-      multiply_halves<kTokens>(sums, zero);
+      multiply_loop<kTokens>(sums, zero);
     }
-    x_slot_ += p_.share_blocks * (2 / Block::parts(kTokens));
+    x_slot_ += p_.share_blocks * (2 / Block::parts(Tiles::kExtra != 0 ? tokens : kTokens));
     code_slot_ += Block::code_slots();
     chunk_ += Block::chunks();
     // Registers are short while the tile is multiplied.
@@ -180,6 +200,8 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
         sums[i] = sums[i] * Weights::kUp * factors[i / 2 % 2];
       }
     }
+    // What is behind a tile that is not the widest is the next one's.
+    if constexpr (Tiles::kExtra != 0) tile.end = min(tile.end, tile.row + tile.tokens);
     if constexpr (Weights::kEnding == Ending::rounded) {
       Store::template store_tile<kTokens>(sums, tile, n);
     } else {
@@ -202,9 +224,10 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
   // Products and decoding take turns: half a block is multiplied while the next is decoded, and
   // what the one before it was made of is given back.
   template <uint32_t kTokens>
-  __device__ void multiply_halves(float (&sums)[kTokens / 2], uint32_t zero) {
+  __device__ __forceinline__ void multiply_halves(float (&sums)[kTokens / 2], uint32_t zero) {
     constexpr uint32_t kParts = Block::parts(kTokens);
     constexpr uint32_t kSlotsPerBlock = 2 / kParts;
+    constexpr bool kFlows = !kSharedSums || kTokens >= (Tiles::kRowGroups > 2 ? 160 : 256);
     uint32_t a[2][4][4];
     Raw raw;
     // The first half of block `b`, where it is fetched.
@@ -221,8 +244,10 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
     for (uint32_t b = 0; b < p_.share_blocks; ++b) {
       const bool more = b + 1 < p_.share_blocks;
       multiply<kTokens, 4>(sums, a[0], slot, 0);
-      device::wgmma_wait<1>();
-      if (b > 0) release_rows(slot - 1);
+      if constexpr (kFlows) {
+        device::wgmma_wait<1>();
+        if (b > 0) release_rows(slot - 1);
+      }
       decode<1>(raw, 1, a[1]);
       release_codes(raw, b * kPieces + kPieces - 1, zero);
       if (more) fetch(raw, (b + 1) * kPieces);
@@ -231,9 +256,17 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
       if (kSlotsPerBlock == 2) release_rows(slot);
       if (more) decode_first(b + 1);
       slot += kSlotsPerBlock;
+      // Registers of all widths are the same where no product is under way as a loop goes round,
+      // but for the widest.
+      if constexpr (!kFlows) {
+        device::wgmma_wait<0>();
+        release_rows(slot - 1);
+      }
     }
-    device::wgmma_wait<0>();
-    release_rows(slot - 1);
+    if constexpr (kFlows) {
+      device::wgmma_wait<0>();
+      release_rows(slot - 1);
+    }
   }
 
   // One block after the other. To fetch codes before the products, not after them, makes products

@@ -39,6 +39,9 @@ class QmmGather : public QmmBlock<Weights, Tiles> {
     const uint32_t lane = threadIdx.x % 32, half = half_of(tile.tokens);
     const auto first = static_cast<int32_t>(tile.row + rank_ * half + gathered_row(lane));
     const auto last = static_cast<int32_t>(tile.end - 1);
+    // Widths that are wider have halves of odd numbers of them.
+    constexpr bool kOdd = Tiles::kExtra != 0 && kAtOnce > 1;
+    static_assert(kGroups % kAtOnce == 0);
     uint32_t rows[kGroups];
 #pragma unroll
     for (uint32_t g = 0; g < kGroups; ++g) {
@@ -63,6 +66,7 @@ class QmmGather : public QmmBlock<Weights, Tiles> {
         const auto copy = [&](uint32_t there, uint32_t behind) {
 #pragma unroll
           for (uint32_t i = 0; i < kAtOnce; ++i) {
+            if (kOdd && (g + i) * 8 >= half) break;
             device::copy_async_16(there + (g + i) * 1024, rows_at[i] + behind);
           }
         };

@@ -13,12 +13,19 @@ using dispatch::MatmulProblem;
 
 namespace {
 
+template <class Tiles>
+constexpr uint32_t extra_step() {
+  if constexpr (Tiles::kExtra != 0) return Tiles::kExtraStep;
+  return 0;
+}
 template <class Bytes, class Tiles>
 constexpr QmmSm90Kernel kernel(const char* name) {
   return {name,
           BlockShape<Tiles>::kRows,
           Tiles::kMostTokens,
           Tiles::kLeastTokens,
+          Tiles::kExtra,
+          extra_step<Tiles>(),
           BlockShape<Tiles>::kThreads,
           BlockMemory<Bytes, Tiles>::kBytes,
           CodeRing<Bytes, Tiles>::kBlocks,
@@ -32,6 +39,7 @@ constexpr QmmSm90Kernel kernel(const char* name) {
 struct Kernels {
   QmmSm90Kernel tiles256, tiles128, tiles64, tiles32;
   uint32_t chunk_blocks;
+  QmmSm90Either either256{}, either128{}, either64{};
 };
 #define MB_KERNELS_OF(name, Bytes, Of)                   \
   {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
@@ -43,23 +51,43 @@ struct Kernels {
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
 #define MB_FIELD_KERNELS(bits) \
   MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
+// And with wider tiles beside those of three widths.
+template <class Bytes, template <class> class Of>
+constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, const char* of64) {
+  const auto either = [](const char* name, const QmmSm90Kernel& tiles, const QmmSm90Kernel& wider,
+                         uint32_t loss) -> QmmSm90Either {
+    return {name, wider, std::max(tiles.shared_bytes, wider.shared_bytes), loss};
+  };
+  using Wider160 = WiderTilesOf<160, Of<Tiles128>::kRowGroups>;
+  all.either256 = either(of256, all.tiles256, kernel<Bytes, Tiles288>(of256), 25);
+  all.either128 = either(of128, all.tiles128, kernel<Bytes, Wider160>(of128), 120);
+  all.either64 = either(of64, all.tiles64, kernel<Bytes, Tiles96>(of64), 90);
+  return all;
+}
+#define MB_EITHER(name, Bytes, Of)                                                   \
+  with_wider<Bytes, Of>(MB_KERNELS_OF(name, Bytes, Of), "qmm_sm90_" name "_256_288", \
+                        "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96")
+constexpr Kernels without_160(Kernels all) {
+  all.either128 = {};
+  return all;
+}
 // One width for what is rare.
 template <class Bytes>
 constexpr Kernels any_kernels(const char* name) {
   constexpr auto of = kernel<Bytes, Tiles256Any>;
   return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
 }
-constexpr Kernels kAffine4 = MB_NIBBLE_KERNELS("affine4_bf16", AffineBytes<4>);
-constexpr Kernels kAffine8 = MB_KERNELS("affine8_bf16", AffineBytes<8>);
+constexpr Kernels kAffine4 = MB_EITHER("affine4_bf16", AffineBytes<4>, NibbleTiles);
+constexpr Kernels kAffine8 = MB_EITHER("affine8_bf16", AffineBytes<8>, SameTiles);
 constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
 constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
-constexpr Kernels kAffine4F16 = MB_NIBBLE_KERNELS("affine4_f16", AffineBytes<4>);
-constexpr Kernels kAffine8F16 = MB_KERNELS("affine8_f16", AffineBytes<8>);
+constexpr Kernels kAffine4F16 = without_160(MB_EITHER("affine4_f16", AffineBytes<4>, NibbleTiles));
+constexpr Kernels kAffine8F16 = MB_EITHER("affine8_f16", AffineBytes<8>, SameTiles);
 constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
 constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
 constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
 constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
-constexpr Kernels kMxfp4 = MB_NIBBLE_KERNELS("mxfp4_bf16", Mxfp4Bytes);
+constexpr Kernels kMxfp4 = MB_EITHER("mxfp4_bf16", Mxfp4Bytes, NibbleTiles);
 constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
 constexpr Kernels kNvfp4 = MB_NIBBLE_KERNELS("nvfp4_bf16", Nvfp4Bytes);
 constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
@@ -70,6 +98,7 @@ constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
 #undef MB_FIELD_KERNELS
 #undef MB_DENSE_KERNELS
 #undef MB_NIBBLE_KERNELS
+#undef MB_EITHER
 #undef MB_KERNELS
 #undef MB_KERNELS_OF
 
@@ -99,6 +128,14 @@ const Kernels& kernels_of(const MatmulProblem& p) {
 // (and 2 % more where all meet 32).
 constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 constexpr int64_t kMostRoutedRowsOf32 = 24;
+// Where whole tiles are about what experts meet on the average, half of them meet some rows more.
+constexpr int64_t kLeastRowsOf96 = 52, kLeastRowsOf160 = 112;
+constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 600;
+
+// That a matrix of w meets on the average.
+int64_t rows_of_a_matrix(const MatmulProblem& p) {
+  return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+}
 
 }  // namespace
 
@@ -114,13 +151,26 @@ bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
 // 128 and 108 by those of 256, which are as narrow; of 8192^2 48 and 35.
 const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
   const Kernels& of = kernels_of(p);
-  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
-  const int64_t rows = p.total_rows() / matrices;
+  const int64_t rows = rows_of_a_matrix(p);
   const bool routed = p.grouping != dispatch::Grouping::none;
   const bool both = routed && of.tiles64.least_tokens <= kMostRowsOf32;
   if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
   return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
+}
+
+const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p) {
+  const Kernels& of = kernels_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  const int64_t rows = rows_of_a_matrix(p);
+  const QmmSm90Either* either = nullptr;
+  if (&kernel == &of.tiles64 && rows >= kLeastRowsOf96) either = &of.either64;
+  if (&kernel == &of.tiles128 && rows >= kLeastRowsOf160) either = &of.either128;
+  if (&kernel == &of.tiles256 && rows <= kMostRowsOf288 &&
+      (rows + kRowsBelowWhole) % 256 <= kRowsBelowWhole + kRowsBeyondWhole) {
+    either = &of.either256;
+  }
+  return either != nullptr && either->name != nullptr ? either : nullptr;
 }
 
 uint32_t qmm_sm90_chunk_blocks(const MatmulProblem& p) { return kernels_of(p).chunk_blocks; }

@@ -11,6 +11,7 @@ struct QmmSm90Kernel {
   const char* name;
   uint32_t rows;                  // of w, in a block
   uint32_t tokens, least_tokens;  // of a tile
+  uint32_t extra, extra_step;     // of those of the widest, beyond a power of two
   uint32_t threads;
   uint32_t shared_bytes;
   uint32_t code_blocks;  // of K, in a copy of codes
@@ -23,6 +24,16 @@ struct QmmSm90Kernel {
 
 // By format, dtype, and how many rows of x a matrix of w meets on the average.
 const QmmSm90Kernel& qmm_sm90_kernel(const dispatch::MatmulProblem& p);
+// One that has wider tiles beside its own, which may be the faster ones as experts meet unlike
+// numbers of rows: the device chooses.
+struct QmmSm90Either {
+  const char* name = nullptr;  // null: there is none
+  QmmSm90Kernel wider{};       // as if there were nothing else
+  uint32_t shared_bytes = 0;
+  uint32_t loss = 0;  // by the wider ones where experts meet as many rows, in thousandths
+};
+// In the place of qmm_sm90_kernel(p); null: there is none.
+const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p);
 // Blocks of K whose scales come together at the least.
 uint32_t qmm_sm90_chunk_blocks(const dispatch::MatmulProblem& p);
 // Whether the format has kernels for both products of an expert layer.

@@ -118,7 +118,9 @@ class LayerEnd {
   template <uint32_t kTokens>
   __device__ void activate_rarely(float (&sums)[kTokens / 2], bool turned) const {
     constexpr uint32_t kAll = kTokens / 2, kFit = kBuffers / 512,
-                       kRound = kAll < kFit ? kAll : kFit;
+                       kRound = kAll < kFit        ? kAll
+                                : kAll % kFit == 0 ? kFit
+                                                   : 8;
     const uint32_t own = out_ + thread_ * 4;
 #pragma unroll
     for (uint32_t i = 0; i < kAll; i += kRound) {
@@ -145,7 +147,8 @@ class LayerEnd {
   // t of four is exchanged by the token, so that no two lanes meet in a bank.
   template <uint32_t kTokens>
   __device__ void store_activations(float (&sums)[kTokens / 2]) const {
-    static_assert(kTokens * 64 <= kBuffers, "a tile's activations fit");
+    // As many at once as there is room for.
+    constexpr uint32_t kPart = kTokens * 64 <= kBuffers ? kTokens : kBuffers / 64;
     const GluRows& glu = p_.glu_rows;
     // Whoever reads the last tile's there has done so.
     meet();
@@ -154,32 +157,40 @@ class LayerEnd {
     const int partner = glu.run_shift == kRunShift<NibbleOrder> ? 16 : 8;
     const uint32_t to = out_ + (2 * c_ + second) * 64 + (position / 2 ^ c_) * 4;
     if (glu.glu.activation != simt::kSilu && glu.glu.activation != simt::kClampedSwiglu) meet();
-#pragma unroll
-    for (uint32_t j = 0; j < kTokens / 8; ++j) {
-      const uint32_t own = Weights::Math::rounded(sums[4 * j], sums[4 * j + 1]);
-      const uint32_t other = __shfl_xor_sync(~0u, own, partner);
-      const uint32_t word =
-          second == 0 ? __byte_perm(own, other, 0x5410) : __byte_perm(other, own, 0x7632);
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + j * 512), "r"(word) : "memory");
-    }
-    meet();
     const uint32_t token = thread_ / 4, first = first_row_ / 2 + thread_ % 4 * 8;
     const uint32_t turn = token / 2 % 4;
-    if (first >= glu.pitch) return;
     auto* rows = reinterpret_cast<uint16_t*>(p_.out) + first;
 #pragma unroll
-    for (uint32_t i = 0; i < kTokens; i += 32) {
-      if (tile_.row + i + token >= tile_.end) continue;
-      const uint4 v = device::load_shared_4(out_ + (i + token) * 64 + thread_ % 4 * 16);
-      uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (uint32_t bit = 1; bit <= 2; bit *= 2) {
-        const uint32_t w[4] = {words[0], words[1], words[2], words[3]};
-#pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) words[k] = (turn & bit) != 0 ? w[k ^ bit] : w[k];
+    for (uint32_t part = 0; part < kTokens; part += kPart) {
+      if (part != 0) {
+        if (tile_.tokens <= part) return;
+        meet();
       }
-      *reinterpret_cast<uint4*>(rows + uint64_t{tile_.row + i + token} * glu.pitch) = {
-          words[0], words[1], words[2], words[3]};
+#pragma unroll
+      for (uint32_t j = part / 8; j < (part + kPart) / 8 && j < kTokens / 8; ++j) {
+        const uint32_t own = Weights::Math::rounded(sums[4 * j], sums[4 * j + 1]);
+        const uint32_t other = __shfl_xor_sync(~0u, own, partner);
+        const uint32_t word =
+            second == 0 ? __byte_perm(own, other, 0x5410) : __byte_perm(other, own, 0x7632);
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + (j - part / 8) * 512), "r"(word)
+                     : "memory");
+      }
+      meet();
+      if (first >= glu.pitch) continue;
+#pragma unroll
+      for (uint32_t i = part; i < part + kPart && i < kTokens; i += 32) {
+        if (tile_.row + i + token >= tile_.end) continue;
+        const uint4 v = device::load_shared_4(out_ + (i - part + token) * 64 + thread_ % 4 * 16);
+        uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (uint32_t bit = 1; bit <= 2; bit *= 2) {
+          const uint32_t w[4] = {words[0], words[1], words[2], words[3]};
+#pragma unroll
+          for (uint32_t k = 0; k < 4; ++k) words[k] = (turn & bit) != 0 ? w[k ^ bit] : w[k];
+        }
+        *reinterpret_cast<uint4*>(rows + uint64_t{tile_.row + i + token} * glu.pitch) = {
+            words[0], words[1], words[2], words[3]};
+      }
     }
   }
   __device__ void meet() const { device::named_barrier(1 + group_, 128); }
@@ -198,6 +209,7 @@ class LayerEnd {
     auto* out = reinterpret_cast<float*>(p_.out) + column;
 #pragma unroll
     for (uint32_t i = 0; i < kTokens; i += kAtOnce) {
+      if (Tiles::kExtra != 0 && i != 0 && i % 32 == 0 && tile_.tokens <= i) break;
       const uint32_t place = own + i / kAtOnce % kPlaces * kAtOnce * kPitch;
       // What was there has been read: before the last __syncwarp, where there are two places.
       if (kPlaces == 1) __syncwarp();

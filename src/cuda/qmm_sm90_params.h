@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cuda/qmm_sm90_wider.h"
 #include "simt/pairs.h"
 #include "simt/permute_params.h"
 
@@ -22,7 +23,7 @@ inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
 // by a list (qmm_sm90_gather.cuh); tiles of 256 took 11 % longer so than copies in memory do. (The
 // registers of all widths in one kernel add up: no two fit beside four row groups.)
 struct Tiles256 {
-  static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64;
+  static constexpr uint32_t kRowGroups = 2, kMostTokens = 256, kLeastTokens = 64, kExtra = 0;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
@@ -33,26 +34,70 @@ struct Tiles256Any : Tiles256 {
   static constexpr uint32_t kXSlots = 3;
 };
 struct Tiles128 {
-  static constexpr uint32_t kRowGroups = 3, kMostTokens = 128, kLeastTokens = 64;
+  static constexpr uint32_t kRowGroups = 3, kMostTokens = 128, kLeastTokens = 64, kExtra = 0;
   static constexpr uint32_t kXSlotBytes = 32768, kXSlots = 3, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 2, kOutTokens = 64, kHalves = 2;
   static constexpr int kConsumerRegisters = 152, kProducerRegisters = 40;
   static constexpr bool kGathers = true;
 };
 struct Tiles64 {
-  static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64;
+  static constexpr uint32_t kRowGroups = 4, kMostTokens = 64, kLeastTokens = 64, kExtra = 0;
   static constexpr uint32_t kXSlotBytes = 16384, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
   static constexpr bool kGathers = true;
 };
 struct Tiles32 {
-  static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32;
+  static constexpr uint32_t kRowGroups = 4, kMostTokens = 32, kLeastTokens = 32, kExtra = 0;
   static constexpr uint32_t kXSlotBytes = 8192, kXSlots = 4, kCodeSlots = 4;
   static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 2;
   static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
   static constexpr bool kGathers = true;
 };
+
+// A run's last tile may have up to kExtra tokens more than a power of two, in steps, so that an
+// expert which meets some rows more than the average has no tile for them alone. (With 272 tokens
+// beside 256 and 288, products would wait for each other.) For experts: K is never shared out.
+// Sums of all widths lie in the same registers. Where all experts meet as many rows these are some
+// percent slower than the others: the device chooses (Runs::wider).
+struct Tiles288 {
+  static constexpr uint32_t kRowGroups = 2, kMostTokens = 288, kLeastTokens = 64, kExtra = 32;
+  static constexpr uint32_t kExtraStep = 32;
+  static constexpr uint32_t kXSlotBytes = 36864, kXSlots = 4, kCodeSlots = 4;
+  static constexpr uint32_t kOutBuffers = 2, kOutTokens = 32, kHalves = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+  static constexpr bool kGathers = false;
+};
+struct Tiles160 {
+  static constexpr uint32_t kRowGroups = 3, kMostTokens = 160, kLeastTokens = 64, kExtra = 32;
+  static constexpr uint32_t kExtraStep = 16;
+  static constexpr uint32_t kXSlotBytes = 40960, kXSlots = 3, kCodeSlots = 3;
+  static constexpr uint32_t kOutBuffers = 2, kOutTokens = 32, kHalves = 2;
+  static constexpr int kConsumerRegisters = 152, kProducerRegisters = 40;
+  static constexpr bool kGathers = true;
+};
+struct Tiles96 {
+  static constexpr uint32_t kRowGroups = 4, kMostTokens = 96, kLeastTokens = 32, kExtra = 32;
+  static constexpr uint32_t kExtraStep = 16;
+  static constexpr uint32_t kXSlotBytes = 24576, kXSlots = 3, kCodeSlots = 3;
+  static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32, kHalves = 1;
+  static constexpr int kConsumerRegisters = 104, kProducerRegisters = 56;
+  static constexpr bool kGathers = true;
+};
+// In blocks of so many row groups, of which one may have nothing to do but its 24 registers.
+template <uint32_t kTokens, uint32_t kRowGroups>
+struct WiderTilesOf;
+template <>
+struct WiderTilesOf<288, 2> : Tiles288 {};
+template <>
+struct WiderTilesOf<160, 3> : Tiles160 {};
+template <>
+struct WiderTilesOf<160, 4> : Tiles160 {
+  static constexpr uint32_t kHalves = 1;
+  static constexpr int kConsumerRegisters = 136, kProducerRegisters = 48;
+};
+template <>
+struct WiderTilesOf<96, 4> : Tiles96 {};
 
 // Formats have these, or their own.
 template <class Tiles>
@@ -137,7 +182,7 @@ using Nvfp4Bytes = WeightBytes<4, 1, 32, 4>;
 template <class Bytes, class Tiles>
 struct CodeRing {
   static constexpr bool kSlabs =
-      Bytes::kPieces == 1 && Bytes::kPiece == 64 && Tiles::kMostTokens <= 64;
+      Bytes::kPieces == 1 && Bytes::kPiece == 64 && Tiles::kMostTokens - Tiles::kExtra <= 64;
   static constexpr uint32_t kBlocks = kSlabs ? 2 : 1;
   static constexpr uint32_t kSlots = kSlabs ? 3 : Tiles::kCodeSlots;
   static constexpr uint32_t kRowBytes = Bytes::kPiece * kBlocks;
@@ -151,7 +196,7 @@ struct CodeRing {
   // Beside those of four bits there is room for whole rows of scales, or, where they come by
   // chunks and begin anywhere, for copies of 8 bytes, not 4.
   static constexpr bool kWholeScales = kByBlocks && Bytes::kPiece == 64;
-  static constexpr uint32_t kScaleUnit = kWholeScales ? 8 : 4;
+  static constexpr uint32_t kScaleUnit = kWholeScales && Tiles::kExtra == 0 ? 8 : 4;
   // Pieces of scales cost as codes' do, in bytes that are fewer: beside rows of few tokens there is
   // room for twice as long ones.
   static constexpr bool kFew = kSlabs && Tiles::kMostTokens <= 32;
@@ -198,6 +243,9 @@ struct Runs {
   const int32_t* matrices;  // of each run, -1: none; null: as the pairs say
   uint32_t pair_count;
   uint32_t rows_per_pair;
+  // Where a kernel has two widths of tiles to choose from: whether it takes those of more tokens
+  // (kExtra), as place_rows says. Null: there is no choice.
+  const uint32_t* wider;
 };
 
 // A float32 for all matrices, or for each.
@@ -331,6 +379,7 @@ struct PlaceRowsParams {
   int64_t w_steps[2], out_steps[2];
   uint32_t counters;                // blocks of count_pairs that count; the others stage
   uint32_t row_parts, part_blocks;  // of a row of x
+  WiderTiles wider;                 // to be chosen for the products, of rows_per_pair
 };
 
 }  // namespace moeblas::cuda

@@ -53,10 +53,17 @@ struct QmmProduct {
   uint32_t threads, shared_bytes;
   uint32_t code_blocks;  // of K, in a copy of codes
   bool nibbles;          // the order of K in staged rows: NibbleOrder or ByteOrder
-  QmmSm90Params params;
+  bool either;           // the device chooses between tiles, of which `wider` is for the wider ones
+  QmmSm90Params params, wider;
 
   // Without tensor maps and addresses of x where `rows` is null: for plans that are asked about.
   QmmProduct(const dispatch::MatmulProblem& p, const QmmRows* rows, const LowerScales& lower = {});
+  // set(params), of all that the kernel has.
+  template <class Set>
+  void set(const Set& set) {
+    set(params);
+    if (either) set(wider);
+  }
   void run(const char* kind, int32_t device, Queue& queue) const;
 };
 

@@ -105,9 +105,8 @@ QmmShares shared_out(const MatmulProblem& p) {
   return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, qmm_sm90_chunk_blocks(p));
 }
 // Blocks of K of a chunk of scales: by blocks as many as fill its bytes and K has.
-uint32_t chunk_blocks(const MatmulProblem& p) {
+uint32_t chunk_blocks(const MatmulProblem& p, const QmmSm90Kernel& kernel) {
   const uint32_t least = qmm_sm90_chunk_blocks(p);
-  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   if (!kernel.by_blocks) return least;
   uint32_t most = least * kernel.scale_chunks;
   if (p.w.spec->mode == Mode::affine) {
@@ -153,7 +152,7 @@ void set_scales(const MatmulProblem& p, const QmmSm90Kernel& kernel, const Lower
   q.tensor_scale = {tensor_scale.data, tensor_scale.stride, tensor_scale.host};
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   const auto size = static_cast<uint32_t>(size_of(p.w.scales.dtype));
-  const uint32_t blocks = chunk_blocks(p), chunk = blocks * kBlockK / q.group * size;
+  const uint32_t blocks = chunk_blocks(p, kernel), chunk = blocks * kBlockK / q.group * size;
   q.chunk_shift = static_cast<uint32_t>(std::countr_zero(blocks));
   q.scale_chunk = chunk;
   q.scale_bytes = size;
@@ -195,8 +194,8 @@ void set_scales(const MatmulProblem& p, const QmmSm90Kernel& kernel, const Lower
   }
 }
 
-// All but the map of codes.
-QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows,
+// As this kernel has them.
+QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows, const QmmSm90Kernel& kernel,
                         const LowerScales& lower = {}) {
   QmmSm90Params q{};
   for (uint32_t i = 0; i < QmmSm90Params::kBoxes && rows.sources == nullptr; ++i) {
@@ -218,7 +217,8 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows,
   q.matrix_step = *matrix_stride(p.w.values) == 0 ? 0 : 1;
   q.wide_out = alignment(p.out) == 16;
 
-  if (p.w.spec) set_scales(p, qmm_sm90_kernel(p), lower, q);
+  q.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
+  if (p.w.spec) set_scales(p, kernel, lower, q);
   return q;
 }
 
@@ -228,14 +228,22 @@ uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(
 // Right behind the launch that stages its rows a product may begin early: 8192^2 with 64 rows took
 // 28.7 us and not 31.1. Experts' products, which need the lists of rows first, took 3 % longer
 // behind rows that were copied, and 1 % less where they gather them.
-void multiply(const MatmulProblem& p, QmmSm90Params q, bool early, Queue& queue) {
+void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool early,
+              Queue& queue) {
   const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  const QmmSm90Either* either = rows.runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
   const uint32_t grid = grid_of(p.device.id);
-  q.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
-  if (early) {
-    queue.run_early(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+  const auto run = [&](const char* name, uint32_t shared_bytes, const auto&... params) {
+    if (early) {
+      queue.run_early(name, grid, kernel.threads, shared_bytes, params...);
+    } else {
+      queue.run(name, grid, kernel.threads, shared_bytes, params...);
+    }
+  };
+  if (either == nullptr) {
+    run(kernel.name, kernel.shared_bytes, q);
   } else {
-    queue.run(kernel.name, grid, kernel.threads, kernel.shared_bytes, q);
+    run(either->name, either->shared_bytes, q, params_of(p, rows, either->wider));
   }
 }
 
@@ -357,43 +365,54 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   uint8_t* sums = base + QmmGrouping(p).bytes;
   auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
   const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
-  QmmSm90Params q = params_of(p, rows);
+  QmmSm90Params q = params_of(p, rows, qmm_sm90_kernel(p));
   q.shares = shares.count;
   q.share_blocks = shares.blocks;
   q.shared_sums = reinterpret_cast<float4*>(sums);
   q.shares_done = done;
   const bool one = rows.runs.pairs == nullptr && rows.runs.runs == nullptr;
-  multiply(p, q, one || rows.sources != nullptr, queue);
+  multiply(p, rows, q, one || rows.sources != nullptr, queue);
 }
 
 // ---- Parts
 
 void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  multiply(p, params_of(p, rows), false, queue);
+  multiply(p, rows, params_of(p, rows, qmm_sm90_kernel(p)), false, queue);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const LowerScales& lower) {
   const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  // What has been chosen, another product of the same rows may have asked for.
+  const QmmSm90Either* both =
+      given != nullptr && given->runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
   constexpr std::string_view kPrefix = "qmm_sm90_";
   const bool layer = qmm_sm90_has_layers(p);
-  format = layer ? kernel.name + kPrefix.size() : nullptr;
+  either = both != nullptr;
+  format = layer ? (either ? both->name : kernel.name) + kPrefix.size() : nullptr;
   rows = kernel.rows;
   code_blocks = kernel.code_blocks;
   threads = kernel.threads;
-  shared_bytes = kernel.shared_bytes;
+  shared_bytes = either ? both->shared_bytes : kernel.shared_bytes;
   nibbles = p.w.spec && p.w.spec->bits == 4;
-  params = {};
+  params = wider = {};
   if (given == nullptr) return;
-  params = params_of(p, *given, lower);
-  params.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
+  params = params_of(p, *given, kernel, lower);
+  if (either) wider = params_of(p, *given, both->wider, lower);
 }
 
 void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
   const std::string name = std::string("qmm_sm90_") + kind + "_" + format;
-  if (params.sources != nullptr) {
-    queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, params);
+  const auto launch = [&](const auto&... all) {
+    if (params.sources != nullptr) {
+      queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, all...);
+    } else {
+      queue.run(name.c_str(), grid_of(device), threads, shared_bytes, all...);
+    }
+  };
+  if (either) {
+    launch(params, wider);
   } else {
-    queue.run(name.c_str(), grid_of(device), threads, shared_bytes, params);
+    launch(params);
   }
 }
 

@@ -18,7 +18,8 @@ class QmmBlock {
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
   // K may be shared out.
-  static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense;
+  static constexpr bool kShares =
+      Weights::kEnding == Ending::rounded && !Weights::kDense && Tiles::kExtra == 0;
 
   // In one ring the barriers are those of the rows.
   using Codes = typename Memory::Codes;

@@ -7,7 +7,8 @@
 //   count_pairs   |  a layer of experts, `top_k` pairs to a matrix of x: grouped by a counting sort
 //   place_rows    |  in two launches. Where products gather their rows, the first stages x as it
 //                    lies, in blocks of their own, and the second writes lists; else the second
-//                    reads a row once and writes it top_k times
+//                    reads a row once and writes it top_k times. One more block chooses tiles for
+//                    products that have two widths of them
 //
 //   pairs    | warp 0 | warp 1 | ... block 0 of count_pairs | warp 0 | ...
 //            | block 0 of place_rows | block 1 |            counts, totals[matrix]
@@ -344,6 +345,24 @@ __device__ void spread_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t c
   }
 }
 
+// By one block.
+__device__ void choose_tiles(const PlaceRowsParams& p, uint32_t* sums) {
+  const uint32_t matrices = static_cast<uint32_t>(p.pairs.w_count);
+  const uint32_t counters = (p.blocks + kWarps - 1) / kWarps;
+  TileTimes own{}, all;
+  for (uint32_t w = threadIdx.x; w < matrices; w += kStageThreads) {
+    uint32_t pairs = 0;
+#pragma unroll 16
+    for (uint32_t c = 0; c < counters; ++c) pairs += p.totals[c * (matrices + 1) + w];
+    const TileTimes times = tile_times(p.wider, pairs * p.rows_per_pair);
+    own.others += times.others;
+    own.saved += times.saved;
+  }
+  sum_before(own.others, sums, all.others);
+  sum_before(own.saved, sums, all.saved);
+  if (threadIdx.x == 0) *p.wider.chosen = wider_pays(p.wider, all) ? 1 : 0;
+}
+
 template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     place_rows(const __grid_constant__ PlaceRowsParams p) {
@@ -351,6 +370,10 @@ __global__ void __launch_bounds__(kStageThreads)
   __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
   __shared__ uint4 shared[kWarps][kStepChunks];
   let_products_begin();
+  if (blockIdx.x == p.blocks) {
+    wait_for_counts();
+    return choose_tiles(p, sums);
+  }
   const uint32_t begin = blockIdx.x * p.block_pairs;
   const uint32_t count = min(p.block_pairs, p.pairs.pairs - begin);
   for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {

@@ -7,6 +7,15 @@
 
 namespace moeblas::cuda {
 
+// The next narrower width of tiles.
+template <class Tiles>
+__host__ __device__ constexpr uint32_t narrower(uint32_t tokens) {
+  if constexpr (Tiles::kExtra != 0) {
+    if (tokens > Tiles::kMostTokens - Tiles::kExtra) return tokens - Tiles::kExtraStep;
+  }
+  return tokens / 2;
+}
+
 // A tile: `tokens` staged rows from `row` on, of which those before `end` belong to the run, times
 // the rows of w of both blocks from `w_row` on, over p.share_blocks of K: share `share` of
 // p.shares. What the last one has beyond K are zeros. No tokens: there are no more tiles.
@@ -43,7 +52,7 @@ class Schedule {
       window_ += 32;
       if (window_ >= run_count_) {
         if (width_ == Tiles::kLeastTokens) return {};
-        width_ /= 2;
+        width_ = narrower<Tiles>(width_);
         window_ = 0;
       }
       look_at_window();
@@ -59,21 +68,29 @@ class Schedule {
     const uint32_t token_tile = within / width;
     const uint32_t stripe = panel * kPanel + within - token_tile * width;
     tile_ += step_;
-    // Those that are not the widest are the last of their runs.
-    const uint32_t first = (width_ == Tiles::kMostTokens ? token_tile : rows / Tiles::kMostTokens) *
-                           Tiles::kMostTokens;
+    // Those of other widths are the last of their runs.
+    const uint32_t whole = rows / kBase - (width_ > kBase ? 1 : 0);
+    const uint32_t first = (width_ == kBase ? token_tile : whole) * kBase;
     return {stripe * kStripe, row + first, row + rows, width_, w, share};
   }
 
  private:
   static constexpr uint32_t kAll = 0xffffffffu;
+  static constexpr uint32_t kExtra = Tiles::kExtra, kBase = Tiles::kMostTokens - kExtra;
 
-  // Of this width.
+  // Of this width. Runs are cut into tiles of kBase; the last one takes a few rows more, or they
+  // have the narrowest tile that holds them.
   __device__ uint32_t token_tiles(uint32_t rows) const {
-    const uint32_t whole = rows / Tiles::kMostTokens, left = rows - whole * Tiles::kMostTokens;
-    uint32_t tokens = Tiles::kMostTokens;
+    const uint32_t whole = rows / kBase, left = rows - whole * kBase;
+    const bool extra = left > 0 && left <= kExtra && whole > 0;
+    if constexpr (kExtra != 0) {
+      const uint32_t more = width_ - kBase;
+      if (width_ > kBase) return extra && left <= more && more < left + Tiles::kExtraStep ? 1 : 0;
+    }
+    uint32_t tokens = kBase;
     while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
-    return (width_ == Tiles::kMostTokens ? whole : 0) + (left > 0 && tokens == width_ ? 1 : 0);
+    return (width_ == kBase ? whole - (extra ? 1 : 0) : 0) +
+           (left > 0 && !extra && tokens == width_ ? 1 : 0);
   }
   // Rows without a matrix are none of the products'.
   __device__ uint32_t tiles_of(uint32_t rows, uint32_t w) const {

@@ -22,7 +22,7 @@ class QmmStore : public QmmLane<Weights, Tiles> {
  protected:
   // Sums of all widths lie in the same registers, and what becomes of them is one text.
   static constexpr bool kSharedSums =
-      Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens;
+      (Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens) || Tiles::kExtra != 0;
   using Math = typename Weights::Math;
   using Lane::group_, Lane::lane_, Lane::thread_;
 
@@ -31,12 +31,12 @@ class QmmStore : public QmmLane<Weights, Tiles> {
   template <uint32_t kTokens>
   __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
                              uint32_t n) const {
-    constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = kTokens / kAtOnce;
+    constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = (kTokens + kAtOnce - 1) / kAtOnce;
     constexpr uint32_t kBuffers = Tiles::kOutBuffers;
     const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
     // Where one buffer is filled while the other is read, a barrier has been passed since another
-    // warp last read the first.
-    if (kBuffers == 1 || kSteps == 1) device::named_barrier(1 + group_, 128);
+    // warp last read the first, unless tiles have unlike numbers of steps.
+    if (kBuffers == 1 || kSteps == 1 || Tiles::kExtra != 0) device::named_barrier(1 + group_, 128);
     put_tokens<kTokens, kAtOnce>(sums, 0, out);
     device::named_barrier(1 + group_, 128);
 #pragma unroll
@@ -62,6 +62,7 @@ class QmmStore : public QmmLane<Weights, Tiles> {
                              uint32_t buffer) const {
 #pragma unroll
     for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
+      if (step * kAtOnce + j * 8 >= kTokens) break;
       const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                        buffer + transposed_ + j * 1024),

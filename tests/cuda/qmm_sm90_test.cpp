@@ -125,9 +125,18 @@ void expect_all_rows_of(const std::vector<uint32_t>& counts, bool some_have_none
     for (const TileRecord& tile : records_of<Tiles>(p, clusters)) {
       ASSERT_EQ(tile.w_row % kStripe, 0u);
       ASSERT_LT(tile.w_row, n);
-      // A width that there is, and the least that holds what is left of the run.
-      uint32_t width = Tiles::kMostTokens, left = tile.end - tile.row;
+      // A width that there is, and the least that holds what is left of the run, where that is not
+      // more than the widest.
+      constexpr uint32_t kBase = Tiles::kMostTokens - Tiles::kExtra;
+      const uint32_t left = tile.end - tile.row;
+      uint32_t width = kBase;
       while (width > Tiles::kLeastTokens && left <= width / 2) width /= 2;
+      if constexpr (Tiles::kExtra != 0) {
+        constexpr uint32_t kStep = Tiles::kExtraStep;
+        if (kBase < left && left <= Tiles::kMostTokens) {
+          width = (left + kStep - 1) / kStep * kStep;
+        }
+      }
       ASSERT_EQ(tile.tokens, width);
       for (uint32_t row = tile.row; row < std::min(tile.end, tile.row + tile.tokens); ++row) {
         ASSERT_EQ(static_cast<int32_t>(tile.w), expert_of[row]);
@@ -157,9 +166,23 @@ TYPED_TEST(QmmShared, ClustersMakeEveryBlockOfKOnce) {
   }
 }
 
-TYPED_TEST(QmmShared, ClustersMakeEveryRowOfEveryExpertOnce) {
+// Of experts there are also tiles that are wider by a few tokens, whose K is never shared out.
+template <class Tiles>
+class QmmExperts : public testing::Test {};
+using TilesOfExperts =
+    testing::Types<cuda::Tiles256, cuda::Tiles128, cuda::NibbleTiles<cuda::Tiles128>, cuda::Tiles64,
+                   cuda::NibbleTiles<cuda::Tiles64>, cuda::Tiles32,
+                   cuda::NibbleTiles<cuda::Tiles32>, cuda::Tiles288, cuda::Tiles160, cuda::Tiles96>;
+TYPED_TEST_SUITE(QmmExperts, TilesOfExperts);
+
+TYPED_TEST(QmmExperts, ClustersMakeEveryRowOfEveryExpertOnce) {
   std::vector<std::vector<uint32_t>> all = {
-      {1}, {0, 0, 1, 0}, {700}, {0, 700, 0, 0}, {32, 33, 31, 64, 65, 256, 257, 0, 1, 160, 161}};
+      {1},
+      {0, 0, 1, 0},
+      {700},
+      {0, 700, 0, 0},
+      {32, 33, 31, 64, 65, 256, 257, 0, 1, 160, 161},
+      {80, 81, 96, 97, 128, 144, 145, 160, 161, 272, 288, 289, 512, 513, 544, 545}};
   std::vector<uint32_t> even(64, 96), some(70), one(128, 0);
   for (uint32_t e = 0; e < some.size(); ++e) some[e] = (e * 2654435761u >> 16) % 300 * (e % 7 != 0);
   one[127] = 513;
@@ -173,10 +196,10 @@ TYPED_TEST(QmmShared, ClustersMakeEveryRowOfEveryExpertOnce) {
 
 // Clusters take tiles in turn: that each has as many of every width, or one more, is what makes
 // them end at one time.
-TYPED_TEST(QmmShared, TilesComeByWidthTheWidestFirst) {
+TYPED_TEST(QmmExperts, TilesComeByWidthTheWidestFirst) {
   constexpr uint32_t kClusters = 7, kStripe = 2 * cuda::BlockShape<TypeParam>::kRows;
-  const uint32_t runs[] = {3, 0, 700, 701, 1000};
-  const int32_t matrices[] = {4, 0, 2};
+  const uint32_t runs[] = {4, 0, 700, 701, 1000, 1270};
+  const int32_t matrices[] = {4, 0, 2, 1};
   cuda::QmmSm90Params p{};
   p.runs.runs = runs;
   p.runs.matrices = matrices;
@@ -200,6 +223,59 @@ TYPED_TEST(QmmShared, TilesComeByWidthTheWidestFirst) {
     const auto [least, most] = std::minmax_element(of.begin(), of.end());
     EXPECT_LE(*most - *least, 1u) << width << " tokens";
   }
+}
+
+// By the kernels' own schedules: what all tiles take, in tokens, with 80 for the codes of each.
+template <class Tiles>
+double time_of(const std::vector<uint32_t>& counts) {
+  std::vector<uint32_t> runs = {static_cast<uint32_t>(counts.size()), 0};
+  for (uint32_t count : counts) runs.push_back(runs.back() + count);
+  cuda::QmmSm90Params p{};
+  p.runs.runs = runs.data();
+  p.runs.rows_per_pair = 1;
+  p.n = 1;
+  p.shares = 1;
+  double time = 0;
+  for (const TileRecord& tile : records_of<Tiles>(p, 1)) time += 80.0 + tile.tokens;
+  return time;
+}
+template <class Tiles, class Wider>
+void expect_the_faster(uint32_t loss) {
+  const cuda::WiderTiles t{nullptr,       Tiles::kMostTokens, Wider::kLeastTokens,
+                           Wider::kExtra, Wider::kExtraStep,  loss};
+  ASSERT_EQ(Tiles::kLeastTokens, Wider::kLeastTokens);
+  std::vector<std::vector<uint32_t>> all = {
+      {Tiles::kMostTokens}, {Wider::kMostTokens}, {Wider::kMostTokens + 1}, {0}, {1, 300, 17}};
+  for (uint32_t rows : {31u, 64u, 70u, 128u, 140u, 256u, 260u, 512u}) {
+    all.push_back(std::vector<uint32_t>(20, rows));
+    for (uint32_t spread : {2u, 8u, 30u}) {
+      all.emplace_back();
+      for (uint32_t e = 0; e < 40; ++e) {
+        all.back().push_back(rows + (e * 2654435761u >> 16) % (2 * spread) - spread);
+      }
+    }
+  }
+  int wider = 0;
+  for (const std::vector<uint32_t>& counts : all) {
+    cuda::TileTimes times{};
+    for (uint32_t rows : counts) {
+      const cuda::TileTimes of = cuda::tile_times(t, rows);
+      times.others += of.others;
+      times.saved += of.saved;
+    }
+    const double others = time_of<Tiles>(counts), by_wider = time_of<Wider>(counts);
+    EXPECT_EQ(times.others * 16.0, others);
+    EXPECT_EQ((times.others - times.saved) * 16.0, by_wider);
+    EXPECT_EQ(cuda::wider_pays(t, times), others - by_wider > others * loss / 1000);
+    wider += cuda::wider_pays(t, times) ? 1 : 0;
+  }
+  EXPECT_GT(wider, 3);
+  EXPECT_LT(wider, 25);
+}
+TEST(QmmWider, TilesAreThoseThatTakeLess) {
+  expect_the_faster<cuda::Tiles256, cuda::Tiles288>(25);
+  expect_the_faster<cuda::NibbleTiles<cuda::Tiles128>, cuda::Tiles160>(120);
+  expect_the_faster<cuda::NibbleTiles<cuda::Tiles64>, cuda::Tiles96>(90);
 }
 
 // What one thread has of a share's sums.

@@ -223,7 +223,7 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
   const bool modelled = tiles || one || long_rows || m.random.one_in(2);
   if (tiles) {
-    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 20) % 5];
+    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 30) % 5];
   } else if (one || long_rows) {
     first = second = of_tiles[(long_rows ? seed : turn) % 5];
   } else if (modelled) {
@@ -247,7 +247,7 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   const int64_t k = tiles || long_rows ? 2
                     : one              ? m.random.pick({1, 2, 5, 8})
                                        : m.random.pick({1, 2, 3});
-  const int64_t tokens = tiles       ? std::array{24, 60, 150, 330}[turn / 5 % 4]
+  const int64_t tokens = tiles       ? std::array{24, 60, 64, 128, 256, 330}[turn / 5 % 6]
                          : one       ? 1
                          : long_rows ? 5
                          : modelled  ? m.random.pick({1, 1, 3, 8, 21, 40})
@@ -259,7 +259,9 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   const int x = m.floats(dtype, {tokens, hidden});
   const bool mapped = m.random.one_in(3);
   const int64_t known = mapped ? 2 * experts : experts;
-  const int ids = m.ids(m.random.pick({DType::i32, DType::i64, DType::u8}), {tokens, k}, known, 7);
+  // Where an expert may meet some rows more than a whole tile, few of the ids are none.
+  const int ids = m.ids(m.random.pick({DType::i32, DType::i64, DType::u8}), {tokens, k}, known,
+                        tiles && tokens % 64 == 0 ? 60 : 7);
   const int map = mapped ? m.ids(DType::i32, {known}, experts, 3) : -1;
   if (mapped) m.job.tensors.back().role = Role::input;
   const int weights = m.floats(DType::f32, {tokens, k}, 0.5);

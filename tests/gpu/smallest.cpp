@@ -180,6 +180,13 @@ void run_smallest(Report& report, const std::string& only, Part part) {
       as_expert_layer(layer, tokens, 3);
       run_tuned(with_scales(layer));
     }
+    // Experts that meet some rows more than the average, and as many: both of two kernels.
+    test::Case all =
+        product_case(Op::gather_qmm, format, dtype, true, 1, 264, k, test::Ids::uniform, 3);
+    for (int64_t tokens : {56, 64, 128, 256}) {
+      as_expert_layer(all, tokens, 3);
+      run_all([&] { return job_of(with_scales(all), test::Side::left); }, others);
+    }
     // One matrix, with K enough to be shared out.
     for (int64_t m : {30, 64, 100, 170}) {
       run_tuned(with_scales(product_case(Op::quantized_matmul, format, dtype, true, m, 136, k + 896,
@@ -241,7 +248,7 @@ void run_smallest(Report& report, const std::string& only, Part part) {
       run_all([&] { return job_of(c, test::Side::left); }, conversions);
     }
   }
-  for (uint64_t seed = 0; seed < 96; ++seed) run_all([&] { return ffn_job(seed); }, layer_rows);
+  for (uint64_t seed = 0; seed < 120; ++seed) run_all([&] { return ffn_job(seed); }, layer_rows);
   for (const std::string& row : layer_rows) {
     if (row != "ffn_sm90") continue;
     for (uint64_t seed = 0; seed < 5; ++seed) run_all([&] { return long_ffn_job(seed); }, {row});
