@@ -283,39 +283,103 @@ TEST(Conversions, QuantizePastTheCache) {
   }
 }
 
+// Numbers at and beside what lies in the middle between two codes, under scales whose mantissas
+// are all ones, few ones or any; and, since half a code is met most closely there, under scales
+// so small that the first code is the only one.
+TEST(Conversions, AffineBesideTheMiddlesOfCodes) {
+  constexpr int64_t kGroups = 600;
+  Random random(11);
+  for (const QuantSpec& given : {QuantSpec{Mode::affine, 2, 16}, QuantSpec{Mode::affine, 4, 16},
+                                 QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 6, 32},
+                                 QuantSpec{Mode::affine, 8, 64}}) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const QuantSpec spec = given.resolved();
+      const int64_t cols = kGroups * spec.group_size, steps = (1 << spec.bits) - 1;
+      std::vector<float> row(static_cast<size_t>(cols));
+      for (int64_t begin = 0; begin < cols; begin += spec.group_size) {
+        const int64_t mantissas[] = {0x7fffff, 0x7ffffe, 0, 1, random.between(0, 0x7fffff)};
+        const bool small = dtype != DType::f16 && random.one_in(3);
+        const auto bits = static_cast<uint32_t>(mantissas[random.between(0, 4)]) |
+                          static_cast<uint32_t>(small ? 127 - 24 : random.between(118, 130)) << 23;
+        const auto scale = __builtin_bit_cast(float, bits);
+        const int64_t zero = small ? 1 : random.between(1, steps);
+        const float sign = random.one_in(2) ? -1.0f : 1.0f;
+        for (int64_t i = begin; i < begin + spec.group_size; ++i) {
+          const auto code = static_cast<float>(small ? 0 : random.between(0, steps - 1));
+          float value = (code + 0.5f - static_cast<float>(zero)) * scale;
+          const auto beside = static_cast<uint32_t>(random.between(-3, 3));
+          value = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, value) + beside);
+          row[static_cast<size_t>(i)] = sign * value;
+        }
+        row[static_cast<size_t>(begin)] = -sign * static_cast<float>(zero) * scale;
+        if (!small)
+          row[static_cast<size_t>(begin) + 1] = sign * static_cast<float>(steps - zero) * scale;
+      }
+      const std::vector<uint8_t> x = stored(row, dtype);
+      std::vector<uint8_t> expected;
+      for_each_conversion([&](const std::string& name) {
+        const auto run = [&](const char* kernel) {
+          std::vector<uint8_t> packed(static_cast<size_t>(cols * spec.bits / 8), kUnwritten);
+          std::vector<float> scales(kGroups), biases(kGroups);
+          Quantized out{.spec = spec,
+                        .codes = TensorView(packed.data(), DType::u8, {1, cols * spec.bits / 8}),
+                        .scales = TensorView(scales.data(), DType::f32, {1, kGroups}),
+                        .biases = TensorView(biases.data(), DType::f32, {1, kGroups})};
+          quantize(TensorView(const_cast<uint8_t*>(x.data()), dtype, {1, cols}), out,
+                   forcing(kernel));
+          return packed;
+        };
+        if (expected.empty()) expected = run("quantize_portable");
+        EXPECT_TRUE(run(name.c_str()) == expected)
+            << name << ": " << spec.bits << " bits, groups of " << spec.group_size << " from "
+            << moeblas::name(dtype);
+      });
+    }
+  }
+}
+
 // Numbers of bfloat16 at and beside what lies in the middle between two codes, under scales of
 // every mantissa and most exponents; groups that are as large as a scale can be, and too small for
 // one.
-TEST(Conversions, E2m1BesideEveryThreshold) {
+TEST(Conversions, BlocksBesideEveryThreshold) {
   constexpr float kMiddles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 0.0f, 6.0f};
+  const auto e4m3 = [](int64_t code) {
+    const auto exponent = static_cast<int>(std::max<int64_t>(code / 8, 1));
+    return std::ldexp(static_cast<float>(code < 8 ? code : 8 + code % 8), exponent - 10);
+  };
   constexpr int64_t kGroups = 6000;
   Random random(10);
   const auto check = [&](const QuantSpec& given, const float* tensor_scale, float factor) {
     const QuantSpec spec = given.resolved();
-    const int64_t cols = kGroups * spec.group_size;
+    const int64_t cols = kGroups * spec.group_size, code_bytes = cols * spec.bits / 8;
     std::vector<float> row(static_cast<size_t>(cols));
+    const auto middle_of_codes = [&] {
+      if (spec.bits == 4) return kMiddles[random.between(0, 8)];
+      const int64_t code = random.between(0, 125);
+      return (e4m3(code) + e4m3(code + 1)) / 2;
+    };
     for (int64_t begin = 0; begin < cols; begin += spec.group_size) {
       const bool edge = random.one_in(64);
       const auto size = static_cast<float>(
           factor * std::ldexp(random.between(8, 15), static_cast<int>(random.between(-9, 5))) *
           (edge ? std::ldexp(1.0, static_cast<int>(random.between(-14, 4))) : 1.0));
       for (int64_t i = begin; i < begin + spec.group_size; ++i) {
-        const auto middle = kMiddles[random.between(0, 8)] * size;
+        const float middle = middle_of_codes() * size;
         const auto bits = static_cast<int64_t>(formats::float_to_bfloat16(middle));
         const int64_t near = std::max<int64_t>(0, bits + random.between(-2, 2));
         const float value = formats::bfloat16_to_float(static_cast<uint16_t>(near));
         row[static_cast<size_t>(i)] = random.one_in(2) ? -value : value;
       }
-      row[static_cast<size_t>(begin)] = 6.0f * size;
+      row[static_cast<size_t>(begin)] = (spec.bits == 4 ? 6.0f : 448.0f) * size;
     }
     const std::vector<uint8_t> x = stored(row, DType::bf16);
     std::vector<uint8_t> expected;
     for_each_conversion([&](const std::string& name) {
       const auto run = [&](const char* kernel) {
-        std::vector<uint8_t> packed(static_cast<size_t>(cols / 2 + kGroups), kUnwritten);
+        std::vector<uint8_t> packed(static_cast<size_t>(code_bytes + kGroups), kUnwritten);
         Quantized out{.spec = spec,
-                      .codes = TensorView(packed.data(), DType::u8, {1, cols / 2}),
-                      .scales = TensorView(packed.data() + cols / 2, DType::u8, {1, kGroups})};
+                      .codes = TensorView(packed.data(), DType::u8, {1, code_bytes}),
+                      .scales = TensorView(packed.data() + code_bytes, DType::u8, {1, kGroups})};
         if (tensor_scale != nullptr)
           out.tensor_scale = TensorView(const_cast<float*>(tensor_scale), DType::f32, Shape{});
         quantize(TensorView(const_cast<uint8_t*>(x.data()), DType::bf16, {1, cols}), out,
@@ -330,6 +394,8 @@ TEST(Conversions, E2m1BesideEveryThreshold) {
   };
   for (const float factor : {1.0f, 0x1p-126f, 0x1p-118f, 0x1p60f, 0x1p117f})
     check(kMxfp4, nullptr, factor);
+  for (const float factor : {1.0f, 0x1p-126f, 0x1p-120f, 0x1p-112f, 0x1p60f, 0x1p111f, 0x1p117f})
+    check(kMxfp8, nullptr, factor);
   check(kNvfp4, nullptr, 1.0f);
   for (const float scale : {1.0f, 0.37f, 1.7e-4f, 0x1p-63f, 0x1.8p63f, 0x1p-64f, 0x1p-66f, 0x1p66f})
     check(kNvfp4, &scale, scale);

@@ -19,6 +19,7 @@ struct Simd {
   static void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
   static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
   static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+  static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 
   static float sum(Floats v) {
@@ -230,6 +231,17 @@ struct Simd {
   static Words largest_u16(Words a, Words b) { return _mm256_max_epu16(a, b); }
   static Words least_u16(Words a, Words b) { return _mm256_min_epu16(a, b); }
   static bool any(Words v) { return _mm256_testz_si256(v, v) == 0; }
+  static bool every_below(Words v, uint32_t bound) {
+    const Words above = _mm256_cmpeq_epi32(_mm256_max_epu32(v, all_words(bound)), v);
+    return _mm256_testz_si256(above, above) != 0;
+  }
+  static bool every_less(Floats a, Floats b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) == 0xff;
+  }
+  static Floats of_larger_magnitude(Floats a, Floats b) {
+    const Floats sign = all(-0.0f);
+    return where_less(_mm256_andnot_ps(sign, b), _mm256_andnot_ps(sign, a), a, b);
+  }
   static Floats capped_magnitude(Floats v, Floats most) {
     return _mm256_min_ps(_mm256_andnot_ps(all(-0.0f), v), most);
   }

@@ -19,6 +19,7 @@ struct Simd {
   static void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
   static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 
   static float sum(Floats v) {
@@ -270,6 +271,13 @@ struct Simd {
   static Words largest_u16(Words a, Words b) { return _mm512_max_epu16(a, b); }
   static Words least_u16(Words a, Words b) { return _mm512_min_epu16(a, b); }
   static bool any(Words v) { return _mm512_test_epi32_mask(v, v) != 0; }
+  static bool every_below(Words v, uint32_t bound) {
+    return _mm512_cmplt_epu32_mask(v, all_words(bound)) == 0xffff;
+  }
+  static bool every_less(Floats a, Floats b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) == 0xffff;
+  }
+  static Floats of_larger_magnitude(Floats a, Floats b) { return _mm512_range_ps(a, b, 0b0111); }
   static Floats capped_magnitude(Floats v, Floats most) {
     return _mm512_range_ps(v, most, 0b1010);  // the one of less magnitude, without a sign
   }

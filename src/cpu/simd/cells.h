@@ -1,4 +1,4 @@
-// E2M1 codes of bfloat16 values, as 16-bit integers, 32 at a time.
+// E2M1 and E4M3 codes of bfloat16 values, as 16-bit integers, 32 at a time.
 //
 // Under one scale a code depends on a value's magnitude alone, and so on the integer that its bits
 // are: each code but 0 begins at a threshold, a number of bfloat16. Integers are cut into cells of
@@ -9,6 +9,9 @@
 //
 // A power of two as the scale moves all thresholds alike, so that mxfp4 has one table of entries.
 // nvfp4's scales have the mantissas of fifteen numbers: those of E4M3 in steps of 2^-9.
+//
+// E4M3 codes of mxfp8 are those cells only below 2^-6, where they are evenly spaced. Above, a code
+// is the integer itself, less its last four bits, rounded to even.
 #pragma once
 
 #include "cpu/simd/extremes.h"
@@ -18,22 +21,26 @@
 namespace moeblas::cpu::MOEBLAS_TIER {
 namespace {
 
+enum class CellKind : uint8_t { mxfp4, nvfp4, mxfp8 };
 constexpr int kCells = 32, kCell = 32, kThresholds = 7;
 using CellTable = uint16_t[kCells];
 // What lies between codes i and i + 1 has the even one's code, if it is the middle.
 constexpr float kMiddles[kThresholds] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
 constexpr bool rounds_up(int i) { return i % 2 != 0; }
 
-// Under the scale 1: integers are taken from kBelow on, one less than the first threshold.
+// Under the scale 1: integers are taken from the first middle on, one less than the first
+// threshold.
 struct PowerCells {
-  static constexpr uint32_t kBelow = 0x3e80;  // 0.25
   alignas(64) CellTable entries;
-  constexpr PowerCells() : entries{} {
+  template <int kCount>
+  explicit constexpr PowerCells(const float (&middles)[kCount]) : entries{} {
+    const auto bits = [](float v) {
+      return static_cast<int>(__builtin_bit_cast(uint32_t, v) >> 16);
+    };
     for (int cell = 0; cell < kCells; ++cell) {
       int entry = -cell * kCell;
-      for (int i = 0; i < kThresholds; ++i) {
-        const uint32_t bits = __builtin_bit_cast(uint32_t, kMiddles[i]) >> 16;
-        const int begin = static_cast<int>(bits - kBelow) + (rounds_up(i) ? 0 : 1);
+      for (int i = 0; i < kCount; ++i) {
+        const int begin = bits(middles[i]) - bits(middles[0]) + (rounds_up(i) ? 0 : 1);
         const int beyond = (cell + 1) * kCell - begin;
         entry += beyond < 0 ? 0 : beyond < kCell ? beyond : kCell;
       }
@@ -41,6 +48,12 @@ struct PowerCells {
     }
   }
 };
+
+// Between E4M3's first codes, in steps of 2^-9; and what its normal numbers begin with, from the
+// first middle on.
+constexpr float kE4m3Middles[] = {0x0.8p-9f, 0x1.8p-9f, 0x2.8p-9f, 0x3.8p-9f,
+                                  0x4.8p-9f, 0x5.8p-9f, 0x6.8p-9f, 0x7.8p-9f};
+constexpr int kE4m3Normal = 4 << 7;
 
 // Where cells begin.
 struct CellBegins {
@@ -101,14 +114,14 @@ struct CellGroups {
   alignas(64) uint32_t table[kGroups];
 };
 
-// The codes of 32 values, one group of mxfp4 or two of nvfp4, as halves.
-template <bool kPowers, class Groups>
+// The codes of 32 values, one group or two of nvfp4, as halves.
+template <CellKind kKind, class Groups>
 [[gnu::always_inline]] inline Words cell_codes(const Groups& groups, const CellTable* tables,
                                                const void* from, int64_t vector) {
   const Words values = Simd::load_words(from);
   const Words size = Simd::both(values, Halves::all(0x7fff));
   Words t, entry;
-  if constexpr (kPowers) {
+  if constexpr (kKind != CellKind::nvfp4) {
     t = Halves::above(size, Simd::all_words(groups.below[vector]));
     entry = Halves::look_up(Halves::shift_right<5>(t), Simd::load_words(tables[0]));
   } else {
@@ -121,6 +134,14 @@ template <bool kPowers, class Groups>
                             Simd::load_words(tables[table[1]]));
   }
   const Words codes = Halves::shift_right<5>(Halves::sum(entry, t));
+  if constexpr (kKind == CellKind::mxfp8) {
+    constexpr int kHalf = 7, kFirst = 8 << 4;
+    const Words odd = Simd::both(Halves::shift_right<4>(t), Halves::all(1));
+    const Words up = Halves::sum(t, Halves::all(kHalf + kFirst - kE4m3Normal));
+    const Words normal = Halves::shift_right<4>(Halves::sum(up, odd));
+    return Simd::bits_of(0x007f007f, Halves::where_below(t, kE4m3Normal, codes, normal),
+                         Halves::shift_right<8>(values));
+  }
   return Simd::bits_of(0x00070007, codes, Halves::shift_right<12>(values));
 }
 

@@ -122,13 +122,14 @@ Extremes extremes(const WholeGroups<kFrom, kSize>& groups) {
     };
     Words high = over([](Words a, Words b) { return Simd::largest_i16(a, b); });
     Words low = over([](Words a, Words b) { return Simd::largest_u16(a, b); });
-    const Words sign = Simd::all_words(0x8000), above = Simd::all_words(0x7fff - kInfinity<kFrom>);
-    const Words magnitudes = Simd::all_words(0x7fff);
-    const Words nan = Simd::either(Simd::sum_words(Simd::both(high, magnitudes), above),
-                                   Simd::sum_words(Simd::both(low, magnitudes), above));
-    const Words one_sign = Simd::either(high, Simd::sum_words(low, sign));
-    if (Simd::any(Simd::both(Simd::either(nan, one_sign), sign))) [[unlikely]] {
-      if (Simd::any(Simd::both(nan, sign))) {
+    // What is below infinity without its sign, and had the sign that it should have.
+    constexpr uint32_t kNan = kInfinity<kFrom> + 1;
+    const Words size = Simd::sum_words(low, Simd::all_words(0u - 0x8000));
+    if (!Simd::every_below(Simd::largest_words(high, size), kNan)) [[unlikely]] {
+      const Words magnitudes = Simd::all_words(0x7fff);
+      if (!Simd::every_below(
+              Simd::largest_words(Simd::both(high, magnitudes), Simd::both(low, magnitudes)),
+              kNan)) {
         Extremes e = extremes_of_floats(groups);
         e.nan_left_out = true;
         return e;

@@ -28,6 +28,9 @@ struct Simd {
   static Floats add(Floats a, Floats b) {
     return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)};
   }
+  static Floats sub(Floats a, Floats b) {
+    return {vsubq_f32(a.low, b.low), vsubq_f32(a.high, b.high)};
+  }
   static Floats mul(Floats a, Floats b) {
     return {vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
   }
@@ -278,6 +281,16 @@ struct Simd {
     return {less(a.low, b.low), less(a.high, b.high)};
   }
   static bool any(Words v) { return vmaxvq_u32(vorrq_u32(v.low, v.high)) != 0; }
+  static bool every_below(Words v, uint32_t bound) {
+    return vmaxvq_u32(vmaxq_u32(v.low, v.high)) < bound;
+  }
+  static bool every_less(Floats a, Floats b) {
+    return vminvq_u32(vandq_u32(vcltq_f32(a.low, b.low), vcltq_f32(a.high, b.high))) != 0;
+  }
+  static Floats of_larger_magnitude(Floats a, Floats b) {
+    return where_less({vabsq_f32(b.low), vabsq_f32(b.high)}, {vabsq_f32(a.low), vabsq_f32(a.high)},
+                      a, b);
+  }
   static Floats capped_magnitude(Floats v, Floats most) {
     return least({vabsq_f32(v.low), vabsq_f32(v.high)}, most);
   }

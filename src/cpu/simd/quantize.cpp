@@ -4,9 +4,9 @@
 // A batch of groups takes three steps. Their extremes, of 16-bit floats as integers, two to a lane,
 // folded so that a lane decides for a group: these and the decisions, long chains of operations,
 // are one batch ahead of the rest (quantize_groups.h). Then codes, a byte each: quotients come from
-// a group's reciprocal, correctly rounded. Then bytes are packed, which alone depends on the width.
-// Codes of 4 bits from bfloat16 are packed where they are made, and those of mxfp4 and nvfp4 made
-// as integers (cells.h).
+// a group's reciprocal in two parts. Then bytes are packed, which alone depends on the width.
+// Codes of 2, 4 and 8 bits from bfloat16 are packed where they are made, and those of mxfp4, nvfp4
+// and mxfp8 made as integers (cells.h).
 #include "cpu/simd/quantize_groups.h"
 
 namespace moeblas::cpu::MOEBLAS_TIER {
@@ -104,44 +104,43 @@ void store_codes(const uint8_t* packed, int64_t bytes, uint8_t* to, bool past_ca
   __builtin_memcpy(to + i, packed + i, static_cast<uint64_t>(bytes - i));
 }
 
-// Of 4-bit codes of bfloat16 a line is made in registers: line(from, i) are those of the values
-// from value i of a batch on.
-template <class Line>
+// Of codes of 2, 4 and 8 bits of bfloat16 a line is made in registers: line(from, i) are those of
+// the values from value i of a batch on.
+template <int kBits, class Line>
 [[gnu::always_inline]] inline void encode_lines(const uint8_t* from, int64_t values,
                                                 const Groups& g, uint8_t* to, Line&& line) {
-  constexpr int kLine = 8 * kLanes;  // values
+  constexpr int kLine = 32 * kLanes / kBits;  // values
   int64_t i = 0;
   for (; i + kLine <= values; i += kLine) {
     fetch_ahead<2>(from + i * 2, kLine * 2, g.by_l2);
     const Words packed = line(from + i * 2, i);
     if (g.past_cache) {
-      Simd::store_past_cache(to + i / 2, packed);
+      Simd::store_past_cache(to + i / 8 * kBits, packed);
     } else {
-      Simd::store_words(to + i / 2, packed);
+      Simd::store_words(to + i / 8 * kBits, packed);
     }
   }
   if (i < values) {
-    alignas(64) uint8_t rest[kLine * 2] = {}, packed[kLine / 2];
+    alignas(64) uint8_t rest[kLine * 2] = {}, packed[kLine / 8 * kBits];
     __builtin_memcpy(rest, from + i * 2, static_cast<uint64_t>((values - i) * 2));
     Simd::store_words(packed, line(rest, i));
-    __builtin_memcpy(to + i / 2, packed, static_cast<uint64_t>((values - i) / 2));
+    __builtin_memcpy(to + i / 8 * kBits, packed, static_cast<uint64_t>((values - i) / 8 * kBits));
   }
 }
 
 // H is Halves.
-template <int kSize, class H, class Batch>
-void encode_nibbles(const Batch& batch, const uint8_t* from, int64_t values, const Groups& g,
-                    uint8_t* to) {
-  encode_lines(from, values, g, to,
-               [&](const uint8_t* at, int64_t i) __attribute__((always_inline)) {
-                 Words codes[8];
-                 unroll<2>([&](auto half) __attribute__((always_inline)) {
-                   constexpr int kFirst = half.value * kStep;
-                   step_codes<Element::bf16, kSize, true>(
-                       batch, at + kFirst * 2, (i + kFirst) / kSize, 15, codes + 4 * half.value);
-                 });
-                 return H::template pack_words<kPairs<Element::bf16, kSize>>(codes);
-               });
+template <int kBits, int kSize, class H, class Batch>
+void encode_bytes(const Batch& batch, const uint8_t* from, int64_t values, const Groups& g,
+                  uint8_t* to) {
+  encode_lines<kBits>(
+      from, values, g, to, [&](const uint8_t* at, int64_t i) __attribute__((always_inline)) {
+        return H::template pack_line<kBits, kPairs<Element::bf16, kSize>>(
+            [&](auto step, Words* codes) __attribute__((always_inline)) {
+              constexpr int kFirst = step.value * kStep;
+              step_codes<Element::bf16, kSize, true>(batch, at + kFirst * 2, (i + kFirst) / kSize,
+                                                     (1u << kBits) - 1, codes);
+            });
+      });
 }
 
 template <Element kFrom, int kSize, class Batch>
@@ -163,8 +162,11 @@ void quantize(const Groups& g, int bits, Pack pack) {
     const Batch& batch = batches[i % 2];
     const uint8_t* const from = values + first * kSize * kElement;
     if constexpr (kHasHalves && kFrom == Element::bf16 && Batch::kLines) {
-      if (batch.usual && bits == 4) {
-        encode_nibbles<kSize, Halves>(batch, from, count, g, g.codes + first * kSize / 2);
+      if (batch.usual && (bits & (bits - 1)) == 0) {
+        uint8_t* const to = g.codes + first * kSize / 8 * bits;
+        if (bits == 2) encode_bytes<2, kSize, Halves>(batch, from, count, g, to);
+        if (bits == 4) encode_bytes<4, kSize, Halves>(batch, from, count, g, to);
+        if (bits == 8) encode_bytes<8, kSize, Halves>(batch, from, count, g, to);
         continue;
       }
     }
@@ -179,28 +181,32 @@ void quantize(const Groups& g, int bits, Pack pack) {
 }
 
 #if defined(__AVX512BW__)
-// ---- mxfp4 and nvfp4 from bfloat16, see cells.h
+// ---- mxfp4, nvfp4 and mxfp8 from bfloat16, see cells.h
 
-template <bool kPowers>
-void encode_cells(const CellBatch<kPowers>& batch, const CellTable* tables, const uint8_t* from,
+template <CellKind kKind>
+void encode_cells(const CellBatch<kKind>& batch, const CellTable* tables, const uint8_t* from,
                   int64_t values, const Groups& g, uint8_t* to) {
-  constexpr int kVector = 2 * kLanes;
-  encode_lines(from, values, g, to,
-               [&](const uint8_t* at, int64_t i) __attribute__((always_inline)) {
-                 Words codes[4];
-                 unroll<4>([&](auto v) __attribute__((always_inline)) {
-                   codes[v.value] = cell_codes<kPowers>(
-                       batch.groups, tables, at + v.value * kVector * 2, i / kVector + v.value);
-                 });
-                 return Halves::pack_halves(codes);
-               });
+  constexpr int kVector = 2 * kLanes, kBits = kKind == CellKind::mxfp8 ? 8 : 4;
+  encode_lines<kBits>(
+      from, values, g, to, [&](const uint8_t* at, int64_t i) __attribute__((always_inline)) {
+        Words codes[16 / kBits];
+        unroll<16 / kBits>([&](auto v) __attribute__((always_inline)) {
+          codes[v.value] = cell_codes<kKind>(batch.groups, tables, at + v.value * kVector * 2,
+                                             i / kVector + v.value);
+        });
+        return Halves::pack_halves(codes);
+      });
 }
 
-template <bool kPowers>
+template <CellKind kKind>
 void quantize_by_cells(const Groups& g, const StepCells* cells) {
-  using Batch = CellBatch<kPowers>;
+  using Batch = CellBatch<kKind>;
+  constexpr bool kPowers = kKind != CellKind::nvfp4, kBytes = kKind == CellKind::mxfp8;
+  constexpr int kBits = kBytes ? 8 : 4;
+  constexpr Codes kCodes = kBytes ? Codes::e4m3 : Codes::e2m1;
   constexpr int64_t kGroups = Batch::kGroups, kSize = Batch::kSize;
-  alignas(64) static constexpr PowerCells kOne;
+  alignas(64) static constexpr PowerCells kOne =
+      kBytes ? PowerCells(kE4m3Middles) : PowerCells(kMiddles);
   const CellTable* const tables = kPowers ? &kOne.entries : cells->entries;
   const auto end = [&](int64_t first) {
     return first + kGroups < g.count ? first + kGroups : g.count;
@@ -211,17 +217,17 @@ void quantize_by_cells(const Groups& g, const StepCells* cells) {
     const int64_t next = end(first);
     if (next < g.count) batches[(i + 1) % 2].fit(g, cells, next, end(next));
     const auto* const from = static_cast<const uint8_t*>(g.values) + first * kSize * 2;
-    uint8_t* const to = g.codes + first * kSize / 2;
+    uint8_t* const to = g.codes + first * kSize / 8 * kBits;
     if (batches[i % 2].usual) {
-      encode_cells<kPowers>(batches[i % 2], tables, from, (next - first) * kSize, g, to);
+      encode_cells<kKind>(batches[i % 2], tables, from, (next - first) * kSize, g, to);
     } else {
       Groups some = g;
       some.values = const_cast<uint8_t*>(from);
       some.codes = to;
       some.scales = static_cast<uint8_t*>(g.scales) + first;
       some.count = next - first;
-      quantize<Element::bf16, kSize, BlockBatch<Codes::e2m1, kPowers, Element::bf16>>(some, 4,
-                                                                                      pack<4>);
+      quantize<Element::bf16, kSize, BlockBatch<kCodes, kPowers, Element::bf16>>(some, kBits,
+                                                                                 pack<kBits>);
     }
   }
 }
@@ -246,13 +252,15 @@ struct ToCodes {
     constexpr int kBits = bits_of(kCodes);
 #if defined(__AVX512BW__)
     if constexpr (kCodes == Codes::e2m1 && kFrom == Element::bf16) {
-      if (g.stored_as == Scales::e8m0) return quantize_by_cells<true>(g, nullptr);
+      if (g.stored_as == Scales::e8m0) return quantize_by_cells<CellKind::mxfp4>(g, nullptr);
       const float enc = 1.0f / g.tensor_scale;
       if (g.count >= kLeastForCells && enc >= kLeastEnc && enc <= kLargestEnc) {
         const StepCells cells(enc);
-        return quantize_by_cells<false>(g, &cells);
+        return quantize_by_cells<CellKind::nvfp4>(g, &cells);
       }
     }
+    if constexpr (kCodes == Codes::e4m3 && kFrom == Element::bf16)
+      return quantize_by_cells<CellKind::mxfp8>(g, nullptr);
 #endif
     if constexpr (is_affine(kCodes)) {
       quantize_affine<kFrom>(g, kBits, pack<kBits>);

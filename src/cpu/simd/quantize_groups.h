@@ -20,10 +20,18 @@ Floats nan() { return Simd::all(__builtin_nanf("")); }
 
 // ---- Affine
 
-void store_scales(const float* from, int64_t count, Scales as, int64_t at, void* to) {
+// `numbers`: none is NaN.
+void store_scales(const float* from, int64_t count, Scales as, bool numbers, int64_t at, void* to) {
+  int64_t i = 0;
+  if (as != Scales::f32) {
+    auto* const halves = static_cast<uint16_t*>(to) + at;
+    for (; i + 2 * kLanes <= count; i += 2 * kLanes)
+      Simd::store_words(halves + i, Simd::halves(as == Scales::f16, numbers, Simd::load(from + i),
+                                                 Simd::load(from + i + kLanes)));
+  }
   const auto all = [&](auto element) {
     constexpr auto kElement = static_cast<Element>(decltype(element)::value);
-    for (int64_t i = 0; i < count; i += kLanes)
+    for (; i < count; i += kLanes)
       store_elements<kElement>(to, at + i, Simd::load(from + i), in_vector(count - i));
   };
   if (as == Scales::f32) {
@@ -38,9 +46,11 @@ void store_scales(const float* from, int64_t count, Scales as, int64_t at, void*
 struct Fit {
   Floats scale, bias;
 };
+constexpr float kLeastScale = 1e-7f;
+
 // As formats::affine_fit; NaN where no number is.
-Fit affine_fit(Floats least, Floats largest, int bits) {
-  const Floats least_scale = Simd::all(1e-7f);
+Fit any_affine_fit(Floats least, Floats largest, int bits) {
+  const Floats least_scale = Simd::all(kLeastScale);
   const Floats steps = Simd::all(static_cast<float>((1 << bits) - 1));
   Floats scale = Simd::div(Simd::add(largest, negative(least)), steps);
   scale = Simd::where_less(least_scale, scale, scale, least_scale);
@@ -56,14 +66,32 @@ Fit affine_fit(Floats least, Floats largest, int bits) {
           Simd::where_less(largest, least, nan(), bias)};
 }
 
-// Scales whose reciprocals are numbers, and to spare.
-constexpr float kLeastScale = 0x1p-64f, kLargestScale = 0x1p64f;
+constexpr uint32_t kAllOnes = 0x7fffff;  // of a mantissa
+
+// The same. Where the first scale is more than the least one, the two edges differ: so the one of
+// larger magnitude is beyond zero on its own side, 1.5 codes or more away, and by the scale's sign
+// that number of codes is below zero. `moderate`: so are the edges. Scales are 5e-8 at least, and
+// at most 1.5 times the edge they belong to, so that their reciprocals are numbers then, and to
+// spare.
+[[gnu::always_inline]] inline Fit affine_fit(Floats least, Floats largest, int bits,
+                                             bool& moderate) {
+  const Floats edge = Simd::of_larger_magnitude(least, largest);
+  const Floats below_zero =
+      Simd::as_floats(Simd::either(Simd::as_words(edge), Simd::all_words(0x80000000)));
+  const Floats steps = Simd::all(static_cast<float>((1 << bits) - 1));
+  const Floats scale = Simd::div(Simd::sub(largest, least), steps);
+  const Floats codes_to_zero = Simd::round(Simd::div(below_zero, scale));
+  moderate = Simd::every_less(Simd::all(-0x1p64f), below_zero);
+  if (!moderate || !Simd::every_less(Simd::all(kLeastScale), scale)) [[unlikely]]
+    return any_affine_fit(least, largest, bits);
+  return {Simd::div(edge, codes_to_zero), edge};
+}
 
 // By the fits of a batch.
 template <Element kFrom, int kSize>
 struct AffineBatch {
   static constexpr bool kLines = true;
-  alignas(64) float minus_scales[kMostGroups], minus_biases[kMostGroups];
+  alignas(64) float scales[kMostGroups], biases[kMostGroups];
   // 1 / scale in two parts, the first correctly rounded.
   float reciprocals[kMostGroups], rests[kMostGroups];
   bool usual;
@@ -71,55 +99,54 @@ struct AffineBatch {
   // Of the groups from `first` on.
   void fit(const Groups& g, int bits, int64_t first, int64_t end) {
     const int64_t count = end - first;
-    alignas(64) float low[kMostGroups], high[kMostGroups];
     bool numbers = true;
     for (int64_t i = 0; i < count; i += kLanes) {
       const Extremes e = extremes(WholeGroups<kFrom, kSize>(g.values, first + i, end));
-      Simd::store(low + i, e.least);
-      Simd::store(high + i, e.largest);
+      Simd::store(scales + i, e.least);
+      Simd::store(biases + i, e.largest);
       numbers = numbers && !e.nan_left_out;
     }
-    Floats unusual = Simd::zero();
+    Words largest_mantissa = Simd::all_words(0);
     for (int64_t i = 0; i < count; i += kLanes) {
-      const Fit fit = affine_fit(Simd::load(low + i), Simd::load(high + i), bits);
-      const Floats one = Simd::all(1.0f), minus = negative(fit.scale);
-      const Floats reciprocal = Simd::div(one, fit.scale);
-      Simd::store(minus_scales + i, minus);
-      Simd::store(minus_biases + i, negative(fit.bias));
+      bool moderate;
+      const Fit fit = affine_fit(Simd::load(scales + i), Simd::load(biases + i), bits, moderate);
+      const Floats one = Simd::all(1.0f), reciprocal = Simd::div(one, fit.scale);
+      const Floats rest = Simd::fma(negative(fit.scale), reciprocal, one);
+      Simd::store(scales + i, fit.scale);
+      Simd::store(biases + i, fit.bias);
       Simd::store(reciprocals + i, reciprocal);
-      Simd::store(rests + i, Simd::mul(Simd::fma(minus, reciprocal, one), reciprocal));
-      const Floats size = magnitude(fit.scale);
-      const Floats small = Simd::where_less(Simd::all(kLeastScale), size, Simd::zero(), one);
-      unusual = Simd::add(unusual, Simd::where_less(size, Simd::all(kLargestScale), small, one));
-      Simd::store(low + i, fit.scale);
-      Simd::store(high + i, fit.bias);
+      Simd::store(rests + i, Simd::mul(rest, reciprocal));
+      const Words mantissa = Simd::both(Simd::as_words(fit.scale), Simd::all_words(kAllOnes));
+      largest_mantissa = Simd::largest_words(largest_mantissa, mantissa);
+      numbers = numbers && moderate;
     }
-    usual = numbers && !Simd::any(Simd::as_words(unusual));
-    store_scales(low, count, g.stored_as, first, g.scales);
-    store_scales(high, count, g.stored_as, first, g.biases);
+    usual = numbers && Simd::every_below(largest_mantissa, kAllOnes);
+    store_scales(scales, count, g.stored_as, usual, first, g.scales);
+    store_scales(biases, count, g.stored_as, usual, first, g.biases);
   }
 
   // Codes of values; those of numbers alone need not be in range.
   template <bool kUsual>
   struct Group {
-    Floats minus_scale, minus_bias, reciprocal, rest;
+    Floats scale, bias, reciprocal, rest;
 
     [[gnu::always_inline]] Group(const AffineBatch& of, int64_t at)
-        : minus_scale(Simd::all(of.minus_scales[at])),
-          minus_bias(Simd::all(of.minus_biases[at])),
+        : scale(Simd::all(of.scales[at])),
+          bias(Simd::all(of.biases[at])),
           reciprocal(Simd::all(of.reciprocals[at])),
           rest(Simd::all(of.rests[at])) {}
 
     [[gnu::always_inline]] Words code(Floats value, uint32_t most) const {
-      const Floats size = Simd::add(value, minus_bias);
+      const Floats size = Simd::sub(value, bias);
       if constexpr (kUsual) {
-        // The first quotient is off by less than one unit of its last place, for which the step
-        // with the exact remainder gives the correctly rounded one (P. Markstein, IBM Journal of
-        // Research and Development 34, 1990).
-        const Floats q = Simd::fma(size, reciprocal, Simd::mul(size, rest));
-        return Simd::to_words(Simd::fma(Simd::fma(q, minus_scale, size), reciprocal, q));
+        // Before it is rounded this is within 2^-46 of the quotient. Whether a code comes out as of
+        // the correctly rounded quotient is in doubt where the quotient is as near to the middle
+        // between k + 1/2 and the number beside it: which no quotient can be by a scale that is six
+        // units of its last place or more from one of eight bits, and of the others, all tried,
+        // only by one of all ones.
+        return Simd::to_words(Simd::fma(size, reciprocal, Simd::mul(size, rest)));
       } else {
-        const Floats rounded = negative(Simd::round(Simd::div(size, minus_scale)));
+        const Floats rounded = Simd::round(Simd::div(size, scale));
         const Floats top = Simd::all(static_cast<float>(most));
         return Simd::to_words(Simd::least(Simd::largest(rounded, Simd::zero()), top));
       }
@@ -232,9 +259,9 @@ struct BlockBatch {
 
 #if defined(__AVX512BW__)
 // What groups of a batch have in place of multipliers.
-template <bool kPowers>
+template <CellKind kKind>
 struct CellBatch {
-  static constexpr int kSize = kPowers ? 32 : 16;
+  static constexpr int kSize = kKind == CellKind::nvfp4 ? 16 : 32;
   static constexpr int64_t kGroups = kMostValues / kSize;
   CellGroups<kGroups> groups;
   bool usual;
@@ -254,14 +281,18 @@ struct CellBatch {
       const Floats amax = Simd::load(largest + i);
       const Words size = Simd::as_words(amax);
       Words byte, below;
-      if constexpr (kPowers) {
+      if constexpr (kKind != CellKind::nvfp4) {
         unusual = Simd::either(unusual, minus(size, 0x7f800000 - 0x80000000));
-        // Rounded up to 1.5 times a power of two, a quarter of which is the scale.
-        constexpr uint32_t kLeast = 6u << 23;
-        const Words up = Simd::shift_right<23>(Simd::sum_words(size, Simd::all_words(0x3fffff)));
+        // Rounded up to 1.5 times a power of two, a quarter of which is the scale; to 1.75 times
+        // one, of which a 256th is. Cells begin at a quarter of the scale, at 2^-10 of it.
+        constexpr bool kE2m1 = kKind == CellKind::mxfp4;
+        constexpr uint32_t kRest = kE2m1 ? 0x3fffff : 0x1fffff, kToScale = kE2m1 ? 2 : 8;
+        constexpr uint32_t kToCells = kToScale + (kE2m1 ? 2 : 10), kLeast = (kToCells + 2) << 23;
+        const Words up = Simd::shift_right<23>(Simd::sum_words(size, Simd::all_words(kRest)));
         const Words low = Simd::sum_words(size, Simd::all_words(0u - kLeast));
-        byte = minus(Simd::largest_words(up, Simd::all_words(2)), 2);
-        below = Simd::shift_left<7>(minus(Simd::largest_words(up, Simd::all_words(4)), 4));
+        byte = minus(Simd::largest_words(up, Simd::all_words(kToScale)), kToScale);
+        below = Simd::shift_left<7>(
+            minus(Simd::largest_words(up, Simd::all_words(kToCells)), kToCells));
         unusual = Simd::either(unusual, Simd::as_words(Simd::where_below(size, 1, Simd::zero(),
                                                                          Simd::as_floats(low))));
       } else {

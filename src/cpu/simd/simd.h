@@ -53,6 +53,8 @@
 // For quantization:
 //   largest_i16, .._u16, least_u16  of halves of words, with and without a sign
 //   any(v)                  a word is not 0
+//   every_below(v, bound)   as integers without a sign; every_less(a, b): false with a NaN
+//   of_larger_magnitude(a, b) the one that is; b of two alike, which it is not less than
 //   capped_magnitude(v, m)  the lesser of |v| and m > 0; m or NaN of NaN
 //   bits_of(mask, a, b)     of a where the mask has ones, of b elsewhere
 //   fold(at, f)             lane i: f over all lanes of at(i), in any order; fold_two: of half i %
