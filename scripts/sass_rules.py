@@ -58,6 +58,12 @@ RULES = [
         why="weights in bulk, products on tensor cores",
     ),
     Rule(
+        r"^qmm_sm90_one<",
+        has=(BULK, r"HMMA"),
+        lacks=(r"HGMMA",),
+        why="weights and rows of x in bulk, products by warps that wait for none",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Dense<",
         has=(BULK, HGMMA_SHARED),
         lacks=(HGMMA_REGISTERS,),

@@ -9,6 +9,7 @@
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_kernels.h"
 #include "cuda/qmm_sm90_layout.h"
+#include "cuda/qmm_sm90_one_plan.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_shares.h"
 #include "cuda/queue.h"
@@ -321,6 +322,8 @@ bool qmm_sm90_shares(const MatmulProblem& p) {
          p.batch.numel() == 1;
 }
 
+int64_t qmm_sm90_share_time(const MatmulProblem& p) { return shared_out(p).time; }
+
 Reason qmm_sm90_reject(const MatmulProblem& p) {
   if (p.k == 0 || p.w.values.count() == 0) return Reason::of("w has no values");
   if (std::max({p.n, p.k, p.total_rows()}) > kMost) {
@@ -353,12 +356,14 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
 }
 
 size_t qmm_sm90_workspace(const MatmulProblem& p) {
+  if (qmm_sm90_is_one(p)) return 0;
   return QmmGrouping(p).bytes + share_room(p).bytes;
 }
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
+  if (qmm_sm90_is_one(p)) return qmm_sm90_run_one(p, queue);
   const QmmShares shares = shared_out(p);
   const QmmShareRoom room = share_room(p);
   auto* base = static_cast<uint8_t*>(workspace.data);

@@ -9,6 +9,8 @@ namespace moeblas::cuda {
 dispatch::Reason qmm_sm90_reject(const dispatch::MatmulProblem& p);
 // Whether K may be shared out among clusters, so that few rows of one matrix keep all of them busy.
 bool qmm_sm90_shares(const dispatch::MatmulProblem& p);
+// What the shares take then, in blocks of K of 256 rows of w.
+int64_t qmm_sm90_share_time(const dispatch::MatmulProblem& p);
 // Whether products of experts gather their rows from where x is staged once, where each meets
 // `per_x` of the experts; `products`: of two such matrices in turn, as in a layer, 2.
 bool qmm_sm90_gathers(const dispatch::MatmulProblem& p, int64_t per_x, int64_t products);

@@ -10,6 +10,7 @@ namespace moeblas::cuda {
 
 struct QmmShares {
   uint32_t count = 1, blocks = 0;  // so many shares of so many blocks of K, the last not whole
+  int64_t time = 0;                // of the cluster with the most of them, in blocks
 };
 
 // The least time that shares of whole chunks take: that of the cluster with the most of them. What
@@ -18,15 +19,13 @@ struct QmmShares {
 inline QmmShares shares_of(int64_t tiles, int64_t blocks, int64_t chunk) {
   // Of an H100 and an H200: sums are rounded alike on all devices.
   constexpr int64_t kClusters = 66, kOverhead = 5, kMost = 8;
-  QmmShares best{1, static_cast<uint32_t>(blocks)};
+  QmmShares best{1, static_cast<uint32_t>(blocks), blocks + kOverhead};
   if (tiles <= 0 || tiles > kClusters) return best;
-  int64_t least = blocks + kOverhead;
   for (int64_t n = 2; n <= std::min(kMost, blocks); ++n) {
     const int64_t each = ((blocks + n - 1) / n + chunk - 1) / chunk * chunk;
     const int64_t time = (tiles * n + kClusters - 1) / kClusters * (each + 2 * kOverhead);
-    if (time >= least) continue;
-    least = time;
-    best = {static_cast<uint32_t>(n), static_cast<uint32_t>(each)};
+    if (time >= best.time) continue;
+    best = {static_cast<uint32_t>(n), static_cast<uint32_t>(each), time};
   }
   return best;
 }

@@ -12,6 +12,7 @@
 #include "cuda/memory.h"
 #include "cuda/qmm_sm80_limbs_plan.h"
 #include "cuda/qmm_sm80_plan.h"
+#include "cuda/qmm_sm90_one_plan.h"
 #include "cuda/qmm_sm90_plan.h"
 #include "cuda/qmv_one_sm90_plan.h"
 #include "cuda/qmv_sm80_plan.h"
@@ -148,6 +149,12 @@ bool many_floats(const MatmulProblem& p) {
 // but at 16 178 for 150. Of more than eight rows of one large matrix, whose K is shared out: 16 of
 // 8192^2 and 16384^2 22.2 and 58.2 us for 24.5 and 60.4 (mxfp4 23.1 and 62.4 for 26.0 and 68.9).
 constexpr int64_t kRowsOfFourBits = 6, kRowsOfLarge = 9, kValuesOfLarge = int64_t{1} << 26;
+// Where one matrix takes it one launch (qmm_sm90_one), nvfp4 too, up to as many values: 8 and 16
+// rows of 4096^2 in mxfp4 8.8 and 8.3 us for 10.3 and 12.1 (nvfp4 9.1 and 8.6 for 11.2 and 14.5), 4
+// in affine 4-bit 10.0 for 8.0; of 8192^2 16 18.8 for 21.5 (nvfp4 19.7 for 28.0), but 8 19.2 for
+// 19.4 and 4 20.1 for 16.3.
+constexpr int64_t kValuesOfOneLaunch = int64_t{1} << 24, kMoreOfOneLaunch = int64_t{1} << 25;
+constexpr int64_t kRowsOfOneLaunch = 8, kRowsOfMoreOfOneLaunch = 9;
 
 bool has_four_bits(const QuantSpec& spec) {
   return spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4);
@@ -156,8 +163,14 @@ bool has_four_bits(const QuantSpec& spec) {
 // In rows of x for a matrix of w; 0: there is no such border. Of few values of w the grouping and
 // staging in front of qmm_sm90's products would take longest.
 int64_t border_of_four_bits(const MatmulProblem& p, int64_t matrices) {
-  const bool of_four_bits = p.w.spec && has_four_bits(*p.w.spec) && p.x.values.dtype == DType::bf16;
-  if (!of_four_bits || matrices * p.n * p.k < kValuesOfLarge) return 0;
+  if (!p.w.spec || p.x.values.dtype != DType::bf16) return 0;
+  const int64_t values = matrices * p.n * p.k;
+  const bool middle = values >= kValuesOfOneLaunch && values <= kValuesOfLarge;
+  if (middle && qmm_sm90_is_one(p)) {
+    return values < kMoreOfOneLaunch ? kRowsOfOneLaunch : kRowsOfMoreOfOneLaunch;
+  }
+  if (!has_four_bits(*p.w.spec)) return 0;
+  if (values < kValuesOfLarge) return 0;
   if (p.batch.numel() > 1) return kRowsOfFourBits;
   return qmm_sm90_shares(p) ? kRowsOfLarge : 0;
 }

@@ -6,6 +6,8 @@
 namespace moeblas::cuda {
 using namespace device;
 }
+#include "cuda/qmm_sm90_one_cut.h"
+#include "cuda/qmm_sm90_one_order.h"
 #include "cuda/qmm_sm90_shares.cuh"
 #include "cuda/qmm_sm90_shares.h"
 
@@ -363,6 +365,56 @@ TEST(QmmSharesOf, BeginWithAChunkOfScales) {
         ASSERT_TRUE(chunk >= 4 && chunk <= most);
         ASSERT_EQ(s.count == 1 ? most : chunk, chunk);
         ASSERT_EQ(s.count == 1 ? 0 : s.blocks % chunk, 0u) << tiles << " tiles, " << blocks;
+      }
+    }
+  }
+}
+
+TEST(QmmOneCut, MakesEveryRowAndEveryKOnceInOneTurn) {
+  uint32_t taken = 0;
+  for (int64_t n : {1, 64, 131, 4096, 4224, 4225, 8448, 8449, 16384, 16896, 16897}) {
+    for (int64_t k = 1024; k <= 32768; k += 1024) {
+      for (const auto& [group, scale_bytes] :
+           {std::pair{int64_t{32}, int64_t{2}}, {64, 2}, {128, 2}, {32, 1}, {16, 1}}) {
+        for (uint32_t most_sets : {1u, 2u, cuda::kOneMostSets}) {
+          const cuda::OneCut cut = cuda::one_cut({n, k, group, scale_bytes}, most_sets);
+          if (cut.sets == 0) continue;
+          ++taken;
+          ASSERT_LE(cut.sets, most_sets);
+          const int64_t tiles = (n + cut.rows() - 1) / cut.rows();
+          ASSERT_LE(tiles * cuda::kOneClusterBlocks, cuda::kOneBlocks);
+          ASSERT_EQ(int64_t{cut.steps} * cuda::kOneStep * cuda::kOneClusterBlocks, k);
+          // Chunks of scales, of which a box has at most so much, begin where steps do.
+          ASSERT_EQ(cut.steps % cut.chunk_steps, 0u);
+          ASSERT_EQ(cut.scale_chunk * group,
+                    int64_t{cut.chunk_steps} * cuda::kOneStep * scale_bytes);
+          ASSERT_LE(cut.scale_chunk, cuda::kOneMostScales);
+          ASSERT_EQ(cut.scale_chunk % 32, 0u);
+        }
+      }
+    }
+  }
+  EXPECT_GT(taken, 1000u);
+  const auto sets = [](int64_t n, int64_t k) { return cuda::one_cut({n, k, 64, 2}, 4).sets; };
+  EXPECT_EQ(sets(4096, 4096), 1u);
+  EXPECT_EQ(sets(8192, 8192), 2u);
+  EXPECT_EQ(sets(16384, 16384), 4u);
+  EXPECT_EQ(sets(16384, 1024), 0u);
+  EXPECT_EQ(sets(16384, 7168), 0u);
+  EXPECT_EQ(sets(28672, 8192), 0u);
+}
+
+// Lanes that read a byte of eight neighbouring rows meet in no bank, and no two rows' bytes in one
+// place.
+TEST(QmmOneCut, ScalesOfEightRowsLieInDifferentBanks) {
+  for (uint32_t bytes : {32u, 64u, 128u}) {
+    for (uint32_t at = 0; at < bytes; at += 4) {
+      std::vector<bool> banks(32);
+      for (uint32_t row = 0; row < 8; ++row) {
+        const uint32_t to = row * bytes + (at ^ cuda::one_scale_swizzle(row, bytes));
+        ASSERT_EQ(to / bytes, row);
+        ASSERT_FALSE(banks[to / 4 % 32]);
+        banks[to / 4 % 32] = true;
       }
     }
   }

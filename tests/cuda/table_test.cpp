@@ -75,12 +75,24 @@ TEST_F(CudaTable, DenseRows) {
       }
     }
   }
-  EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 4096, 4096, kAffine8, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(16, 2048, 2048, kAffine4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
+    // In one launch; where K does not come in whole steps, in two.
+    EXPECT_EQ(winner(dense_nowhere(7, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 14336, 4096, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 14336, 4096, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, spec, kBf16, kBf16)), "qmv_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 9216, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 8192, 9216, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 16384, 16384, spec, kBf16, kBf16)), "qmm_sm90");
   }
+  EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kNvfp4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, DType::f16, DType::f16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(48, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");

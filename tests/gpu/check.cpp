@@ -47,6 +47,8 @@ std::vector<Source> sources() {
   list.push_back({"few rows", "matmul",
                   [](uint64_t seed) { return job_of(test::few_rows_case(seed, kBlocks)); }, 0.2});
   list.push_back(
+      {"few of one", "matmul", [](uint64_t seed) { return job_of(few_of_one_case(seed)); }, 0.3});
+  list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back(
       {"segments", "matmul", [](uint64_t seed) { return job_of(segments_case(seed)); }, 0.5});

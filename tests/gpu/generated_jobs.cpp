@@ -234,6 +234,47 @@ Case many_tiles_case(uint64_t seed) {
   return c;
 }
 
+Case few_of_one_case(uint64_t seed) {
+  const QuantSpec kFormats[] = {{Mode::affine, 4, 64},
+                                {Mode::mxfp4},
+                                {Mode::nvfp4},
+                                {Mode::affine, 4, 32},
+                                {Mode::affine, 4, 128}};
+  const QuantSpec format = kFormats[seed % std::size(kFormats)];
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 13);
+  // Blocks of 64 rows of w for up to 16 and up to 32 rows of x, of 128 and of 256, whose products
+  // take the reference long.
+  const uint64_t kind = seed / std::size(kFormats) % 4;
+  const int64_t m = kind == 0   ? random.pick({1, 5, 8, 9, 12, 16})
+                    : kind == 1 ? random.pick({25, 27, 30, 32})
+                                : 1;
+  const int64_t n = kind == 2   ? random.pick({4225, 4230})
+                    : kind == 3 ? random.pick({8449, 8452})
+                                : random.pick({1, 7, 64, 65, 131, 136});
+  // Chunks of scales are 32 bytes of a row at the least.
+  const int64_t k = kind < 2 ? 4096 * random.pick({1, 2}) : format.group_size == 128 ? 4096 : 2048;
+  Case c =
+      product_case(Op::quantized_matmul, format, DType::bf16, true, m, n, k, test::Ids::uniform);
+  if (random.one_in(3)) c.x.strides = Shape{k + 8 * random.between(1, 40), 1};
+  if (random.one_in(3)) c.out.strides = Shape{n + random.between(1, 9), 1};
+  c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
+                          test::Values::integers, test::Values::ends, test::Values::specials});
+  if (c.values == test::Values::ends) {
+    c.scale_exponent =
+        format.mode == Mode::nvfp4 ? random.pick({-6, 6}) : random.pick({-110, -30, 30, 110});
+    c.x_exponent = -c.scale_exponent;
+  }
+  if (format.mode == Mode::nvfp4 && random.one_in(2)) {
+    if (random.one_in(2)) {
+      c.tensor_scale = test::plain(DType::f32, Shape{});
+    } else {
+      c.host_tensor_scale = c.values == test::Values::integers ? 0.5f : 0.037f;
+    }
+  }
+  c.seed = seed;
+  return c;
+}
+
 Case segments_case(DType dtype, unsigned turned, TileSize size, uint64_t seed) {
   test::Random random(seed * 0x9e3779b97f4a7c15u + 11);
   // Rows and pitches of whole 16-byte words.

@@ -30,6 +30,9 @@ constexpr int64_t kBlocks = 132;
 test::Case many_pairs_case(uint64_t seed);
 // Rows and columns enough for several tiles of every kernel, in whole and with a rest.
 test::Case many_tiles_case(uint64_t seed);
+// Few rows and one matrix of 4 bits, K in the whole steps of which qmm_sm90 makes them in one
+// launch.
+test::Case few_of_one_case(uint64_t seed);
 // segmented_mm as kernels with bulk copies want it: a and b along K or turned, with gaps, tiles in
 // whole and with a rest, from so few segments that small tiles are made to so many that large ones
 // are.

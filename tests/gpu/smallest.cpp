@@ -89,6 +89,8 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   std::erase_if(one_row, [](const std::string& row) { return row != "qmv_one_sm90"; });
   std::vector<std::string> few_rows = rows;
   std::erase_if(few_rows, [](const std::string& row) { return row != "qmv_sm90"; });
+  std::vector<std::string> one_matrix = rows;
+  std::erase_if(one_matrix, [](const std::string& row) { return row != "qmm_sm90"; });
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
   };
@@ -198,6 +200,10 @@ void run_smallest(Report& report, const std::string& only, Part part) {
     for (Mode mode : {Mode::mxfp4, Mode::mxfp8, Mode::nvfp4}) run_widths({mode}, dtype, dtype);
   }
   for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
+  // Few rows of one matrix, in one launch: each format with each number of rows of w a block.
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    run_all([&] { return job_of(few_of_one_case(seed), test::Side::left); }, one_matrix);
+  }
   // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {
     run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);
