@@ -103,6 +103,7 @@ struct QmvParams {
   uint32_t block_bytes;      // that a stage gets for a block
   uint32_t tokens;           // rows of x that are columns at a time
   uint32_t x_first;          // the first pass's rows of x come by copies
+  uint32_t byte_rows;        // passes of no more rows may have them as bytes
   uint32_t x_room;           // columns that there is room for beside the stages
   uint32_t cheap_columns;    // as many cost less than eight
   uint32_t matrix_step;      // 0: one matrix stands for all

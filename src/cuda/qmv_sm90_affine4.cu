@@ -2,7 +2,6 @@
 #include "cuda/qmv_sm90.cuh"
 
 using namespace moeblas;
-using cuda::device::QmvHelped;
 using cuda::device::QmvTraits;
 using Format = formats::Affine<4>;
 
@@ -14,13 +13,6 @@ using Format = formats::Affine<4>;
 MB_QMV(f32, simt::kF32);
 MB_QMV(f16, simt::kF16);
 MB_QMV(bf16, simt::kBf16);
-
-#define MB_HELPED(scale, type)                                                                  \
-  MB_INSTANTIATE(qmv_sm90_affine4_g32_##scale##_helped, qmv_sm90<QmvHelped<Format, type, 32>>); \
-  MB_INSTANTIATE(qmv_sm90_affine4_g64_##scale##_helped, qmv_sm90<QmvHelped<Format, type, 64>>)
-
-MB_HELPED(f16, simt::kF16);
-MB_HELPED(bf16, simt::kBf16);
 
 MB_INSTANTIATE(qmv_sm90_affine4_g32_columns,
                qmv_sm90_columns<QmvTraits<Format, simt::kF32, 2, 32>>);

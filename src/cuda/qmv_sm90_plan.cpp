@@ -24,6 +24,9 @@ constexpr int64_t kFewRowsPerMatrix = 5;
 constexpr uint32_t kStagesOfRoom = 3;
 // Of x, that are not given up for a third stage.
 constexpr uint32_t kFewestColumns = 4;
+// That stand as bytes, each in the room of two columns. Of three or four, products of bytes take as
+// many operations as those of float16.
+constexpr uint32_t kMostByteRows = 2;
 // Of x beside the stages.
 constexpr uint64_t kMostBytesOfX = 96 << 10, kMostBytesOfFew = 112 << 10;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
@@ -43,34 +46,44 @@ struct Family {
   DType scale;
   const char* few;
   const char* many;
-  const char* helped;   // `many` of up to eight columns with warps that store; null: there is none
-  const char* columns;  // makes columns of x for `many`
+  const char* helped;  // `many` of up to eight columns with warps that store; null: there is none
+  const char* slots_helped;  // the same where scales do not come with stages as words
+  const char* columns;       // makes columns of x for `many`
   uint32_t few_tokens;
   uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
 };
-#define MB_FAMILY(bits, group, tokens, cheap, scale, helped) \
-  {{Mode::affine, bits, group},                              \
-   DType::scale,                                             \
-   "qmv_sm90_affine" #bits "_few_" #scale,                   \
-   "qmv_sm90_affine" #bits "_g" #group "_" #scale,           \
-   helped,                                                   \
-   "qmv_sm90_affine" #bits "_g" #group "_columns",           \
-   tokens,                                                   \
+#define MB_FAMILY(bits, group, tokens, cheap, scale, helped, slots) \
+  {{Mode::affine, bits, group},                                     \
+   DType::scale,                                                    \
+   "qmv_sm90_affine" #bits "_few_" #scale,                          \
+   "qmv_sm90_affine" #bits "_g" #group "_" #scale,                  \
+   helped,                                                          \
+   slots,                                                           \
+   "qmv_sm90_affine" #bits "_g" #group "_columns",                  \
+   tokens,                                                          \
    cheap}
-#define MB_FAMILIES(bits, group, tokens, cheap, f16_helped, bf16_helped) \
-  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr),                   \
-      MB_FAMILY(bits, group, tokens, cheap, f16, f16_helped),            \
-      MB_FAMILY(bits, group, tokens, cheap, bf16, bf16_helped)
+#define MB_HELPED(bits, group, tokens, cheap, scale)                  \
+  MB_FAMILY(bits, group, tokens, cheap, scale,                        \
+            "qmv_sm90_affine" #bits "_g" #group "_" #scale "_helped", \
+            "qmv_sm90_affine" #bits "_g" #group "_" #scale "_slots_helped")
+#define MB_FAMILIES(bits, group, tokens, cheap)                     \
+  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr, nullptr),     \
+      MB_FAMILY(bits, group, tokens, cheap, f16, nullptr, nullptr), \
+      MB_FAMILY(bits, group, tokens, cheap, bf16, nullptr, nullptr)
+#define MB_HELPED_FAMILIES(bits, group, tokens, cheap)          \
+  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr, nullptr), \
+      MB_HELPED(bits, group, tokens, cheap, f16), MB_HELPED(bits, group, tokens, cheap, bf16)
 const Family kFamilies[] = {
-    MB_FAMILIES(4, 32, 2, 4, "qmv_sm90_affine4_g32_f16_helped", "qmv_sm90_affine4_g32_bf16_helped"),
-    MB_FAMILIES(4, 64, 2, 4, "qmv_sm90_affine4_g64_f16_helped", "qmv_sm90_affine4_g64_bf16_helped"),
-    MB_FAMILIES(8, 32, 4, 4, nullptr, nullptr),
-    MB_FAMILIES(8, 64, 4, 8, nullptr, nullptr),
+    MB_HELPED_FAMILIES(4, 32, 2, 4),
+    MB_HELPED_FAMILIES(4, 64, 2, 4),
+    MB_FAMILIES(8, 32, 4, 4),
+    MB_FAMILIES(8, 64, 4, 8),
     {{Mode::mxfp4, 4, 32},
      DType::u8,
      "qmv_sm90_mxfp4_few",
      "qmv_sm90_mxfp4",
      "qmv_sm90_mxfp4_helped",
+     "qmv_sm90_mxfp4_slots_helped",
      "qmv_sm90_fp4_columns",
      2,
      4},
@@ -78,6 +91,7 @@ const Family kFamilies[] = {
      DType::u8,
      "qmv_sm90_mxfp8_few",
      "qmv_sm90_mxfp8",
+     nullptr,
      nullptr,
      "qmv_sm90_mxfp8_columns",
      4,
@@ -87,11 +101,14 @@ const Family kFamilies[] = {
      "qmv_sm90_nvfp4_few",
      "qmv_sm90_nvfp4",
      "qmv_sm90_nvfp4_helped",
+     "qmv_sm90_nvfp4_slots_helped",
      "qmv_sm90_fp4_columns",
      1,
      2},
 };
+#undef MB_HELPED_FAMILIES
 #undef MB_FAMILIES
+#undef MB_HELPED
 #undef MB_FAMILY
 
 const Family* family_of(const dispatch::Operand& w) {
@@ -382,9 +399,10 @@ Reason share_memory(const MatmulProblem& p, const Family& family, uint32_t proce
     const uint32_t others = fixed + q.stages * q.stage_bytes;
     const uint32_t room = std::min((kSharedBytes - others) / of_column / 2 * 2, 2 * q.columns);
     if (room >= q.columns) {
-      plan.kernel = family.helped;
+      plan.kernel = q.scale_words != 0 && q.scale_slots == 0 ? family.helped : family.slots_helped;
       q.x_first = 1;
       q.columns = q.x_room = room;
+      q.byte_rows = std::min(room / 2, kMostByteRows);
       plan.shared_bytes = others + room * of_column;
     }
   }

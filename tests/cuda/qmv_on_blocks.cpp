@@ -44,6 +44,8 @@ void add_affine(std::map<std::string, Kernel>& all) {
     const auto add_helped = [&]<int scale>(const std::string& suffix) {
       all[name + "_g32_" + suffix + "_helped"] = run_kernel<QmvHelped<F, scale, 32>>;
       all[name + "_g64_" + suffix + "_helped"] = run_kernel<QmvHelped<F, scale, 64>>;
+      all[name + "_g32_" + suffix + "_slots_helped"] = run_kernel<QmvHelped<F, scale, 32, false>>;
+      all[name + "_g64_" + suffix + "_slots_helped"] = run_kernel<QmvHelped<F, scale, 64, false>>;
     };
     add_helped.template operator()<simt::kF16>("f16");
     add_helped.template operator()<simt::kBf16>("bf16");
@@ -66,6 +68,10 @@ const std::map<std::string, Kernel>& kernels_by_name() {
     list["qmv_sm90_mxfp8"] = run_kernel<QmvTraits<formats::Mxfp8, simt::kU8, 2, 32>>;
     list["qmv_sm90_mxfp4_helped"] = run_kernel<QmvHelped<formats::Mxfp4, simt::kU8, 32>>;
     list["qmv_sm90_nvfp4_helped"] = run_kernel<QmvHelped<formats::Nvfp4, simt::kU8, 16>>;
+    list["qmv_sm90_mxfp4_slots_helped"] =
+        run_kernel<QmvHelped<formats::Mxfp4, simt::kU8, 32, false>>;
+    list["qmv_sm90_nvfp4_slots_helped"] =
+        run_kernel<QmvHelped<formats::Nvfp4, simt::kU8, 16, false>>;
     list["qmv_sm90_nvfp4_few"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 0, 16>>;
     list["qmv_sm90_nvfp4"] = run_kernel<QmvTraits<formats::Nvfp4, simt::kU8, 2, 16>>;
     return list;

@@ -89,7 +89,7 @@ TEST(QmvSm90, GeneratedCases) {
 // What has as many tiles of as few rows as kernels with helpers are for.
 TEST(QmvSm90, CasesWithHelpers) {
   std::map<std::string, int> taken;
-  for (uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 160 && !HasFailure(); ++seed) {
     const uint32_t processors = seed % 2 == 0 ? 1 : 3;
     const Case c = test::few_rows_case(seed, processors);
     const Ran ran = run_case_on_blocks(c, processors, 2 * seed, kPoison);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/device/hand_over.cuh"
+#include "cuda/device/qmv_bytes.cuh"
 #include "cuda/device/qmv_plain.cuh"
 
 namespace moeblas::cuda::device {
@@ -149,11 +150,11 @@ template <class T>
 __device__ __forceinline__ void bring_rows(const QmvParams& p, const Schedule& s,
                                            const QmvMemory& memory, uint32_t pass, uint32_t first,
                                            uint32_t tokens, uint32_t copied) {
-  const uint32_t column = first_column<T>(p, pass, tokens);
+  const uint32_t column = first_column<T>(p, pass, tokens), step = row_columns<T>(p, tokens);
   barrier_expect(copied, tokens * p.k * 2);
 #pragma unroll 1
   for (uint32_t i = 0; i < tokens; ++i) {
-    copy_run(memory.x.columns + (column + i) * p.column_bytes,
+    copy_run(memory.x.columns + (column + i * step) * p.column_bytes,
              p.x + int64_t{s.x[s.order[first + i]]} * 2, p.k * 2, copied);
   }
 }
@@ -164,6 +165,18 @@ __device__ __forceinline__ void bring_first_rows(const QmvParams& p, QmvShared& 
   const uint32_t first = s.first[s.begin_matrix];
   bring_rows<T>(p, s, memory, 0, first, min(p.tokens, s.first[s.begin_matrix + 1] - first),
                 shared_address(&shared.first_copied));
+}
+
+// What came by such copies, eight units of a row, in its place: columns or, of two columns' step,
+// bytes.
+template <class T>
+__device__ __forceinline__ void convert_chunk(const QmvParams& p, const XColumns& to,
+                                              uint32_t chunk, uint32_t column, uint32_t step,
+                                              uint32_t lane) {
+  if constexpr (T::kBytes) {
+    if (step == 2) return convert_to_bytes(p, to, chunk, column, lane);
+  }
+  convert_in_place<typename T::Decode, T::kFactorUnit, T::kAffine>(p, to, chunk, column, lane);
 }
 
 // One of the helpers' threads.
@@ -178,7 +191,7 @@ struct Helper {
   uint32_t taken = 0, copies = 0;  // places of sums and passes of x that have been waited for
   // The next pass's columns: this warp's next eight units of them, of which column, and where they
   // end; whether they are being made.
-  uint32_t chunk = 0, column = 0, end_column = 0;
+  uint32_t chunk = 0, column = 0, end_column = 0, step = 1;
   bool filling = false;
 
   __device__ __forceinline__ uint32_t tokens() const {
@@ -197,12 +210,13 @@ struct Helper {
   __device__ __forceinline__ void begin_columns() {
     const NextPass next = this->next();
     if (next.tokens == 0) return;
-    const bool beside = room_of(p, tokens()) + room_of(p, next.tokens) <= p.x_room;
+    const bool beside = room_of<T>(p, tokens()) + room_of<T>(p, next.tokens) <= p.x_room;
     if (thread == 0) shared.by_all[(passes + 1) & 1] = beside ? 0 : 1;
     if (!beside) return arrive_filled();
     const uint32_t copied = shared_address(&shared.copied);
     column = first_column<T>(p, passes + 1, next.tokens);
-    end_column = column + next.tokens;
+    step = row_columns<T>(p, next.tokens);
+    end_column = column + next.tokens * step;
     chunk = thread / 32;
     filling = true;
     if (thread == 0) {
@@ -216,17 +230,16 @@ struct Helper {
   // As many as come to each of so many tiles.
   __device__ __forceinline__ void make_columns(uint32_t tiles) {
     if (!filling) return;
-    const uint32_t chunks = p.units / 8, left = (end_column - column) * chunks;
+    const uint32_t chunks = p.units / 8, left = (end_column - column) / step * chunks;
     uint32_t steps = tiles == 1 ? ~0u : left / (kQmvHelpers * tiles) + 2;
 #pragma unroll 1
     for (; steps > 0; --steps, chunk += kQmvHelpers) {
-      for (; chunk >= chunks; chunk -= chunks) ++column;
+      for (; chunk >= chunks; chunk -= chunks) column += step;
       if (column >= end_column) {
         filling = false;
         return arrive_filled();
       }
-      convert_in_place<typename T::Decode, T::kFactorUnit, T::kAffine>(p, memory.x, chunk, column,
-                                                                       thread % 32);
+      convert_chunk<T>(p, memory.x, chunk, column, step, thread % 32);
     }
   }
 

@@ -16,6 +16,11 @@ struct QmvTraits {
   using Decode = Decoder<F>;
   static constexpr int kScale = scale, kTiles = tiles, kGroup = group;
   static constexpr bool kHelped = false;  // by warps beside those who multiply (qmv_helpers.cuh)
+  // Whether scales come with every stage, those of an item at multiples of their size: known to the
+  // compiler or read from QmvParams.
+  static constexpr bool kWords = false;
+  // Whether rows of x stand as bytes where a matrix meets few of them (qmv_bytes.cuh).
+  static constexpr bool kBytes = false;
   // Of threads that multiply, and of the other four warps'.
   static constexpr int kRegisters = 112, kOtherRegisters = 32;
   static constexpr bool kAffine = int(F::kMode) == MOEBLAS_AFFINE;
@@ -33,9 +38,10 @@ struct QmvTraits {
                                                            : 0;
 };
 
-template <class F, int scale, int group>
+template <class F, int scale, int group, bool words = true>
 struct QmvHelped : QmvTraits<F, scale, 1, group> {
-  static constexpr bool kHelped = true;
+  static constexpr bool kHelped = true, kWords = words;
+  static constexpr bool kBytes = words && int(F::kMode) == MOEBLAS_MXFP4;
   static constexpr int kRegisters = 104, kOtherRegisters = 64;
 };
 
@@ -138,7 +144,7 @@ struct ScaleWord {
   static __device__ __forceinline__ void load(const QmvParams& p, uint32_t at, uint32_t unit,
                                               ScaleWord (&rows)[2][2]) {
     constexpr uint32_t kBytes = kBits / 8;
-    if (p.scale_words) {
+    if (T::kWords || p.scale_words) {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t row = at + 8 * i * p.scale_pitch;
@@ -189,7 +195,9 @@ struct FewScales {
   template <class Params, class AnItem>
   __device__ __forceinline__ void load(const Params& p, const AnItem& item, int set,
                                        uint32_t unit) {
-    const uint32_t group = min(T::kHalves ? unit : unit >> p.group_shift, p.last_group);
+    const uint32_t group = T::kWords && !T::kHalves
+                               ? unit / (T::kGroup / kQmvUnit)
+                               : min(T::kHalves ? unit : unit >> p.group_shift, p.last_group);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t row = 8 * i * p.scale_pitch;
@@ -329,12 +337,13 @@ __device__ __forceinline__ __half2 load_own_scale(uint32_t at, uint32_t unit, ui
 }
 
 // These of a row's four units.
+template <class T>
 struct OwnScales {
   uint32_t two[2];  // units 0 and 1, 2 and 3
   __device__ __forceinline__ void load(const QmvParams& p, uint32_t row, uint32_t unit,
                                        uint32_t lane) {
     uint32_t four;
-    if (p.scale_words) {
+    if (T::kWords || p.scale_words) {
       const uint2 eight = load_shared_2(row + 2 * unit);
       four = bytes_of(eight.x, eight.y, lane % 4 / 2 == 0 ? 0x6420u : 0x7531u);
     } else {
@@ -371,7 +380,7 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
   ScaleWord<T> scales[2][2], biases[2][2];  // of rows g and g + 8 of each half
   uint32_t two[2][2] = {};                  // scales of this group and the next
   constexpr bool kOwn = T::kHalves && tiles == 1;
-  OwnScales own[2][2];
+  OwnScales<T> own[2][2];
   if constexpr (kOwn) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -431,7 +440,9 @@ __device__ __forceinline__ void add_many(const QmvParams& p, const Item& item,
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint32_t row = (16 * h + 8 * r) * p.scale_pitch;
-        const uint32_t group = min((unit + i * kSteps) >> p.group_shift, p.last_group);
+        const uint32_t group = T::kWords && !T::kHalves
+                                   ? (unit + i * kSteps) / (T::kGroup / kQmvUnit)
+                                   : min((unit + i * kSteps) >> p.group_shift, p.last_group);
         float s = 1.0f / (1 << -kFoldExponent), bias = 0.0f;
         if constexpr (ScaleWord<T>::kPairs) {
           if (i % 2 == 0) two[h][r] = scales[h][r].two(i == 0 ? 0x4140u : 0x4342u);

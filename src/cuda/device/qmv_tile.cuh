@@ -18,8 +18,9 @@ struct QmvShared {
   // Of helpers: places of sums, given back and handed over; the x of every second pass; all that
   // was handed over; the rows of a pass as they are, and of the first one; the schedule.
   uint64_t free[2], filled[2], stored, handed[2], copied, first_copied, known;
-  uint32_t by_all[2];  // whether x of that pass is left to those who multiply
-  uint32_t again;      // sums that were handed over and are not finite
+  uint32_t by_all[2];              // whether x of that pass is left to those who multiply
+  uint32_t again;                  // sums that were handed over and are not finite
+  alignas(16) uint32_t zeros[64];  // in the place of x (qmv_bytes.cuh)
   Schedule schedule;
 };
 // From a stage's first barrier to its second.
@@ -43,16 +44,28 @@ __device__ __forceinline__ XColumns columns_at(const QmvParams& p, uint32_t at) 
   return {at, at + p.x_room * p.column_bytes};
 }
 
+// Whether a pass of so many rows has them as bytes; each then has the room of two columns.
+template <class T>
+__device__ __forceinline__ bool has_bytes(const QmvParams& p, uint32_t tokens) {
+  return T::kBytes && tokens <= p.byte_rows;
+}
+// From row to row of a pass, in columns.
+template <class T>
+__device__ __forceinline__ uint32_t row_columns(const QmvParams& p, uint32_t tokens) {
+  return has_bytes<T>(p, tokens) ? 2 : 1;
+}
+
 // With helpers, the columns of passes stand at the beginning and at the end of what there is room
 // for, in turns, so that those of two passes fit where both are short. In pairs of columns.
+template <class T>
 __device__ __forceinline__ uint32_t room_of(const QmvParams& p, uint32_t tokens) {
-  return (columns_of(p, tokens) + 1) & ~1u;
+  return (columns_of(p, tokens) * row_columns<T>(p, tokens) + 1) & ~1u;
 }
 template <class T>
 __device__ __forceinline__ uint32_t first_column(const QmvParams& p, uint32_t pass,
                                                  uint32_t tokens) {
   if constexpr (!T::kHelped) return 0;
-  return (pass & 1) * (p.x_room - room_of(p, tokens));
+  return (pass & 1) * (p.x_room - room_of<T>(p, tokens));
 }
 
 // `address`: dynamic's.
@@ -112,6 +125,36 @@ __device__ __forceinline__ uint32_t rows_in_operand(const QmvParams& p, uint32_t
 __device__ __forceinline__ uint32_t matrix_of(const QmvParams& p, const Schedule& s,
                                               uint32_t active) {
   return static_cast<uint32_t>(s.matrix[active]) * p.matrix_step;
+}
+
+// Tiles of a pass over a section of K, one behind the other.
+struct QmvTiles {
+  uint32_t active, begin, end;
+  uint32_t first, tokens;
+  __device__ __forceinline__ QmvTile at(uint32_t index) const {
+    return {active, index, first, tokens};
+  }
+};
+
+// The same in every warp: passes over the rows of a matrix, each over its sections of K.
+template <class OnTiles>
+__device__ __forceinline__ void for_each_tiles(const QmvParams& p, const Schedule& s,
+                                               OnTiles&& on_tiles) {
+  if (s.begin >= s.end) return;
+#pragma unroll 1
+  for (uint32_t d = s.begin_matrix; d * p.tiles < s.end; ++d) {
+#pragma unroll 1
+    for (uint32_t first = s.first[d]; first < s.first[d + 1]; first += p.tokens) {
+      const uint32_t tokens = min(p.tokens, s.first[d + 1] - first);
+      const uint32_t end = min(s.end, (d + 1) * p.tiles) - d * p.tiles;
+#pragma unroll 1
+      for (uint32_t i = max(s.begin, d * p.tiles) - d * p.tiles; i < end;) {
+        const uint32_t next = min(end, (section_of(p, i) + 1) * p.section_tiles);
+        on_tiles(QmvTiles{d, i, next, first, tokens});
+        i = next;
+      }
+    }
+  }
 }
 
 // The same in every warp: passes over the rows of a matrix, each over its sections of K, and the
