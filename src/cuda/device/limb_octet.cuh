@@ -1,12 +1,13 @@
-// Eight values of x as four limbs of 8 bits, and codes of 4 bits as the bytes that they are multiplied
-// by: what kernels that multiply integers have in common.
+// Eight values of x as four limbs of 8 bits, and codes of 4 bits as the bytes that they are
+// multiplied by: what kernels that multiply integers have in common.
 //
 //   e2m1   e2m1_bytes.cuh
 //   affine both nibbles of each byte
 //
-//   x      values are divided by the power of two that brings the largest magnitude among those that
-//          share it to [2^29, 2^30) and rounded to integers, of whose four bytes the lower three are
-//          balanced: exact to 2^-31 of the largest
+//   x      values are divided by the power of two that brings the largest magnitude among those
+//   that
+//          share it to [2^29, 2^30) and rounded to integers, of whose four bytes the lower three
+//          are balanced: exact to 2^-31 of the largest
 //
 // Where values are not finite, or beyond 2^118, or all but zeros are below 2^-96, there is no such
 // power.
@@ -73,12 +74,10 @@ struct LimbPower {
 
   static __device__ __forceinline__ LimbPower of(uint32_t largest) {
     return {max(static_cast<int>(largest >> 23) - 127, kLeast) - 29,
-            largest == 0 || (largest >= uint32_t{127 + kLeast} << 23 &&
-                             largest < uint32_t{127 + 118} << 23)};
+            largest == 0 ||
+                (largest >= uint32_t{127 + kLeast} << 23 && largest < uint32_t{127 + 118} << 23)};
   }
-  __device__ __forceinline__ float shrink() const {
-    return fits ? power_of_two(-exponent) : 0.0f;
-  }
+  __device__ __forceinline__ float shrink() const { return fits ? power_of_two(-exponent) : 0.0f; }
   // Of sums of products; codes of e2m1 are twice what they stand for.
   template <bool kAffine>
   __device__ __forceinline__ float scale() const {

@@ -111,7 +111,7 @@ struct ByteRowsLane {
   uint32_t factors;
 
   __device__ __forceinline__ ByteRowsLane(const QmvParams& p, const XColumns& to, uint32_t zeros,
-                                        uint32_t first, uint32_t unit, uint32_t lane) {
+                                          uint32_t first, uint32_t unit, uint32_t lane) {
     const uint32_t g = lane / 4, t = lane % 4, of_lane = t * 16 + g % 2 * 8;
     const uint32_t row = kRows == 1 ? 0 : g / 4, of_sum = (kRows == 1 ? 0 : t / 2 * 2) + t % 2;
     const uint32_t at = to.columns + (first + 2 * row + g / 2 % 2) * p.column_bytes + of_lane;
