@@ -61,7 +61,7 @@ constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, 
   using Wider160 = WiderTilesOf<160, Of<Tiles128>::kRowGroups>;
   all.either256 = either(of256, all.tiles256, kernel<Bytes, Tiles288>(of256), 25);
   all.either128 = either(of128, all.tiles128, kernel<Bytes, Wider160>(of128), 120);
-  all.either64 = either(of64, all.tiles64, kernel<Bytes, Tiles96>(of64), 90);
+  all.either64 = either(of64, all.tiles64, kernel<Bytes, Tiles96>(of64), 165);
   return all;
 }
 #define MB_EITHER(name, Bytes, Of)                                                   \

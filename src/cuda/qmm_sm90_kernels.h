@@ -30,7 +30,7 @@ struct QmmSm90Either {
   const char* name = nullptr;  // null: there is none
   QmmSm90Kernel wider{};       // as if there were nothing else
   uint32_t shared_bytes = 0;
-  uint32_t loss = 0;  // by the wider ones where experts meet as many rows, in thousandths
+  uint32_t loss = 0;  // WiderTiles::loss
 };
 // In the place of qmm_sm90_kernel(p); null: there is none.
 const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p);

@@ -9,7 +9,7 @@ namespace moeblas::cuda {
 struct WiderTiles {
   uint32_t* chosen;  // 1: the wider ones; null: there is no choice
   uint32_t base, least, extra, step;
-  uint32_t loss;  // of the wider ones where none takes more, in thousandths
+  uint32_t loss;  // what must be saved for the wider ones' own slowness, in thousandths
 };
 
 // Of the tiles of one matrix or of all: what they take by the others, and how much less by the

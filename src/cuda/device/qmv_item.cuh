@@ -135,6 +135,7 @@ template <class T>
 struct ScaleWord {
   static constexpr int kGroups = T::kUnits * kQmvUnit / T::kGroup;
   static constexpr int kBits = T::kScale == simt::kF32 ? 32 : T::kScale == simt::kU8 ? 8 : 16;
+  static constexpr uint32_t kBytes = kBits / 8;
   static constexpr bool kHolds = kGroups * kBits == 32 && kGroups > 1;
   static constexpr bool kPairs = kHolds && T::kScale == simt::kU8;  // two at a time
   uint32_t word;
@@ -143,15 +144,24 @@ struct ScaleWord {
   // places, and where groups are longer than the instance's, neighbours share them.
   static __device__ __forceinline__ void load(const QmvParams& p, uint32_t at, uint32_t unit,
                                               ScaleWord (&rows)[2][2]) {
-    constexpr uint32_t kBytes = kBits / 8;
-    if (T::kWords || p.scale_words) {
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t row = at + 8 * i * p.scale_pitch;
-        rows[i / 2][i % 2].word = load_shared_u32(row + unit / (T::kGroup / kQmvUnit) * kBytes);
-      }
-      return;
+    if constexpr (T::kWords) {
+      load_words(p, at, unit, rows);
+    } else if (p.scale_words) {
+      load_words(p, at, unit, rows);
+    } else {
+      load_parts(p, at, unit, rows);
     }
+  }
+  static __device__ __forceinline__ void load_words(const QmvParams& p, uint32_t at, uint32_t unit,
+                                                    ScaleWord (&rows)[2][2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t row = at + 8 * i * p.scale_pitch;
+      rows[i / 2][i % 2].word = load_shared_u32(row + unit / (T::kGroup / kQmvUnit) * kBytes);
+    }
+  }
+  static __device__ __forceinline__ void load_parts(const QmvParams& p, uint32_t at, uint32_t unit,
+                                                    ScaleWord (&rows)[2][2]) {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t word = 0;
