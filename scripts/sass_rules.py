@@ -36,6 +36,12 @@ class Rule:
 
 RULES = [
     Rule(
+        r"^qmv_sm90<(QmvHelped<Mxfp4|QmvTraits<Nvfp4, 8)",
+        has=(BULK, r"HMMA", r"LDSM"),
+        local=6,
+        why="the same; up to six numbers wait in local memory for a tile's beginning or end",
+    ),
+    Rule(
         r"^qmv_sm90<",
         has=(BULK, r"HMMA", r"LDSM"),
         why="weights in bulk, products on tensor cores",
