@@ -53,6 +53,29 @@ int64_t extent(const Matrices& m) {
 
 }  // namespace
 
+Reason why_not_w(const dispatch::Operand& w) {
+  const auto values = matrix_stride(w.values);
+  for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
+    if (m->data == nullptr) continue;
+    const auto stride = matrix_stride(*m);
+    if (!stride) return Reason::of("the batch of w takes more than one stride");
+    if (*stride < 0) return Reason::of("w has negative strides");
+    const auto size = static_cast<int64_t>(size_of(m->dtype));
+    const int64_t row = m == &w.values ? m->cols * w.spec->bits / 8 : m->cols * size;
+    if (m->rows > 1 && m->row_stride * size < row) {
+      return Reason::of("w has rows less than their length apart");
+    }
+    if (m->count() > 1 && (*stride == 0) != (*values == 0)) {
+      return Reason::of("codes and scales are broadcast differently");
+    }
+  }
+  if (w.values.count() > 1 && *values == 0 && w.tensor_scale.data != nullptr &&
+      w.tensor_scale.stride != 0) {
+    return Reason::of("one matrix of w stands for all, under a tensor_scale of each");
+  }
+  return {};
+}
+
 bool has_runs_of(size_t values, const Matrices& m) {
   if (m.col_stride != 1 || reinterpret_cast<uintptr_t>(m.data) % (values * size_of(m.dtype)) != 0) {
     return false;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/qmv_sm90_family.h"
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/strides.h"
 
@@ -10,7 +11,6 @@ namespace {
 using dispatch::Form;
 using dispatch::Grouping;
 using dispatch::MatmulProblem;
-using dispatch::Matrices;
 using dispatch::Reason;
 
 using Size = long long;
@@ -39,89 +39,6 @@ constexpr uint64_t kUnit = 16;  // bytes: bulk copies begin and end at multiples
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 uint32_t rounded_up(uint32_t a, uint32_t b) { return ceil_div(a, b) * b; }
-
-// The instances of a format, by the dtype of its scales where that is free.
-struct Family {
-  QuantSpec spec;  // of groups of this size
-  DType scale;
-  const char* few;
-  const char* many;
-  const char* helped;  // `many` of up to eight columns with warps that store; null: there is none
-  const char* slots_helped;  // the same where scales do not come with stages as words
-  const char* columns;       // makes columns of x for `many`
-  uint32_t few_tokens;
-  uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
-};
-#define MB_FAMILY(bits, group, tokens, cheap, scale, helped, slots) \
-  {{Mode::affine, bits, group},                                     \
-   DType::scale,                                                    \
-   "qmv_sm90_affine" #bits "_few_" #scale,                          \
-   "qmv_sm90_affine" #bits "_g" #group "_" #scale,                  \
-   helped,                                                          \
-   slots,                                                           \
-   "qmv_sm90_affine" #bits "_g" #group "_columns",                  \
-   tokens,                                                          \
-   cheap}
-#define MB_HELPED(bits, group, tokens, cheap, scale)                  \
-  MB_FAMILY(bits, group, tokens, cheap, scale,                        \
-            "qmv_sm90_affine" #bits "_g" #group "_" #scale "_helped", \
-            "qmv_sm90_affine" #bits "_g" #group "_" #scale "_slots_helped")
-#define MB_FAMILIES(bits, group, tokens, cheap)                     \
-  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr, nullptr),     \
-      MB_FAMILY(bits, group, tokens, cheap, f16, nullptr, nullptr), \
-      MB_FAMILY(bits, group, tokens, cheap, bf16, nullptr, nullptr)
-#define MB_HELPED_FAMILIES(bits, group, tokens, cheap)          \
-  MB_FAMILY(bits, group, tokens, cheap, f32, nullptr, nullptr), \
-      MB_HELPED(bits, group, tokens, cheap, f16), MB_HELPED(bits, group, tokens, cheap, bf16)
-const Family kFamilies[] = {
-    MB_HELPED_FAMILIES(4, 32, 2, 4),
-    MB_HELPED_FAMILIES(4, 64, 2, 4),
-    MB_FAMILIES(8, 32, 4, 4),
-    MB_FAMILIES(8, 64, 4, 8),
-    {{Mode::mxfp4, 4, 32},
-     DType::u8,
-     "qmv_sm90_mxfp4_few",
-     "qmv_sm90_mxfp4",
-     "qmv_sm90_mxfp4_helped",
-     "qmv_sm90_mxfp4_slots_helped",
-     "qmv_sm90_fp4_columns",
-     2,
-     4},
-    {{Mode::mxfp8, 8, 32},
-     DType::u8,
-     "qmv_sm90_mxfp8_few",
-     "qmv_sm90_mxfp8",
-     nullptr,
-     nullptr,
-     "qmv_sm90_mxfp8_columns",
-     4,
-     4},
-    {{Mode::nvfp4, 4, 16},
-     DType::u8,
-     "qmv_sm90_nvfp4_few",
-     "qmv_sm90_nvfp4",
-     "qmv_sm90_nvfp4_helped",
-     "qmv_sm90_nvfp4_slots_helped",
-     "qmv_sm90_fp4_columns",
-     1,
-     2},
-};
-#undef MB_HELPED_FAMILIES
-#undef MB_FAMILIES
-#undef MB_HELPED
-#undef MB_FAMILY
-
-const Family* family_of(const dispatch::Operand& w) {
-  // Groups of 128 are two of 64 that share a scale.
-  const int group = std::min(w.spec->group_size, 64);
-  for (const Family& f : kFamilies) {
-    if (f.spec.mode == w.spec->mode && f.spec.bits == w.spec->bits && f.spec.group_size == group &&
-        f.scale == w.scales.dtype) {
-      return &f;
-    }
-  }
-  return nullptr;
-}
 
 // Without gaps between its dimensions there is one matrix, and nothing to look up.
 bool has_one_matrix(const MatmulProblem& p) {
@@ -165,35 +82,6 @@ Reason why_not_sizes(const MatmulProblem& p) {
   }
   return {};
 }
-
-}  // namespace
-
-bool qmv_sm90_reads(const dispatch::Operand& w) { return family_of(w) != nullptr; }
-
-Reason why_not_w(const dispatch::Operand& w) {
-  const auto values = matrix_stride(w.values);
-  for (const Matrices* m : {&w.values, &w.scales, &w.biases}) {
-    if (m->data == nullptr) continue;
-    const auto stride = matrix_stride(*m);
-    if (!stride) return Reason::of("the batch of w takes more than one stride");
-    if (*stride < 0) return Reason::of("w has negative strides");
-    const auto size = static_cast<int64_t>(size_of(m->dtype));
-    const int64_t row = m == &w.values ? m->cols * w.spec->bits / 8 : m->cols * size;
-    if (m->rows > 1 && m->row_stride * size < row) {
-      return Reason::of("w has rows less than their length apart");
-    }
-    if (m->count() > 1 && (*stride == 0) != (*values == 0)) {
-      return Reason::of("codes and scales are broadcast differently");
-    }
-  }
-  if (w.values.count() > 1 && *values == 0 && w.tensor_scale.data != nullptr &&
-      w.tensor_scale.stride != 0) {
-    return Reason::of("one matrix of w stands for all, under a tensor_scale of each");
-  }
-  return {};
-}
-
-namespace {
 
 // Whether one matrix's rows of x come in sections of K with the stages of w, made columns by a
 // launch of their own, since they would take too much room beside stages. By sizes alone.
@@ -349,7 +237,8 @@ Reason share_memory_in_stages(const MatmulProblem& p, QmvPlan& plan) {
 }
 
 // Rows of x that are wanted in shared memory at a time.
-uint32_t wanted_rows(const MatmulProblem& p, const Family& family, bool few, const QmvParams& q) {
+uint32_t wanted_rows(const MatmulProblem& p, const QmvFamily& family, bool few,
+                     const QmvParams& q) {
   const uint32_t columns = has_few_rows_each(p) ? kQmvMostColumns / 2 : kQmvMostColumns;
   return q.one_x ? 1 : std::min(q.rows, few ? family.few_tokens : columns / q.column_step);
 }
@@ -357,7 +246,7 @@ uint32_t wanted_rows(const MatmulProblem& p, const Family& family, bool few, con
 // Whether other warps make the columns of further passes and store what those who multiply hand
 // over. x is copied in runs of 16 bytes then, a tile's sums have two places, and outputs are whole
 // and stored by fours. It pays where thread blocks have several tiles.
-bool wants_helpers(const MatmulProblem& p, const Family& family, uint32_t processors,
+bool wants_helpers(const MatmulProblem& p, const QmvFamily& family, uint32_t processors,
                    const QmvParams& q) {
   if (family.helped == nullptr || has_one_matrix(p) || q.x_runs != 8 || q.limbs != 1 ||
       q.one_x != 0 || q.k % 8 != 0 || q.section_inverse != 0 || q.tokens > 2 * kQmvSumsColumns ||
@@ -369,7 +258,7 @@ bool wants_helpers(const MatmulProblem& p, const Family& family, uint32_t proces
 }
 
 // How many of them stand there beside how many stages.
-Reason share_memory(const MatmulProblem& p, const Family& family, uint32_t processors, bool few,
+Reason share_memory(const MatmulProblem& p, const QmvFamily& family, uint32_t processors, bool few,
                     QmvPlan& plan) {
   QmvParams& q = plan.params;
   // Columns that fall on other banks.
@@ -414,8 +303,9 @@ Reason share_memory(const MatmulProblem& p, const Family& family, uint32_t proce
 }
 
 // Cuts w into tiles and stages, and K into so many sections.
-Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, uint32_t processors,
-           bool few, bool staged, bool tall, uint32_t sections, QmvPlan& plan) {
+Reason cut(const MatmulProblem& p, const QmvLayer& layer, const QmvFamily& family,
+           uint32_t processors, bool few, bool staged, bool tall, uint32_t sections,
+           QmvPlan& plan) {
   QmvParams& q = plan.params;
   plan.sections = sections;
   cut_rows(q, static_cast<uint32_t>(matrices_met(p)) * sections, processors,
@@ -428,7 +318,7 @@ Reason cut(const MatmulProblem& p, const QmvLayer& layer, const Family& family, 
 // Cuts w as all of it fits: into tiles of 256 rows where they pay; and where rows of x are so long
 // that few of them stand beside few stages, K into sections, each with outputs of its own, as few
 // as leave room for what is wanted.
-Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const Family& family,
+Reason cut_to_fit(const MatmulProblem& p, const QmvLayer& layer, const QmvFamily& family,
                   uint32_t processors, bool few, bool staged, QmvPlan& plan) {
   QmvParams& q = plan.params;
   const auto whole = [&](bool tall) {
@@ -486,6 +376,8 @@ Reason place_layer(const MatmulProblem& p, const QmvLayer& layer, QmvParams& q) 
 
 }  // namespace
 
+bool qmv_sm90_reads(const dispatch::Operand& w) { return qmv_sm90_family(w) != nullptr; }
+
 Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
                      const QmvLayer& layer) {
   if (p.w.form != Form::packed) return Reason::of("w is not packed");
@@ -494,12 +386,12 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (p.options.precision == Precision::exact) {
     return Reason::of("precision exact asks for sums in IEEE arithmetic");
   }
-  const Family* family = family_of(p.w);
+  const QmvFamily* family = qmv_sm90_family(p.w);
   if (family == nullptr) return Reason::of("groups of %d, less than 32", p.w.spec->group_size);
   if (const Reason r = why_not_sizes(p)) return r;
   if (const Reason r = why_not_w(p.w)) return r;
   if (layer.up != nullptr) {
-    if (layer.up->form != Form::packed || family_of(*layer.up) != family ||
+    if (layer.up->form != Form::packed || qmv_sm90_family(*layer.up) != family ||
         layer.up->spec->group_size != p.w.spec->group_size) {
       return Reason::of("gate and up are not of one format");
     }
