@@ -93,7 +93,7 @@ constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mod
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma"}};
+  Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
