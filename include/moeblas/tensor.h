@@ -1,6 +1,10 @@
 // TensorView: a non-owning, strided view of memory on a device; what every operation takes.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "moeblas's C++ interface needs C++20; <moeblas/moeblas.h>, the C interface, takes C++11"
+#endif
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -139,7 +143,8 @@ inline Shape contiguous_strides(const Shape& shape) {
 // which is how an optional argument is left out.
 struct TensorView {
   TensorView() = default;
-  // Row-major without gaps.
+  // Row-major without gaps. The device by its type's name, Device{MOEBLAS_CUDA, 0}: braces alone
+  // could be strides, and do not compile.
   TensorView(const void* memory, DType type, const Shape& sizes, Device where = {})
       : TensorView(memory, type, sizes, contiguous_strides(sizes), where) {}
   // Strides in elements.
