@@ -94,7 +94,10 @@ enum { MOEBLAS_SCALES_ROWS = 0, MOEBLAS_SCALES_SWIZZLED_128X4 = 1 };
  *   moeblas_quantize, read by moeblas_dequantize and the qqmm products.
  *
  * t: tensor_scale, float32, one number or one per matrix of the stack (shape () or (E,)), on the
- *   tensors' device; or a number on the host; or neither: 1. Only nvfp4 has it. */
+ *   tensors' device; or a number on the host; or neither: 1. Only nvfp4 has it. It is finite and
+ *   not negative, and what quantizes by it (quantize, a float operand of qqmm) needs 2^-126 or
+ *   more. A number on the host is refused otherwise. A tensor's numbers are not looked at: read,
+ *   they multiply as IEEE has it; quantizing by others than those writes codes without meaning. */
 typedef struct moeblas_quantized {
   size_t struct_size; /* sizeof(moeblas_quantized) */
   int32_t mode;       /* enum moeblas_mode */

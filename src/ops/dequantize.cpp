@@ -16,7 +16,8 @@ Spec analyse(const Quantized& w, const QuantSpec& spec, std::optional<DType> dty
   values[values.ndim() - 1] = columns;
   require_scale_layout(kOp, kPacked, w.scale_layout, spec, w.codes.ndim());
   require_scales(kOp, kPacked, w, spec, values, "K");
-  tensor_scale_of(kOp, kPacked, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel());
+  tensor_scale_of(kOp, kPacked, w, spec.mode, values.first(std::max(values.ndim() - 2, 0)).numel(),
+                  ScaleUse::decode);
   if (dtype && !is_float(*dtype)) {
     fail(kOp, "dtype is ", name(*dtype), ", expected float32, float16 or bfloat16");
   }
@@ -44,8 +45,9 @@ QuantizeProblem dequantize(const Quantized& w, const TensorView& out, const Opti
   p.packed.scales = rows_of(w.scales);
   if (w.biases) p.packed.biases = rows_of(w.biases);
   if (out.ndim() > 1) p.rows_per_matrix = out.shape[out.ndim() - 2];
-  p.tensor_scale = tensor_scale_of(kOp, kPacked, w, spec.mode,
-                                   out.shape.first(std::max(out.ndim() - 2, 0)).numel());
+  p.tensor_scale =
+      tensor_scale_of(kOp, kPacked, w, spec.mode,
+                      out.shape.first(std::max(out.ndim() - 2, 0)).numel(), ScaleUse::decode);
   p.device = require_memory(kOp,
                             {{"w_q", w.codes},
                              {"scales", w.scales},

@@ -1,5 +1,6 @@
 #include "ops/operands.h"
 
+#include <cmath>
 #include <limits>
 
 #include "formats/formats.h"
@@ -194,7 +195,7 @@ void require_scales(const char* op, const OperandNames& names, const Quantized& 
 }
 
 TensorScale tensor_scale_of(const char* op, const OperandNames& names, const Quantized& q,
-                            Mode mode, int64_t matrices) {
+                            Mode mode, int64_t matrices, ScaleUse use) {
   TensorScale scale;
   if (!q.tensor_scale && !q.host_tensor_scale) return scale;
   if (mode != Mode::nvfp4)
@@ -204,6 +205,14 @@ TensorScale tensor_scale_of(const char* op, const OperandNames& names, const Qua
   }
   if (q.host_tensor_scale) {
     scale.host = *q.host_tensor_scale;
+    if (!std::isfinite(scale.host) || scale.host < 0) {
+      fail(op, names.tensor_scale, " is ", scale.host, ", expected a finite number, 0 or above");
+    }
+    // Codes come from values times 1/t, which is infinite for 0 and for small subnormal numbers.
+    if (use == ScaleUse::encode && !std::isnormal(scale.host)) {
+      fail(op, names.tensor_scale, " is ", scale.host,
+           ", expected at least 2^-126 to quantize by (a tensor of zeros: 1)");
+    }
     return scale;
   }
   require_dtype(op, {names.tensor_scale, q.tensor_scale}, DType::f32);
@@ -243,8 +252,8 @@ Operand packed_operand(const char* op, const OperandNames& names, const Quantize
   operand.scales = matrices_of(q.scales);
   operand.scale_layout = q.scale_layout;
   if (q.biases) operand.biases = matrices_of(q.biases);
-  operand.tensor_scale =
-      tensor_scale_of(op, names, q, spec.mode, matrices < 0 ? operand.values.count() : matrices);
+  operand.tensor_scale = tensor_scale_of(
+      op, names, q, spec.mode, matrices < 0 ? operand.values.count() : matrices, ScaleUse::decode);
   return operand;
 }
 

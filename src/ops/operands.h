@@ -27,9 +27,12 @@ void require_scales(const char* op, const OperandNames& names, const Quantized& 
                     const QuantSpec& spec, const Shape& values, const char* axis);
 // The shape of the scales of values of this shape.
 Shape scales_shape(const Shape& values, const QuantSpec& spec, ScaleLayout layout);
-// nvfp4's multiplier for `matrices` matrices; refuses one for any other mode.
+// What is done with a tensor_scale: values are multiplied by it, or divided by it as well.
+enum class ScaleUse : uint8_t { decode, encode };
+// nvfp4's multiplier for `matrices` matrices; refuses one for any other mode, and of the host's
+// numbers those that `use` has no meaning for.
 dispatch::TensorScale tensor_scale_of(const char* op, const OperandNames& names, const Quantized& q,
-                                      Mode mode, int64_t matrices);
+                                      Mode mode, int64_t matrices, ScaleUse use);
 
 // A stack of dense matrices.
 dispatch::Operand dense_operand(const TensorView& view);

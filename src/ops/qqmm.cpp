@@ -36,8 +36,8 @@ Operand block_operand(const char* op, const OperandNames& names, const Quantized
          ", expected a last dimension that is a multiple of ", spec.group_size, " for ",
          text(spec));
   }
-  operand.tensor_scale =
-      tensor_scale_of(op, names, q, spec.mode, matrices < 0 ? operand.values.count() : matrices);
+  operand.tensor_scale = tensor_scale_of(
+      op, names, q, spec.mode, matrices < 0 ? operand.values.count() : matrices, ScaleUse::encode);
   return operand;
 }
 

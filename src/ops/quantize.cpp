@@ -72,7 +72,8 @@ QuantizeProblem problem(const char* op, const OperandNames& names, const TensorV
   p.scale_layout = out.scale_layout;
   if (w.ndim() > 1) p.rows_per_matrix = w.shape[w.ndim() - 2];
   p.tensor_scale =
-      tensor_scale_of(op, names, out, spec.mode, w.shape.first(std::max(w.ndim() - 2, 0)).numel());
+      tensor_scale_of(op, names, out, spec.mode, w.shape.first(std::max(w.ndim() - 2, 0)).numel(),
+                      ScaleUse::encode);
   p.options = options;
   return p;
 }

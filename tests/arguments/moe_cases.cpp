@@ -104,6 +104,7 @@ void batched_products(const std::string& name, int32_t mode, const Sizes& z,
   BlockProduct f("qqmm", name + "_floats", mode);
   f.floats(kX, DType::f16, {z.m}, z.k, "ob", "bob");
   f.floats(kW, DType::f32, {z.n}, z.k, "ob", "bbb");
+  f.host_tensor_scales();
   f.out("out", DType::f16, {z.m, z.n});
   cases.push_back(*f);
 }

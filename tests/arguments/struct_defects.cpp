@@ -179,6 +179,18 @@ class QuantizedDefects {
                    q.host_tensor_scale ? std::optional<float>() : std::optional(2.0f);
              });
     }
+    if (valid().host_tensor_scale) {
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      const auto number = [&](const char* what, float bad) {
+        defect(what, {n.tensor_scale}, [&](QuantizedArgument& q) { q.host_tensor_scale = bad; });
+      };
+      number("tensor_scale NaN", std::numeric_limits<float>::quiet_NaN());
+      number("tensor_scale infinite", kInfinity);
+      number("tensor_scale negative", -0.5f);
+      // To decode by, 0 has a meaning; nothing can be divided by it.
+      if (floats()) number("tensor_scale 0 to quantize by", 0.0f);
+      if (floats()) number("tensor_scale subnormal to quantize by", 1e-39f);
+    }
     if (own.scale_layout == MOEBLAS_SCALES_ROWS) return;
     Defect& d = list_.add(std::string(n.scales) + ": swizzled with gaps", {n.scales});
     Tensor& scales = *d.bad.find(n.scales);

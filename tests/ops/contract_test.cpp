@@ -335,6 +335,45 @@ TEST(TensorScale, AsANumberAScalarOrPerExpert) {
   }
 }
 
+TEST(TensorScale, IsFiniteAndToQuantizeByNotZero) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values(16, 0);
+  std::vector<uint32_t> codes(2);
+  std::vector<uint8_t> scales(1);
+  std::vector<float> back(16, 1);
+  const TensorView w(values.data(), DType::f32, {1, 16});
+  Quantized q{.spec = {Mode::nvfp4, 4, 16},
+              .codes = {codes.data(), DType::u32, {1, 2}},
+              .scales = {scales.data(), DType::u8, {1, 1}}};
+  const TensorView out(back.data(), DType::f32, {1, 16});
+  const auto message = [&](float t, auto&& call) {
+    q.host_tensor_scale = t;
+    try {
+      call();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto encode = [&] { quantize(w, q); };
+  const auto decode = [&] { dequantize(q, out); };
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity, -1.0f}) {
+    for (const std::string& m : {message(bad, encode), message(bad, decode)}) {
+      EXPECT_NE(m.find("tensor_scale is "), std::string::npos) << bad << ": " << m;
+      EXPECT_NE(m.find("expected a finite number, 0 or above"), std::string::npos) << m;
+    }
+  }
+  for (float bad : {0.0f, 1e-39f}) {
+    EXPECT_NE(message(bad, encode).find("expected at least 2^-126"), std::string::npos) << bad;
+    EXPECT_EQ(message(bad, decode), "") << bad;
+  }
+  for (float good : {std::numeric_limits<float>::min(), 1.0f, std::numeric_limits<float>::max()}) {
+    EXPECT_EQ(message(good, encode), "");
+    EXPECT_EQ(message(good, decode), "");
+    EXPECT_EQ(back, values);
+  }
+}
+
 TEST(TensorScale, BelongsToNvfp4Alone) {
   for (const QuantSpec& format : {kAffine4, kMxfp4, kMxfp8}) {
     Case c = matmul_case(format, DType::f32, {2, 20, 64});
