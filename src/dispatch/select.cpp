@@ -33,16 +33,6 @@ std::string format_name(Mode mode, int bits) {
   return text;
 }
 
-std::string device_name(const Device& device) {
-  const char* type = device.type == MOEBLAS_CPU     ? "cpu"
-                     : device.type == MOEBLAS_CUDA  ? "cuda"
-                     : device.type == MOEBLAS_METAL ? "metal"
-                                                    : "device type ";
-  std::string text = type;
-  if (text.back() == ' ') text += std::to_string(device.type);
-  return device.type == MOEBLAS_CPU ? text : text + ":" + std::to_string(device.id);
-}
-
 const Backend& backend_for(std::span<const Backend* const> backends, const char* op,
                            const Device& device, int& capability) {
   std::string present;
@@ -125,6 +115,16 @@ void answer(moeblas_query& query, const char* kernel, size_t bytes, const std::s
 }
 
 }  // namespace
+
+std::string device_name(const Device& device) {
+  const char* type = device.type == MOEBLAS_CPU     ? "cpu"
+                     : device.type == MOEBLAS_CUDA  ? "cuda"
+                     : device.type == MOEBLAS_METAL ? "metal"
+                                                    : "device type ";
+  std::string text = type;
+  if (text.back() == ' ') text += std::to_string(device.type);
+  return device.type == MOEBLAS_CPU ? text : text + ":" + std::to_string(device.id);
+}
 
 std::string describe(Formats formats) {
   if (formats.has(Formats::quantized() | Formats::dense())) return "all";

@@ -8,6 +8,9 @@
 
 namespace moeblas::dispatch {
 
+// How messages call a device: "cpu", "cuda:0".
+std::string device_name(const Device& device);
+
 // Why `row` does not take `problem` on a device of this capability; empty if it does.
 template <class Problem>
 Reason why_not(const Row<Problem>& row, const Problem& problem, int capability);

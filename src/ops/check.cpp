@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "dispatch/select.h"
+
 namespace moeblas::ops {
 namespace {
 
@@ -194,9 +196,8 @@ dispatch::Place require_memory(const char* op, std::initializer_list<Argument> i
     place.memory.at(place.tensors++) = range_of(a.view);
     if (first == nullptr) first = &a;
     if (a.view.device != first->view.device) {
-      fail(op, a.name, " is on device (", a.view.device.type, ", ", a.view.device.id,
-           "), expected (", first->view.device.type, ", ", first->view.device.id, ") as ",
-           first->name);
+      fail(op, a.name, " is on ", dispatch::device_name(a.view.device), ", expected ",
+           dispatch::device_name(first->view.device), " as ", first->name);
     }
     if (query || a.view.numel() == 0) return;
     if (a.view.data == nullptr) fail(op, a.name, " has no data, expected a pointer");

@@ -300,6 +300,20 @@ TEST(Query, ReadsNoDataAndRunsNothing) {
   EXPECT_NE(asked.explanation.find(asked.kernel), std::string::npos);
 }
 
+// ---- Devices ------------------------------------------------------------------------------------
+
+TEST(Devices, AreNamedWhereTheyDiffer) {
+  const float x[2] = {1, 2};
+  uint8_t codes[2] = {};
+  const TensorView there(x, DType::f32, {2}, Device{MOEBLAS_CUDA, 1});
+  try {
+    to_fp8(there, {codes, DType::u8, {2}});
+    FAIL() << "two devices were taken";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "[to_fp8] x is on cuda:1, expected cpu as out");
+  }
+}
+
 // ---- tensor_scale -------------------------------------------------------------------------------
 
 TEST(TensorScale, AsANumberAScalarOrPerExpert) {
