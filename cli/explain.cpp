@@ -31,7 +31,8 @@ struct Sizes {
 
 const std::map<std::string, DType> kDTypes = {
     {"float32", DType::f32}, {"float16", DType::f16}, {"bfloat16", DType::bf16}};
-const std::map<std::string, Mode> kModes = {{"affine", Mode::affine},
+const std::map<std::string, Mode> kModes = {{"dense", Mode::dense},
+                                            {"affine", Mode::affine},
                                             {"mxfp4", Mode::mxfp4},
                                             {"mxfp8", Mode::mxfp8},
                                             {"nvfp4", Mode::nvfp4}};
@@ -49,24 +50,35 @@ TensorView activations(const Sizes& s, const Shape& shape) {
   return tensor(s, kDTypes.at(s.dtype), shape);
 }
 
-// A quantized stack of matrices without data.
-Quantized weights(const Sizes& s, const Shape& shape) {
-  const QuantSpec spec = QuantSpec{kModes.at(s.mode), s.bits, s.group_size}.resolved();
-  const QuantizedSpec tensors = infer_quantize(
-      TensorView(nullptr, DType::f32, shape), spec,
-      spec.mode == Mode::affine ? std::optional(kDTypes.at(s.scale_dtype)) : std::nullopt);
-  Quantized q;
-  q.spec = spec;
-  q.codes = tensor(s, tensors.codes);
-  q.scales = tensor(s, tensors.scales);
+QuantSpec format(const Sizes& s) { return {kModes.at(s.mode), s.bits, s.group_size}; }
+// Of affine scales; the other modes have one dtype.
+std::optional<DType> scale_dtype(const Sizes& s) {
+  if (kModes.at(s.mode) != Mode::affine) return {};
+  return kDTypes.at(s.scale_dtype);
+}
+Quantized quantized(const Sizes& s, const QuantizedSpec& tensors) {
+  Quantized q{
+      .spec = format(s), .codes = tensor(s, tensors.codes), .scales = tensor(s, tensors.scales)};
   if (tensors.biases) q.biases = tensor(s, *tensors.biases);
   return q;
+}
+
+// A quantized stack of matrices without data, or a dense one.
+Quantized weights(const Sizes& s, const Shape& shape) {
+  const TensorView values = activations(s, shape);
+  if (kModes.at(s.mode) == Mode::dense) return {.spec = format(s), .codes = values};
+  return quantized(s, infer_quantize(values, format(s), scale_dtype(s)));
 }
 
 // `experts` matrices (0: one) of n outputs and k inputs, as a product's w.
 Quantized weights(const Sizes& s, int64_t experts) {
   const int64_t rows = s.no_transpose ? s.k : s.n, cols = s.no_transpose ? s.n : s.k;
   return weights(s, experts > 0 ? Shape{experts, rows, cols} : Shape{rows, cols});
+}
+
+// x of a product of two quantized operands, which is quantized on the fly.
+Quantized block_x(const Sizes& s, const Shape& shape) {
+  return {.spec = format(s), .codes = activations(s, shape)};
 }
 
 using Call = std::function<void(const Sizes&, const Options&)>;
@@ -125,9 +137,44 @@ const std::map<std::string, Call> kCalls = {
      }},
     {"qqmm",
      [](const Sizes& s, const Options& o) {
-       const Quantized w = weights(s, Shape{s.n, s.k});
-       const Quantized x{.spec = w.spec, .codes = activations(s, {s.m, s.k})};
+       const Quantized w = weights(s, Shape{s.n, s.k}), x = block_x(s, {s.m, s.k});
        qqmm(x, w, tensor(s, infer_qqmm(x, w)), {}, o);
+     }},
+    {"gather_qqmm",
+     [](const Sizes& s, const Options& o) {
+       const Quantized w = weights(s, Shape{s.experts, s.n, s.k});
+       const Quantized x = block_x(s, {s.tokens, 1, s.m, s.k});
+       const TensorView ids = tensor(s, DType::i32, {s.tokens, s.top_k});
+       gather_qqmm(x, w, {}, ids, false, tensor(s, infer_gather_qqmm(x, w, {}, ids)), {}, o);
+     }},
+    {"grouped_qqmm",
+     [](const Sizes& s, const Options& o) {
+       const Quantized w = weights(s, Shape{s.experts, s.n, s.k});
+       const Quantized x = block_x(s, {s.tokens * s.top_k, s.k});
+       const TensorView offsets = tensor(s, DType::i32, {s.experts});
+       grouped_qqmm(x, w, offsets, tensor(s, infer_grouped_qqmm(x, w, offsets)), {}, o);
+     }},
+    {"moe_route",
+     [](const Sizes& s, const Options& o) {
+       const TensorView logits = activations(s, {s.tokens, s.experts});
+       const Router router{.top_k = static_cast<int>(s.top_k)};
+       const RouteSpecs out = infer_moe_route(logits, {}, router);
+       moe_route(logits, {}, router, tensor(s, out.ids), tensor(s, out.weights), o);
+     }},
+    {"moe_permute",
+     [](const Sizes& s, const Options& o) {
+       const TensorView x = activations(s, {s.tokens, s.k});
+       const TensorView ids = tensor(s, DType::i32, {s.tokens, s.top_k});
+       const PermuteSpecs out = infer_moe_permute(x, ids, {}, s.experts);
+       moe_permute(x, ids, {}, s.experts, tensor(s, out.rows), tensor(s, out.offsets),
+                   tensor(s, out.inverse), o);
+     }},
+    {"moe_unpermute",
+     [](const Sizes& s, const Options& o) {
+       const TensorView y = activations(s, {s.tokens * s.top_k, s.k});
+       const TensorView inverse = tensor(s, DType::i32, {s.tokens, s.top_k});
+       const TensorView shares = tensor(s, DType::f32, {s.tokens, s.top_k});
+       moe_unpermute(y, inverse, shares, tensor(s, infer_moe_unpermute(y, inverse, shares)), o);
      }},
     {"moe_ffn",
      [](const Sizes& s, const Options& o) {
@@ -142,6 +189,22 @@ const std::map<std::string, Call> kCalls = {
     {"quantize",
      [](const Sizes& s, const Options& o) {
        quantize(activations(s, {s.n, s.k}), weights(s, Shape{s.n, s.k}), o);
+     }},
+    {"quantize_dual",
+     [](const Sizes& s, const Options& o) {
+       const TensorView w = activations(s, {s.n, s.k});
+       const DualSpecs out = infer_quantize_dual(w, format(s), scale_dtype(s));
+       quantize_dual(w, quantized(s, out.rows), quantized(s, out.columns), o);
+     }},
+    {"to_fp8",
+     [](const Sizes& s, const Options& o) {
+       const TensorView x = activations(s, {s.n, s.k});
+       to_fp8(x, tensor(s, infer_to_fp8(x)), o);
+     }},
+    {"from_fp8",
+     [](const Sizes& s, const Options& o) {
+       const TensorView x = tensor(s, DType::u8, {s.n, s.k});
+       from_fp8(x, tensor(s, infer_from_fp8(x, kDTypes.at(s.dtype))), o);
      }},
     {"dequantize",
      [](const Sizes& s, const Options& o) {
