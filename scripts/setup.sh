@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and testing need on Debian 12 or Ubuntu 24.04: nothing if all is there.
+# Installs what building and testing need on Debian 12 or Ubuntu 24.04: nothing if all is there. Where it
+# cannot (no apt-get, neither root nor sudo) it says what is missing and leaves it to CMake what that costs.
 #   scripts/setup.sh [--tests] [--checks]
 #     --tests   also what the tests need
 #     --checks  also what the format check needs
@@ -24,11 +25,19 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 if ((${#missing[@]})); then
-  echo "installing: ${missing[*]}"
   as_root=()
   ((EUID == 0)) || as_root=(sudo)
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  why_not=
+  command -v apt-get >/dev/null || why_not="there is no apt-get"
+  ((EUID == 0)) || command -v sudo >/dev/null || why_not=${why_not:-"neither root nor sudo"}
+  if [[ $why_not ]]; then
+    echo "setup.sh: cannot install ($why_not); expected, by the names of Debian's packages: ${missing[*]}" >&2
+    [[ -z ${CI:-} ]] || exit 1
+  else
+    echo "installing: ${missing[*]}"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  fi
 fi
 if ((checks)); then "$(dirname "$0")/python_env.sh" python/requirements-checks.txt >/dev/null; fi
