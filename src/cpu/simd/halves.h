@@ -12,6 +12,15 @@ constexpr bool kHasHalves = false;
 #else
 constexpr bool kHasHalves = true;
 
+// A half of every 128 bits in turn. Not within Halves, whose functions are read before it: to clang
+// its constructor is none yet.
+struct InTurn {
+  uint16_t at[32];
+  constexpr InTurn() : at{} {
+    for (int i = 0; i < 32; ++i) at[i] = static_cast<uint16_t>(i % 4 * 8 + i / 4);
+  }
+};
+
 struct Halves {
   using Words = Simd::Words;
   static Words all(int value) { return _mm512_set1_epi16(static_cast<short>(value)); }
@@ -99,13 +108,6 @@ struct Halves {
 
  private:
   static Words nibbles(Words bytes) { return _mm512_maddubs_epi16(bytes, all(1 | 16 << 8)); }
-  // A half of every 128 bits in turn.
-  struct InTurn {
-    uint16_t at[32];
-    constexpr InTurn() : at{} {
-      for (int i = 0; i < 32; ++i) at[i] = static_cast<uint16_t>(i % 4 * 8 + i / 4);
-    }
-  };
 };
 #endif
 
