@@ -40,6 +40,7 @@ def quantize(
         w: (..., K), float32, float16 or bfloat16. K is a multiple of group_size, and K * bits of 32.
         group_size, bits: None is the mode's default, bold above.
         tensor_scale: t of nvfp4, a number or an array of shape () or one per matrix; 1 if absent.
+            Finite and at least 2^-126: a number is refused otherwise, an array is not looked at.
         global_scale: the same as MLX gives it, t = global_scale / 2688; not both.
         scale_dtype: of affine scales and biases; w's dtype if absent.
         scale_layout: "swizzled_128x4" writes scales in the tiles that block-scaled matrix

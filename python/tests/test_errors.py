@@ -241,6 +241,12 @@ def test_out_is_judged_and_left_alone(operation):
             "[quantize] w has shape (), expected at least 1 dimension",
         ),
         (
+            # Zeros, quantized by their absmax.
+            lambda: mb.quantize(X[0] * 0, mode="nvfp4", global_scale=np.abs(X[0] * 0).max()),
+            ValueError,
+            "[quantize] tensor_scale is 0, expected at least 2^-126 to quantize by (a tensor of zeros: 1)",
+        ),
+        (
             lambda: mb.to_fp8(np.ma.masked_array(X, X > 0)),
             ValueError,
             "[to_fp8] x has a mask, which no operation heeds; expected filled() of it",
