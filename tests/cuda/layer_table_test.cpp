@@ -1,0 +1,85 @@
+// Which of CUDA's kernels runs an expert layer: asked of the table by capability, without a device.
+#include "cuda/ffn_sm90.h"
+#include "cuda/qmv_sm90_plan.h"
+#include "cuda/table.h"
+
+#include <gtest/gtest.h>
+
+#include "dispatch/select.h"
+#include "nowhere.h"
+#include "ops/moe.h"
+#include "table_case.h"
+
+namespace moeblas::test {
+namespace {
+
+// Whole layers: gates and ups split or taking turns, biases, gpt-oss's rows of scales.
+dispatch::FfnProblem layer_nowhere(const Layer& l, const QuantSpec& spec, GluLayout layout,
+                                   DType dtype, int64_t tokens, const Options& options = {}) {
+  FfnLayer f;
+  f.gate_up = weights_nowhere(spec, {l.experts, 2 * l.intermediate}, l.hidden, kBf16);
+  f.down = weights_nowhere(spec, {l.experts, l.hidden}, l.intermediate, kBf16);
+  f.glu_layout = layout;
+  f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
+  return ops::moe_ffn(nowhere(dtype, {tokens, l.hidden}), f,
+                      nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
+                      nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
+                      output_nowhere(dtype, {tokens, l.hidden}), options);
+}
+std::string winner(const dispatch::FfnProblem& p, int capability = 90) {
+  return dispatch::select(cuda::backend().ffn, p, capability, nullptr).name.text;
+}
+
+TEST_F(CudaTable, WholeLayers) {
+  for (const Layer& l : kLayers) {
+    for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+      if (l.hidden % spec.group_size != 0 || l.intermediate % spec.group_size != 0) continue;
+      for (GluLayout layout : {GluLayout::gate_up, GluLayout::up_gate, GluLayout::interleaved}) {
+        for (int64_t tokens : {1, 8, 16, 64, 512, 2048, 8192}) {
+          const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
+          // Where decoding takes longer, or an expert's rows are columns in turn.
+          const int64_t rows = tokens * l.top_k;
+          const bool many = ((spec == kMxfp4 || spec == kAffine4) && rows >= 6 * l.experts) ||
+                            rows > cuda::kQmvMostRows || cuda::ffn_sm90_passes(problem) > 1;
+          EXPECT_TRUE(!many || rows >= 4 * l.experts);
+          // One launch for a token, unless it meets many codes under long rows of affine scales.
+          const int64_t bytes = l.top_k * 3 * l.hidden * l.intermediate * spec.bits / 8;
+          const bool two = spec.mode == Mode::affine && spec.bits == 8 && l.intermediate > 8192 &&
+                           bytes > int64_t{128} << 20;
+          const bool one = tokens == 1 && !two;
+          EXPECT_EQ(winner(problem), one    ? "ffn_one_sm90"
+                                     : many ? "ffn_qmm_sm90"
+                                            : "ffn_sm90")
+              << l.name << ", " << name(spec.mode) << spec.bits << ", " << tokens << " tokens";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaTable, LayersThatTheCompositionTakes) {
+  const Layer& l = kLayers[1];
+  const auto of = [&](const QuantSpec& spec, DType dtype, int capability) {
+    return winner(layer_nowhere(l, spec, GluLayout::gate_up, dtype, 2048), capability);
+  };
+  EXPECT_EQ(of(kAffine4, DType::f16, 90), "ffn_cuda");
+  EXPECT_EQ(of({Mode::affine, 6, 64}, kBf16, 90), "ffn_cuda");
+  EXPECT_EQ(of({Mode::affine, 4, 16}, kBf16, 90), "ffn_cuda");
+  EXPECT_EQ(of(kAffine4, DType::f32, 90), "ffn_simt");
+  for (int capability : {80, 89, 100, 120}) EXPECT_EQ(of(kMxfp4, kBf16, capability), "ffn_cuda");
+}
+
+TEST_F(CudaTable, DeterministicLayersHaveOneKernelForAnyNumberOfTokens) {
+  Options options;
+  options.deterministic = true;
+  for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
+    for (int64_t tokens : {1, 2, 16, 64, 65, 600, 5000}) {
+      EXPECT_EQ(winner(layer_nowhere(kLayers[1], spec, GluLayout::gate_up, kBf16, tokens, options)),
+                "ffn_qmm_sm90")
+          << tokens << " tokens";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeblas::test
