@@ -1,6 +1,7 @@
 # Installs the built tree BUILD to a prefix under WORK, and builds and runs the consumer against it:
-# through find_package with the shared and the static library, and through pkg-config.
-foreach(variable BUILD WORK SOURCE CXX VERSION)
+# through find_package with the shared and the static library, and through pkg-config; a C program with the
+# static library through either, whose compiler knows nothing of what C++ needs.
+foreach(variable BUILD WORK SOURCE CXX CC VERSION)
   if(NOT DEFINED ${variable})
     message(FATAL_ERROR "${variable} is not set")
   endif()
@@ -37,6 +38,14 @@ foreach(kind moeblas static)
   expect_greeting("find_package, moeblas::${kind}")
 endforeach()
 
+# Sanitizers bring C++ libraries of their own.
+if(NOT CXX_FLAGS)
+  run("configure (C)" ${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/c -B ${WORK}/c -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_C_COMPILER=${CC} -DCMAKE_PREFIX_PATH=${prefix})
+  run("build (C)" ${CMAKE_COMMAND} --build ${WORK}/c)
+  run("run (C)" ${WORK}/c/c_consumer)
+endif()
+
 find_program(pkg_config NAMES pkg-config pkgconf)
 if(NOT pkg_config)
   message(STATUS "pkg-config is not installed: its part is left out")
@@ -59,3 +68,14 @@ run("build (pkg-config)" ${CXX} -std=c++20 ${cxx_flags} ${SOURCE}/main.cpp -o ${
   ${flags} -Wl,-rpath,${libdir})
 run("run (pkg-config)" ${WORK}/by_pkg_config)
 expect_greeting("pkg-config")
+
+if(CXX_FLAGS)
+  return()
+endif()
+run("pkg-config --static" ${pkg_config} --static --cflags --libs moeblas)
+string(STRIP "${output}" flags)
+string(REPLACE "-lmoeblas" "-l:libmoeblas.a" flags "${flags}")
+separate_arguments(flags UNIX_COMMAND "${flags}")
+run("build (C, pkg-config --static)" ${CC} -std=c11 ${SOURCE}/../c_api_test.c
+  -o ${WORK}/c_by_pkg_config ${flags})
+run("run (C, pkg-config --static)" ${WORK}/c_by_pkg_config)
