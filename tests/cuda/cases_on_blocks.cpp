@@ -44,7 +44,7 @@ Operands operands_of(const Case& c, uint8_t poison) {
 RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, const Operands& o, uint64_t seed,
                      uint8_t poison) {
   RunOnBlocks ran;
-  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const std::string line = ran.line = describe(c) + " seed=" + std::to_string(c.seed);
   const CrashLine crash(line);
   const dispatch::MatmulProblem problem = problem_of(c, o);
   if (problem.empty()) {
@@ -85,25 +85,36 @@ void Counts::expect_all(const std::vector<std::string>& kernels) const {
   }
 }
 
-void run_cases(uint64_t count, const std::function<std::optional<Case>(uint64_t seed)>& made,
-               const std::function<RowOnBlocks(uint64_t seed)>& row, Counts& counts) {
+void run_seeds(uint64_t count,
+               const std::function<std::optional<RunOnBlocks>(uint64_t seed, uint64_t order,
+                                                              uint8_t poison)>& run,
+               Counts& counts) {
   const char* cases = std::getenv("MOEBLAS_TEST_CASES");
   const char* first = std::getenv("MOEBLAS_TEST_FIRST");
   if (cases != nullptr) count = static_cast<uint64_t>(std::atoll(cases));
   const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
   for (uint64_t seed = begin; seed < begin + count && !testing::Test::HasFailure(); ++seed) {
-    const std::optional<Case> c = made(seed);
-    if (!c) continue;
-    const RunOnBlocks ran = run_case(row(seed), *c, 2 * seed, kPoison);
-    if (!ran.refusal.empty()) {
-      ++counts.refused[ran.refusal.substr(0, 40)];
+    const std::optional<RunOnBlocks> ran = run(seed, 2 * seed, kPoison);
+    if (!ran) continue;
+    if (!ran->refusal.empty()) {
+      ++counts.refused[ran->refusal.substr(0, 40)];
       continue;
     }
-    ++counts.taken[ran.kernel];
-    const RunOnBlocks again = run_case(row(seed), *c, 2 * seed + 1, kOtherPoison);
-    EXPECT_EQ(ran.bytes, again.bytes)
-        << "order or memory show through: " << describe(*c) << " seed=" << seed;
+    if (!ran->kernel.empty()) ++counts.taken[ran->kernel];
+    const std::optional<RunOnBlocks> again = run(seed, 2 * seed + 1, kOtherPoison);
+    EXPECT_EQ(ran->bytes, again->bytes) << "order or memory show through: " << ran->line;
   }
+}
+
+void run_cases(uint64_t count, const std::function<std::optional<Case>(uint64_t seed)>& made,
+               const std::function<RowOnBlocks(uint64_t seed)>& row, Counts& counts) {
+  const auto run = [&](uint64_t seed, uint64_t order,
+                       uint8_t poison) -> std::optional<RunOnBlocks> {
+    const std::optional<Case> c = made(seed);
+    if (!c) return {};
+    return run_case(row(seed), *c, order, poison);
+  };
+  run_seeds(count, run, counts);
 }
 
 }  // namespace moeblas::test

@@ -30,6 +30,7 @@ struct RowOnBlocks {
 struct RunOnBlocks {
   std::string kernel, refusal;  // one of the two
   std::vector<uint8_t> bytes;
+  std::string line;  // what reruns it
 };
 
 // What lies behind an operand cannot be read where it ends at a page; where it begins at one, every
@@ -51,8 +52,14 @@ struct Counts {
   void expect_all(const std::vector<std::string>& kernels) const;
 };
 
-// The cases of seeds MOEBLAS_TEST_FIRST .. + MOEBLAS_TEST_CASES (default: 0 .. count) where there
-// is one, each in two orders and two memories that must not show.
+// Calls `run` for the seeds MOEBLAS_TEST_FIRST .. + MOEBLAS_TEST_CASES (default: 0 .. count) up to
+// the first failure, each in two orders and two memories that must not show; nothing comes of seeds
+// that have no case.
+void run_seeds(uint64_t count,
+               const std::function<std::optional<RunOnBlocks>(uint64_t seed, uint64_t order,
+                                                              uint8_t poison)>& run,
+               Counts& counts);
+// The same of products: the case of each seed, where there is one.
 void run_cases(uint64_t count, const std::function<std::optional<Case>(uint64_t seed)>& made,
                const std::function<RowOnBlocks(uint64_t seed)>& row, Counts& counts);
 

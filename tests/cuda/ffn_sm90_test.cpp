@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
+#include <cstdlib>
 
+#include "cases_on_blocks.h"
 #include "cpu/elements.h"
 #include "dispatch/ids.h"
 #include "layer_case.h"
@@ -43,17 +43,16 @@ void combine(const dispatch::FfnProblem& p, const cuda::FfnPlan& plan) {
   }
 }
 
-struct Ran {
-  std::string refusal;
+struct Ran : RunOnBlocks {
   uint32_t sections = 0;  // of down's K
-  std::vector<uint8_t> bytes;
 };
 
+// The kernels of both launches are counted here.
 Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t poison,
-              std::map<std::string, int>& kernels) {
+              Counts& counts) {
   Ran ran;
   const FfnOperands o = build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
-  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
+  const std::string line = ran.line = describe(c) + " seed=" + std::to_string(c.seed);
   const CrashLine crash(line);
   const auto problem =
       ops::moe_ffn(o.x.view, o.layer(c), o.ids.view, o.weights.view, o.out.view, {});
@@ -71,8 +70,8 @@ Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t pois
   cuda::FfnPlan plan;
   EXPECT_FALSE(cuda::plan_ffn_sm90(problem, processors, workspace, plan));
   ran.sections = plan.down.sections;
-  ++kernels[plan.gate_up.kernel];
-  ++kernels[plan.down.kernel];
+  ++counts.taken[plan.gate_up.kernel];
+  ++counts.taken[plan.down.kernel];
   try {
     run_on_blocks(plan.gate_up, seed);
     run_on_blocks(plan.down, seed + 1);
@@ -86,34 +85,25 @@ Ran run_layer(const FfnCase& c, uint32_t processors, uint64_t seed, uint8_t pois
 }
 
 TEST(FfnSm90, GeneratedLayers) {
-  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
-  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
-  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 150);
-  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
-  std::map<std::string, int> kernels, refused;
-  for (uint64_t seed = begin; seed < begin + count; ++seed) {
-    const FfnCase c = layer_case(seed);
-    const uint32_t processors = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;
-    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
-    if (!ran.refusal.empty()) {
-      ++refused[ran.refusal.substr(0, 60)];
-      continue;
-    }
-    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, kernels);
-    EXPECT_EQ(ran.bytes, again.bytes)
-        << "order or memory show through: " << describe(c) << " seed=" << seed;
-    if (HasFailure()) break;
-  }
-  for (const auto& [name, times] : kernels) RecordProperty(name, times);
-  for (const auto& [why, times] : refused) RecordProperty(why, times);
-  if (count >= 150) {
-    EXPECT_GT(kernels.size(), 16u);
+  Counts counts;
+  const auto run = [&](uint64_t seed, uint64_t order,
+                       uint8_t poison) -> std::optional<RunOnBlocks> {
+    return run_layer(layer_case(seed),
+                     seed % 3 == 0   ? 1
+                     : seed % 3 == 1 ? 3
+                                     : 8,
+                     order, poison, counts);
+  };
+  run_seeds(150, run, counts);
+  counts.report();
+  if (std::getenv("MOEBLAS_TEST_CASES") == nullptr) {
+    EXPECT_GT(counts.taken.size(), 16u);
   }
 }
 
 // Activations of so many values that rows of them stand in shared memory a section at a time.
 TEST(FfnSm90, SectionsOfK) {
-  std::map<std::string, int> kernels;
+  Counts counts;
   uint64_t seed = 0;
   for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp8, 8, 32},
                                   QuantSpec{Mode::nvfp4, 4, 16}}) {
@@ -124,10 +114,10 @@ TEST(FfnSm90, SectionsOfK) {
     // What nothing is added to is stored by text of its own, which knows no sections.
     if (seed != 2) c.down.bias = plain(DType::bf16, {c.experts, c.down.n});
     const uint32_t processors = seed == 1 ? 3 : 1;
-    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, kernels);
+    const Ran ran = run_layer(c, processors, 2 * seed, kPoison, counts);
     EXPECT_EQ(ran.refusal, "");
     EXPECT_EQ(ran.sections, 2u) << describe(c);
-    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, kernels);
+    const Ran again = run_layer(c, processors, 2 * seed + 1, kOtherPoison, counts);
     EXPECT_EQ(ran.bytes, again.bytes) << "order or memory show through: " << describe(c);
   }
 }

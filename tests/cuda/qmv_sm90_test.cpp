@@ -2,107 +2,58 @@
 // for several numbers of multiprocessors, threads and copies in random order.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "cases_on_blocks.h"
 #include "nowhere.h"
 #include "qmv_on_blocks.h"
-#include "support/execute.h"
 #include "support/generator.h"
-#include "support/reference.h"
 
 namespace moeblas::test {
 namespace {
 
 using cuda::QmvPlan;
 
-struct Ran {
-  std::string kernel;   // "" if the plan refused
-  std::string columns;  // "" if x comes whole
-  std::string refusal;
-  std::vector<uint8_t> bytes;
-};
+// The row on so many multiprocessors; kernels that make columns of x are counted here.
+RowOnBlocks row(uint32_t processors, Counts& counts) {
+  return {"qmv_sm90",
+          [=, &counts](const dispatch::MatmulProblem& p, const Operands&, uint64_t seed,
+                       std::string& kernel) -> std::string {
+            QmvPlan plan;
+            if (const dispatch::Reason why_not = cuda::plan_qmv_sm90(p, processors, plan)) {
+              return why_not.text();
+            }
+            kernel = plan.kernel;
+            if (plan.columns_kernel != nullptr) ++counts.taken[plan.columns_kernel];
+            run_on_blocks(plan, seed);
+            return "";
+          }};
+}
 
-// One run of a case; reports through GoogleTest.
-Ran run_case_on_blocks(const Case& c, uint32_t processors, uint64_t seed, uint8_t poison) {
-  Ran ran;
-  // What lies behind an operand cannot be read where it ends at a page; where it begins at one,
-  // every address is aligned.
-  const Operands o = build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
-  if (o.out.numel() == 0) return ran;
-  const std::string line = describe(c) + " seed=" + std::to_string(c.seed);
-  const CrashLine crash(line);
-  QmvPlan plan;
-  const dispatch::MatmulProblem problem = problem_of(c, o);
-  if (const dispatch::Reason why_not = cuda::plan_qmv_sm90(problem, processors, plan)) {
-    ran.refusal = why_not.text();
-    return ran;
-  }
-  ran.kernel = plan.kernel;
-  if (plan.columns_kernel != nullptr) ran.columns = plan.columns_kernel;
-  try {
-    run_on_blocks(plan, seed);
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << e.what() << "\n  " << plan.kernel << ": " << describe(c) << " seed=" << c.seed
-                  << " processors=" << processors;
-    return ran;
-  }
-  const auto expected = evaluate(product_of(c, o), path_of("qmv_sm90"), c.x.dtype);
-  const std::string wrong =
-      compare(expected, values_of(c, o), c.out.dtype, c.values == Values::integers);
-  EXPECT_EQ(wrong, "") << plan.kernel << ": " << describe(c) << " seed=" << c.seed
-                       << " processors=" << processors;
-  EXPECT_EQ(stray_write(o.out, poison), "") << describe(c);
-  ran.bytes = element_bytes(o.out);
-  return ran;
+// The kernels with helpers, or those without.
+std::vector<std::string> kernels(bool helped) {
+  std::vector<std::string> names = qmv_kernels();
+  std::erase_if(names, [&](const std::string& n) { return n.ends_with("_helped") != helped; });
+  return names;
 }
 
 TEST(QmvSm90, GeneratedCases) {
-  const char* cases = std::getenv("MOEBLAS_TEST_CASES");
-  const char* first = std::getenv("MOEBLAS_TEST_FIRST");
-  const auto count = static_cast<uint64_t>(cases != nullptr ? std::atoll(cases) : 600);
-  const auto begin = static_cast<uint64_t>(first != nullptr ? std::atoll(first) : 0);
-  std::map<std::string, int> taken, refused;
-  for (uint64_t seed = begin; seed < begin + count; ++seed) {
-    const Case c = decode_case(seed);
-    const uint32_t processors = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;
-    const Ran ran = run_case_on_blocks(c, processors, 2 * seed, kPoison);
-    if (!ran.kernel.empty()) {
-      const Ran again = run_case_on_blocks(c, processors, 2 * seed + 1, kOtherPoison);
-      EXPECT_EQ(ran.bytes, again.bytes)
-          << "order or memory show through: " << describe(c) << " seed=" << seed;
-    }
-    if (!ran.refusal.empty()) ++refused[ran.refusal.substr(0, 40)];
-    if (!ran.kernel.empty()) ++taken[ran.kernel];
-    if (!ran.columns.empty()) ++taken[ran.columns];
-    if (HasFailure()) break;
-  }
-  for (const std::string& name : qmv_kernels()) {
-    RecordProperty(name, taken[name]);
-    if (count >= 600 && begin == 0 && !name.ends_with("_helped")) {
-      EXPECT_GT(taken[name], 0) << name << " was not reached";
-    }
-  }
-  for (const auto& [why, times] : refused) RecordProperty(why, times);
+  Counts counts;
+  run_cases(
+      600, [](uint64_t seed) { return decode_case(seed); },
+      [&](uint64_t seed) {
+        return row(seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8, counts);
+      },
+      counts);
+  counts.expect_all(kernels(false));
 }
 
 // What has as many tiles of as few rows as kernels with helpers are for.
 TEST(QmvSm90, CasesWithHelpers) {
-  std::map<std::string, int> taken;
-  for (uint64_t seed = 0; seed < 160 && !HasFailure(); ++seed) {
-    const uint32_t processors = seed % 2 == 0 ? 1 : 3;
-    const Case c = test::few_rows_case(seed, processors);
-    const Ran ran = run_case_on_blocks(c, processors, 2 * seed, kPoison);
-    const Ran again = run_case_on_blocks(c, processors, 2 * seed + 1, kOtherPoison);
-    EXPECT_EQ(ran.bytes, again.bytes)
-        << "order or memory show through: " << describe(c) << " seed=" << seed;
-    ++taken[ran.kernel];
-  }
-  for (const std::string& name : qmv_kernels()) {
-    if (!name.ends_with("_helped")) continue;
-    RecordProperty(name, taken[name]);
-    EXPECT_GT(taken[name], 0) << name << " was not reached";
-  }
+  const auto processors = [](uint64_t seed) { return seed % 2 == 0 ? 1u : 3u; };
+  Counts counts;
+  run_cases(
+      160, [&](uint64_t seed) { return few_rows_case(seed, processors(seed)); },
+      [&](uint64_t seed) { return row(processors(seed), counts); }, counts);
+  counts.expect_all(kernels(true));
 }
 
 // ---- What must not fall to the portable rows -------------------------------------------------
