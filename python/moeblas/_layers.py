@@ -234,5 +234,8 @@ def moe_ffn(
 
 def _pair(name: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(given) != 2:
-        raise ValueError(f"[moe_ffn] {name} is a tuple of {len(given)}, expected (gate, up)")
+        raise ValueError(
+            f"[moe_ffn] {name} is a tuple of {len(given)}, expected (gate, up);"
+            " what quantize returns is one matrix as Quantized(*quantize(...), mode=...)"
+        )
     return given

@@ -40,6 +40,10 @@ Weights::Weights(Call& call, const char* name, nb::handle weights) {
   }
   const nb::object type = nb::module_::import_("moeblas").attr("Quantized");
   if (!nb::isinstance(weights, type)) {
+    // What quantize returns does not say its mode.
+    if (!is_array(weights)) {
+      fail_type(call.op(), name, weights, "a Quantized(*quantize(...), mode=...) or a dense array");
+    }
     c_.mode = MOEBLAS_DENSE;
     codes_.bind(call, name, weights);
     c_.codes = codes_;

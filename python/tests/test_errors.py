@@ -241,6 +241,11 @@ def test_out_is_judged_and_left_alone(operation):
             "[quantize] w has shape (), expected at least 1 dimension",
         ),
         (
+            lambda: mb.moe_ffn(X, GATE_UP, (W, SCALES, BIASES), PAIRS, SHARES),
+            TypeError,
+            "[moe_ffn] down is a tuple, expected a Quantized(*quantize(...), mode=...) or a dense array",
+        ),
+        (
             # Zeros, quantized by their absmax.
             lambda: mb.quantize(X[0] * 0, mode="nvfp4", global_scale=np.abs(X[0] * 0).max()),
             ValueError,

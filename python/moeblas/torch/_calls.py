@@ -2,6 +2,7 @@
 operator otherwise."""
 
 import contextlib
+import math
 
 import torch
 
@@ -13,22 +14,36 @@ ops = torch.ops.moeblas
 _autograd.register(_register.names, library)
 
 
-def tensor_scale_of(op, like, global_scale, tensor_scale, suffix=""):
-    """The multiplier of either of two ways to say it, as a tensor beside `like`; None: there is none."""
+def _judged(op, name, number, least):
+    """A number as it is; refused as the library refuses one that it gets no tensor for."""
+    if least <= number < math.inf:
+        return number
+    expected = (
+        "a finite number, 0 or above" if least == 0 else f"{least:.5g} or more to quantize by"
+    )
+    raise ValueError(f"[{op}] {name} is {number}, expected {expected}")
+
+
+def tensor_scale_of(op, like, global_scale, tensor_scale, suffix="", encoded=None):
+    """The multiplier of either of two ways to say it, as a tensor beside `like`; None: there is none.
+    encoded: what is quantized by it, if it is floating."""
     if global_scale is None and tensor_scale is None:
         return None
     if global_scale is not None and tensor_scale is not None:
         raise ValueError(
             f"[{op}] global_scale{suffix} and tensor_scale{suffix} are both given, expected one"
         )
+    least = 2.0**-126 if isinstance(encoded, torch.Tensor) and encoded.is_floating_point() else 0.0
     if tensor_scale is None:
         # In float32, as the multiplier is: a Python number is rounded before it is divided.
         if isinstance(global_scale, torch.Tensor):
             return global_scale.to(torch.float32) / 2688
-        return torch.full((), global_scale, dtype=torch.float32, device=like.device) / 2688
+        number = _judged(op, "global_scale" + suffix, global_scale, least * 2688)
+        return torch.full((), number, dtype=torch.float32, device=like.device) / 2688
     if isinstance(tensor_scale, torch.Tensor):
         return tensor_scale
-    return torch.full((), tensor_scale, dtype=torch.float32, device=like.device)
+    number = _judged(op, "tensor_scale" + suffix, tensor_scale, least)
+    return torch.full((), number, dtype=torch.float32, device=like.device)
 
 
 def options_of(precision, sorted_indices=None):

@@ -198,8 +198,8 @@ def qqmm(
 
     x and w are floats, quantized on the fly along K, or codes with scales. nvfp4, mxfp4 or mxfp8.
     Differentiable (straight-through) in floating x and w, and in bias and c."""
-    scale_x = tensor_scale_of("qqmm", x, global_scale_x, tensor_scale_x, "_x")
-    scale_w = tensor_scale_of("qqmm", x, global_scale_w, tensor_scale_w, "_w")
+    scale_x = tensor_scale_of("qqmm", x, global_scale_x, tensor_scale_x, "_x", x)
+    scale_w = tensor_scale_of("qqmm", x, global_scale_w, tensor_scale_w, "_w", w)
     return ops.qqmm(
         x,
         w,
@@ -247,8 +247,8 @@ def gather_qqmm(
     precision: Precision = "native",
 ) -> Tensor:
     """The gathered form of qqmm: out[p] = fq(x[lhs[p]]) @ fq(w[rhs[p]])^T."""
-    scale_x = tensor_scale_of("gather_qqmm", x, global_scale_x, tensor_scale_x, "_x")
-    scale_w = tensor_scale_of("gather_qqmm", x, global_scale_w, tensor_scale_w, "_w")
+    scale_x = tensor_scale_of("gather_qqmm", x, global_scale_x, tensor_scale_x, "_x", x)
+    scale_w = tensor_scale_of("gather_qqmm", x, global_scale_w, tensor_scale_w, "_w", w)
     return ops.gather_qqmm(
         x,
         w,
@@ -297,8 +297,8 @@ def grouped_qqmm(
     precision: Precision = "native",
 ) -> Tensor:
     """The offsets form of qqmm: x (R, K), w (E, N, K)."""
-    scale_x = tensor_scale_of("grouped_qqmm", x, global_scale_x, tensor_scale_x, "_x")
-    scale_w = tensor_scale_of("grouped_qqmm", x, global_scale_w, tensor_scale_w, "_w")
+    scale_x = tensor_scale_of("grouped_qqmm", x, global_scale_x, tensor_scale_x, "_x", x)
+    scale_w = tensor_scale_of("grouped_qqmm", x, global_scale_w, tensor_scale_w, "_w", w)
     return ops.grouped_qqmm(
         x,
         w,

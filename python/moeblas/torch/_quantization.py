@@ -27,7 +27,7 @@ def quantize(
     codes uint32 (..., K * bits / 32); scales and biases (..., K / group_size), of w's dtype or
     scale_dtype for affine, uint8 otherwise. scale_layout: scales in the 128 x 4 layout that
     dequantize and the qqmm products read."""
-    tensor_scale = tensor_scale_of("quantize", w, global_scale, tensor_scale)
+    tensor_scale = tensor_scale_of("quantize", w, global_scale, tensor_scale, encoded=w)
     out = ops.quantize(
         w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype, scale_layout=scale_layout
     )
@@ -46,7 +46,7 @@ def quantize_dual(
     scale_layout: ScaleLayout = "rows",
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """quantize of w (..., R, K) and of its transpose, from one read: two tuples like quantize's."""
-    tensor_scale = tensor_scale_of("quantize_dual", w, global_scale, tensor_scale)
+    tensor_scale = tensor_scale_of("quantize_dual", w, global_scale, tensor_scale, encoded=w)
     out = ops.quantize_dual(
         w, group_size, bits, mode, tensor_scale, scale_dtype=scale_dtype, scale_layout=scale_layout
     )

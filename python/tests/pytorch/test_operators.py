@@ -90,6 +90,11 @@ def test_global_and_tensor_scale_are_one(device):
     y = mt.quantized_matmul(x, *a, mode="nvfp4", global_scale=5.0)
     values = ref.values(a[0].cpu(), a[1].cpu(), None, "nvfp4", 4, 16, torch.tensor(5.0) / 2688)
     check(y, lambda x, w: x @ w.mT, x, values, 64)
+    for number in (float("nan"), float("inf"), -1.0, 0.0, 1e-40):
+        with pytest.raises(ValueError, match=rf"\[quantize\] tensor_scale is {number}, expected"):
+            mt.quantize(torch.zeros(16, 32), mode="nvfp4", tensor_scale=number)
+    with pytest.raises(ValueError, match=r"\[quantize\] global_scale is 0.0, expected"):
+        mt.quantize(torch.zeros(16, 32), mode="nvfp4", global_scale=0.0)
     with pytest.raises(ValueError, match="both given"):
         mt.quantized_matmul(x, *a, mode="nvfp4", global_scale=5.0, tensor_scale=1.0)
 
