@@ -39,14 +39,22 @@ using dispatch::Reason;
 // Smaller groups of int8 take as long as bfloat16.
 constexpr int kLeastInt8Group = 32;
 constexpr int64_t kRowBlock = 512;  // sums of a panel: 128 KiB, which the L2 cache holds
-// Bytes of a block's rows from which on they are fetched a tile ahead. Below, the machine's own
-// fetches are in time and more of them cost 1 to 3 % (measured).
+// Rows of a block that meet packed weights in panels as wide as can be, and bytes of those that
+// meet others, from which on x is fetched a tile ahead. Below, the machine's own fetches are in
+// time, and beside a stream of floats, or in narrow panels, more of them cost 1 to 4 % (measured).
+constexpr int64_t kFetchedRows = 64;
 constexpr int64_t kFetchedX = 6 << 20;
+// Bytes of a block's x from which on it drives out of L2 what was fetched there an item ago: a
+// panel's next weights are fetched once more, into L1, while the rows meet those before.
+constexpr int64_t kLargeX = 1 << 20;
 // Panels that meet one block of K of x, which stays in the L2 cache meanwhile, one after the other:
 // where matrices are multiplied, x from behind that cache would be what bounds them.
 constexpr int64_t kMostTogether = 4;
 constexpr int64_t kRowsTogether = 128;  // rows of a block on average, from which on
 constexpr int64_t kItemsPerThread = 4;  // no fewer than these for it
+
+using FetchedPanel = WeightPanels::Fetch<WeightPanels::Cache::l2>;
+using FetchedBlock = WeightPanels::Fetch<WeightPanels::Cache::l1>;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -309,10 +317,11 @@ class Product {
       const int64_t depth = panel_depth(kind_);
       const int64_t blocks = (w[0].k + depth - 1) / depth, tiles = tiles_of(block);
       // What this worker will probably take next is fetched meanwhile.
-      WeightPanels::Fetch fetch[kMostTogether];
-      const int64_t next = item + slots_;
-      for (int64_t i = 0; next < items_ && i < panels_of(next); ++i)
-        fetch[i] = {weights_, weights_of(next, i), tiles * blocks};
+      FetchedPanel fetch[kMostTogether];
+      const int64_t then = item + slots_;
+      for (int64_t i = 0; then < items_ && i < panels_of(then); ++i)
+        fetch[i] = weights_.all(weights_of(then, i), tiles * blocks);
+      const bool large = kind_ != Panel::int8 && block.rows() * w[0].k * size_ >= kLargeX;
       if (matrix_ != nullptr) matrix_->begin();
       for (int64_t k = 0; k < w[0].k; k += depth) {
         const int64_t here = std::min(depth, w[0].k - k);
@@ -322,7 +331,10 @@ class Product {
           if (matrix_ != nullptr) {
             multiply_tiles(block, k, here, scratch, sums_of(i), fetch[i]);
           } else {
-            multiply_rows(block, k, here, scratch, sums_of(i), fetch[i]);
+            FetchedBlock next;
+            if (large && k + here < w[i].k)
+              next = weights_.block(w[i], k + here, std::min(depth, w[i].k - k - here), tiles);
+            multiply_rows(block, k, here, scratch, sums_of(i), fetch[i], next);
           }
         }
       }
@@ -333,7 +345,7 @@ class Product {
 
   void multiply_tiles(const RowBlock& block, int64_t k, int64_t count,
                       const WeightPanels::Scratch& scratch, float* sums,
-                      WeightPanels::Fetch& fetch) const {
+                      FetchedPanel& fetch) const {
     const int64_t tiles = block.tiles();
     MatrixProduct tile{.x = nullptr,
                        .steps = (count + kMatrixStep - 1) / kMatrixStep,
@@ -358,8 +370,8 @@ class Product {
 
   // Tiles of as equal heights as can be.
   void multiply_rows(const RowBlock& block, int64_t k, int64_t count,
-                     const WeightPanels::Scratch& scratch, float* sums,
-                     WeightPanels::Fetch& fetch) const {
+                     const WeightPanels::Scratch& scratch, float* sums, FetchedPanel& fetch,
+                     FetchedBlock& next) const {
     const Int8Group* groups[kTileRows];
     PanelProduct tile{.x = x_ + block.begin,
                       .x_at = k * size_,
@@ -375,9 +387,12 @@ class Product {
       tile.x_groups = groups;
     }
     const int64_t tiles = tiles_of(block);
-    const bool fetch_x = block.rows() * p_.k * size_ >= kFetchedX;
+    const bool fetch_x = p_.w.form == Form::packed && kernels_.cols == kMostCols
+                             ? block.rows() >= kFetchedRows
+                             : block.rows() * p_.k * size_ >= kFetchedX;
     for (int64_t left_rows = block.rows(), left = tiles; left > 0; --left) {
       fetch.some();
+      next.some();
       tile.rows = (left_rows + left - 1) / left;
       if (kind_ == Panel::int8) {
         for (int64_t r = 0; r < tile.rows; ++r) {
@@ -389,7 +404,6 @@ class Product {
         // After the last rows the first ones come again, further along K.
         tile.next_x = left > 1 ? tile.x + tile.rows : x_ + block.begin;
         tile.next_at = left > 1 ? tile.x_at : tile.x_at + count * size_;
-        tile.next_sums = left > 1 ? tile.sums + tile.rows * kernels_.cols : sums;
       }
       kernels_.multiply[at(kind_)](tile);
       tile.x += tile.rows;

@@ -13,6 +13,7 @@ enum class Panel : uint8_t { f32, bf16, int8 };
 inline constexpr int kPanelKinds = 3;
 inline constexpr int kPanelSteps = 128;  // 32 KiB with 64 outputs: the L1 cache holds it
 inline constexpr int kChunk = 16;        // the smallest group
+inline constexpr int kMostCols = 64;     // outputs of a panel
 inline constexpr int kTileRows = 6;      // rows of x that meet a panel together, at most
 
 // Codes by what decodes them, and the dtypes of floats.
@@ -53,10 +54,9 @@ struct PanelProduct {
   const void* panel = nullptr;
   float* sums = nullptr;
   bool first = false;  // from 0
-  // The kTileRows rows to be met next, and their sums, are fetched meanwhile; null: none.
+  // The kTileRows rows to be met next are fetched meanwhile, and the sums; null: none.
   const uint8_t* const* next_x = nullptr;
   int64_t next_at = 0;
-  const float* next_sums = nullptr;
   // int8: scales and biases as in WeightBlock, and the rows' groups.
   Codes codes = Codes::u8;
   const float* scales = nullptr;

@@ -12,8 +12,7 @@ namespace {
 using dispatch::Form;
 using dispatch::MatmulProblem;
 
-constexpr int kMostCols = 64;
-constexpr int64_t kMostFetched = 512 << 10, kLine = 64;
+constexpr int64_t kMostFetched = 512 << 10, kMostAhead = 16 << 10, kLine = 64;
 
 int index(Panel panel) { return static_cast<int>(panel); }
 
@@ -92,25 +91,49 @@ PanelWeights WeightPanels::panel(const Pair& pair, int64_t n) const {
   return w;
 }
 
-WeightPanels::Fetch::Fetch(const WeightPanels& panels, const PanelWeights& w, int64_t calls) {
-  const int64_t per_row = w.k * panels.bits_ / 8;
-  if (!panels.along_k_ || per_row == 0 || per_row * w.count > kMostFetched) return;
-  from_ = w.values + w.n * w.n_step;
-  step_ = w.n_step;
-  per_row_ = per_row;
-  bytes_ = per_row * w.count;
-  share_ = (bytes_ / kLine + calls - 1) / calls;
+template <WeightPanels::Cache kInto>
+WeightPanels::Fetch<kInto>::Fetch(const uint8_t* from, int64_t rows, int64_t bytes, int64_t step,
+                                  int64_t calls) {
+  // The line that a row begins in; of rows that begin anywhere in theirs, one line more.
+  const int64_t offset = step % kLine == 0
+                             ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(from) % kLine)
+                             : kLine - 1;
+  row_ = from - offset;
+  step_ = step;
+  bytes_ = bytes + offset;
+  left_ = rows * ((bytes_ + kLine - 1) / kLine);
+  share_ = (left_ + calls - 1) / calls;
 }
 
-void WeightPanels::Fetch::some() {
-  for (int64_t i = 0; i < share_ && row_ * per_row_ < bytes_; ++i) {
-    __builtin_prefetch(from_ + row_ * step_ + at_, 0, 2);
+template <WeightPanels::Cache kInto>
+void WeightPanels::Fetch<kInto>::some() {
+  for (int64_t i = std::min(share_, left_); i > 0; --i, --left_) {
+    __builtin_prefetch(row_ + at_, 0, kInto == Cache::l1 ? 3 : 2);
     at_ += kLine;
-    if (at_ >= per_row_) {
+    if (at_ >= bytes_) {
       at_ = 0;
-      ++row_;
+      row_ += step_;
     }
   }
+}
+
+template class WeightPanels::Fetch<WeightPanels::Cache::l1>;
+template class WeightPanels::Fetch<WeightPanels::Cache::l2>;
+
+WeightPanels::Fetch<WeightPanels::Cache::l2> WeightPanels::all(const PanelWeights& w,
+                                                               int64_t calls) const {
+  const int64_t per_row = w.k * bits_ / 8;
+  if (!along_k_ || per_row == 0 || per_row * w.count > kMostFetched) return {};
+  return {w.values + w.n * w.n_step, w.count, per_row, w.n_step, calls};
+}
+
+WeightPanels::Fetch<WeightPanels::Cache::l1> WeightPanels::block(const PanelWeights& w, int64_t k,
+                                                                 int64_t count,
+                                                                 int64_t calls) const {
+  if (bits_ == 0 || count * w.count * bits_ / 8 > kMostAhead) return {};
+  if (along_k_)
+    return {w.values + w.n * w.n_step + k * bits_ / 8, w.count, count * bits_ / 8, w.n_step, calls};
+  return {w.values + k * w.k_step + w.n * bits_ / 8, count, w.count * bits_ / 8, w.k_step, calls};
 }
 
 void WeightPanels::fill(const PanelWeights& w, int64_t k, int64_t here,

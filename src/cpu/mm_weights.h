@@ -59,19 +59,26 @@ class WeightPanels {
     return scales + k / group_ % kScaleGroups * kernels_.cols;
   }
 
-  // A panel's weights, line by line in the order of memory, for the cache, by so many calls: as
-  // many as L2 may hold beside the rest, none where they lie along N.
+  // Weights that are fetched line by line, by so many calls, into the L1 or the L2 cache.
+  enum class Cache : uint8_t { l1, l2 };
+  template <Cache kInto>
   class Fetch {
    public:
     Fetch() = default;
-    Fetch(const WeightPanels& panels, const PanelWeights& w, int64_t calls);
+    // `rows` of so many bytes, `step` apart.
+    Fetch(const uint8_t* from, int64_t rows, int64_t bytes, int64_t step, int64_t calls);
     // One of the calls.
     void some();
 
    private:
-    const uint8_t* from_ = nullptr;
-    int64_t step_ = 0, per_row_ = 0, bytes_ = 0, row_ = 0, at_ = 0, share_ = 0;
+    const uint8_t* row_ = nullptr;
+    int64_t step_ = 0, bytes_ = 0, at_ = 0, left_ = 0, share_ = 0;
   };
+  // A panel's, in the order of memory: as many as L2 may hold beside the rest, none where they lie
+  // along N.
+  Fetch<Cache::l2> all(const PanelWeights& w, int64_t calls) const;
+  // Those of the block [k, k + count), as many as L1 may hold beside a panel.
+  Fetch<Cache::l1> block(const PanelWeights& w, int64_t k, int64_t count, int64_t calls) const;
 
  private:
   static constexpr int64_t kScaleGroups = kPanelSteps;  // transposed at a time

@@ -72,10 +72,12 @@ TEST(ManyRows, MoreThanABlockOfSums) {
   }
 }
 
-// Six megabytes of x and more are fetched a tile ahead.
+// x of 64 rows and more is fetched a tile ahead, and beside a megabyte of it weights a block ahead.
 TEST(ManyRows, RowsThatAreFetchedAhead) {
-  expect_right_by_all(matmul_case(kAffine4, DType::f32, {512, 5, 3136}));
-  expect_right_by_all(matmul_case(kAffine4, DType::bf16, {515, 5, 6336}));
+  expect_right_by_all(matmul_case(kAffine4, DType::f32, {64, 5, 192}));
+  expect_right_by_all(matmul_case(kAffine4, DType::f32, {512, 5, 640}));
+  expect_right_by_all(matmul_case(kAffine4, DType::bf16, {515, 5, 1088}));
+  expect_right_by_all(matmul_case(kAffine4, DType::f32, {512, 64, 640}, false));
 }
 
 TEST(ManyRows, MoreScalesThanAreTransposedAtATime) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cpu/simd/avx512_tables.h"
+
 namespace moeblas::cpu::MOEBLAS_TIER {
 namespace {
 
@@ -397,30 +399,6 @@ struct Simd {
 #endif
 
  private:
-  template <class F>
-  struct BytesOf {
-    alignas(64) uint8_t at[128];
-    constexpr BytesOf() : at{} {
-      for (int i = 0; i < 128; ++i) at[i] = static_cast<uint8_t>(F{}(i));
-    }
-  };
-  template <int kBytes>
-  struct Spread {
-    uint8_t at[64];
-    constexpr Spread() : at{} {
-      for (int i = 0; i < 64; ++i)
-        at[i] = static_cast<uint8_t>(i / 8 * kBytes + (i % 8 < kBytes ? i % 8 : 0));
-    }
-  };
-  template <int... kBit>
-  struct Fields {
-    uint8_t at[64];
-    constexpr Fields() : at{} {
-      constexpr int kBits[] = {kBit...};
-      static_assert(sizeof...(kBit) == 8);
-      for (int i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(kBits[i % 8]);
-    }
-  };
   // The upper halves are bfloat16, of what is no NaN.
   static Words rounded(Floats v) {
     const Words u = as_words(v);
@@ -449,37 +427,6 @@ struct Simd {
     const Words a = quad(0), b = within(a, quad(1)), c = quad(2);
     return within(b, within(c, quad(3)));
   }
-  // Of codes in a row, one for each lane (a word or a half): what every 16 bytes take of them,
-  // halves; which bytes of these a lane takes; where in them its code begins.
-  template <int Bits, class Lane>
-  struct CodesAt {
-    static constexpr int kLane = sizeof(Lane), kIn16 = 16 / kLane;
-    uint16_t octets[32];
-    uint8_t bytes[64];
-    Lane shifts[64 / kLane];
-    constexpr CodesAt() : octets{}, bytes{}, shifts{} {
-      for (int i = 0; i < 64 / kLane; ++i) {
-        // Words are taken from the same 16 bytes.
-        const int begin = kLane == 2 ? i / kIn16 * kIn16 * Bits / 16 * 16 : 0;
-        const int bit = i * Bits - begin;
-        for (int byte = 0; byte < kLane; ++byte)
-          bytes[i * kLane + byte] = static_cast<uint8_t>(byte < 2 ? bit / 8 + byte : 0x80);
-        shifts[i] = static_cast<Lane>(bit % 8);
-      }
-      for (int i = 0; i < 32; ++i) octets[i] = static_cast<uint16_t>(i / 8 * Bits / 2 + i % 8);
-    }
-  };
-  // Of eight bytes the first Bits are kept: first within 16 bytes, then of all.
-  template <int Bits>
-  struct Octets {
-    uint8_t bytes[64];
-    uint16_t halves[32];
-    constexpr Octets() : bytes{}, halves{} {
-      for (int i = 0; i < 64; ++i)
-        bytes[i] = static_cast<uint8_t>(i % 16 / Bits * 8 + i % 16 % Bits);
-      for (int i = 0; i < 32; ++i) halves[i] = static_cast<uint16_t>(i / Bits * 8 + i % Bits);
-    }
-  };
   static __m256 halved(Floats v) {
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   }
@@ -487,28 +434,14 @@ struct Simd {
     return _mm512_set1_epi64(static_cast<int64_t>(odd) << 32 | even);
   }
 
-  // For every pair of lanes two times two halves: PerPair * pair + Even and the next for the even
-  // lane, PerPair * pair + Odd and the next for the odd one. Halves beyond the first vector come
-  // from a second one, which begins at half Second.
-  template <int PerPair, int Even, int Odd, int Second>
-  struct Halves {
-    alignas(64) uint16_t at[32];
-
-    constexpr Halves() : at{} {
-      for (int i = 0; i < 32; ++i) {
-        const int half = i / 4 * PerPair + (i % 4 < 2 ? Even : Odd) + i % 2;
-        at[i] = static_cast<uint16_t>(half < 32 ? half : 32 + half - Second);
-      }
-    }
-  };
   template <int PerPair, int Even, int Odd>
   static Words one_source(Words a) {
-    static constexpr Halves<PerPair, Even, Odd, 0> kFrom;
+    static constexpr HalvesOfPairs<PerPair, Even, Odd, 0> kFrom;
     return _mm512_permutexvar_epi16(load_words(kFrom.at), a);
   }
   template <int PerPair, int Even, int Odd, int Second>
   static Words two_sources(Words a, Words b) {
-    static constexpr Halves<PerPair, Even, Odd, Second> kFrom;
+    static constexpr HalvesOfPairs<PerPair, Even, Odd, Second> kFrom;
     return _mm512_permutex2var_epi16(a, load_words(kFrom.at), b);
   }
 };
