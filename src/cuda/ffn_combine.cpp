@@ -10,7 +10,7 @@ bool sums_sections(const dispatch::FfnProblem& p) {
 }
 
 void sum_rows(const dispatch::FfnProblem& p, const float* rows, uint32_t sections,
-              const int32_t* experts, Queue& queue) {
+              const int32_t* experts, bool early, Queue& queue) {
   TensorView index = p.ids;
   if (experts != nullptr) {
     index = TensorView(const_cast<int32_t*>(experts), DType::i32, {p.tokens, p.top_k}, p.device);
@@ -37,6 +37,7 @@ void sum_rows(const dispatch::FfnProblem& p, const float* rows, uint32_t section
   q.top_k = static_cast<uint32_t>(p.top_k);
   q.cols = static_cast<uint32_t>(p.hidden);
   q.sections = sections;
+  q.early = early ? 1 : 0;
   const int64_t parts = (p.hidden / 4 + kCombineThreads - 1) / kCombineThreads;
   queue.run_early("combine_rows", static_cast<uint32_t>(p.tokens * parts), kCombineThreads, 0, q);
 }

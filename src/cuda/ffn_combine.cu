@@ -97,20 +97,21 @@ __device__ void add_sections(const float4* rows, uint32_t quarters, uint64_t ste
 
 __global__ void __launch_bounds__(kCombineThreads)
     combine_rows(const __grid_constant__ CombineRowsParams p) {
-#if __CUDA_ARCH__ >= 900
-  device::wait_for_previous_launch();
-  device::let_next_launch_begin();
-#endif
   __shared__ Listed listed;
   const uint32_t quarters = p.cols / 4, parts = (quarters + kCombineThreads - 1) / kCombineThreads;
   const uint32_t token = blockIdx.x / parts;
   const uint32_t quarter = blockIdx.x % parts * kCombineThreads + threadIdx.x;
   const float4* rows =
       reinterpret_cast<const float4*>(p.rows) + uint64_t{token} * p.top_k * quarters + quarter;
+  if (p.early != 0 && threadIdx.x < 32) list_pairs(p, token, 0, listed);
+#if __CUDA_ARCH__ >= 900
+  device::wait_for_previous_launch();
+  device::let_next_launch_begin();
+#endif
   float4 sum{};
   for (uint32_t first = 0; first < p.top_k; first += kMostListed) {
     __syncthreads();
-    if (threadIdx.x < 32) list_pairs(p, token, first, listed);
+    if (threadIdx.x < 32 && (p.early == 0 || first > 0)) list_pairs(p, token, first, listed);
     __syncthreads();
     if (quarter >= quarters) continue;
     if (p.sections > 1) {

@@ -21,6 +21,7 @@ struct CombineRowsParams {
   uint32_t wide;       // four neighbours of out may be written as one
   uint32_t tokens, top_k, cols;
   uint32_t sections;  // that a row is the sum of
+  uint32_t early;     // index and weights are there before the launch that makes the rows ends
 };
 
 }  // namespace moeblas::cuda

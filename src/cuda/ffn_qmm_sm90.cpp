@@ -225,7 +225,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     gates.run("gates", p.device.id, queue);
     sums.run("sums", p.device.id, queue);
   }
-  sum_rows(p, down, 1, mapped ? experts : nullptr, queue);
+  sum_rows(p, down, 1, mapped ? experts : nullptr, false, queue);
 }
 
 }  // namespace moeblas::cuda

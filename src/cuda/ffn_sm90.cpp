@@ -138,7 +138,9 @@ void ffn_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   launch_qmv_sm90(made.second, made.down, nullptr);
   if (!made.combines) return;
   Queue queue(p.op, p.device.id, p.options.stream);
-  sum_rows(p, static_cast<const float*>(made.second.out.data), made.down.sections, nullptr, queue);
+  // Both products wait for all before them before they let the next launch begin.
+  sum_rows(p, static_cast<const float*>(made.second.out.data), made.down.sections, nullptr, true,
+           queue);
 }
 
 }  // namespace moeblas::cuda

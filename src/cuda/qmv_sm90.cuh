@@ -23,8 +23,8 @@
 // Where thread blocks have several tiles of few rows, the producer's other three warps make the
 // next matrix's columns and store what consumers hand over (qmv_helpers.cuh), in instances of their
 // own: one for scales that come with the stages as words, in whose text nothing asks how they came,
-// and one for all others. The first, of mxfp4, multiplies one or two tokens as bytes
-// (qmv_bytes.cuh).
+// and one for all others. Of mxfp4 both multiply one or two tokens as bytes (qmv_bytes.cuh), and
+// the second knows that scales come by tiles and are loaded two at a time.
 //
 // Parts of K meet in shared memory in the order of K. Sums that are not finite are made again from
 // decoded weights, term by term, as 0 * infinity must not come from a code.

@@ -130,7 +130,8 @@ struct QmvParams {
   uint32_t scale_runs;     // of a slot: one holds both of paired operands, or there are two
   uint32_t scale_operand;  // from the first operand's first row to the second's, in a slot
   uint32_t group_shift;    // log2 of the group, in units
-  uint32_t scale_words;    // of an item's groups, a row's scales begin at multiples of their size
+  uint32_t scale_words;    // bytes that a row's scales of an item's groups can be loaded by: 4, 2
+                           // (where they are of one byte), or 0: each for itself
   uint32_t last_group;     // in what a warp sees of a row: there is nothing behind it
 
   const unsigned char* x;

@@ -151,6 +151,16 @@ void cut_rows(QmvParams& q, uint32_t matrices, uint32_t processors, uint32_t byt
   q.remainder = q.blocks % grid;
 }
 
+// By how many bytes at a time an item's scales of a row are loaded from a slot, where rows stand
+// one behind the other as they lie in w. They are a word in all; so where rows are words, K ends
+// with an item. (nvfp4's would be two.)
+uint32_t words_in_slots(const MatmulProblem& p, const QmvParams& q) {
+  const Mode mode = p.w.spec->mode;
+  if (q.group > 64 || mode == Mode::nvfp4) return 0;
+  const uint32_t row = row_bytes(p.w.scales);
+  return row % 4 == 0 ? 4 : mode == Mode::mxfp4 && row % 2 == 0 ? 2 : 0;
+}
+
 // Stages and what they hold of a row's section.
 void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections, QmvParams& q) {
   const auto bits = static_cast<uint32_t>(p.w.spec->bits);
@@ -188,9 +198,10 @@ void cut_stages(const MatmulProblem& p, const QmvLayer& layer, uint32_t sections
     q.scale_slots = std::clamp(kMostSlotBytes / (scales * q.scale_bytes), 1u, tiles);
     // Counted in units where a unit holds two groups.
     q.last_group = q.k / std::max(q.group, uint32_t{kQmvUnit}) - 1;
+    q.scale_words = words_in_slots(p, q);
   } else {
     q.last_group = values / std::max(q.group, uint32_t{kQmvUnit}) - 1;
-    q.scale_words = q.group <= 64;
+    q.scale_words = q.group <= 64 ? 4 : 0;
     q.scale_step = values / q.group * static_cast<uint32_t>(size_of(p.w.scales.dtype));
     q.scale_pitch = std::max(q.scale_step, static_cast<uint32_t>(kUnit));
     q.scale_bytes = rounded_up(tile * q.scale_pitch, 128);
@@ -253,6 +264,8 @@ bool wants_helpers(const MatmulProblem& p, const QmvFamily& family, uint32_t pro
       q.n % 4 != 0 || !has_runs_of(4, p.out)) {
     return false;
   }
+  // Instances whose scales come by tiles load two at a time.
+  if (p.w.spec->mode == Mode::mxfp4 && q.scale_words == 0) return false;
   const double met = matrices_likely(p, q);
   return met * q.tiles >= kLeastTilesOfHelped * processors;
 }
@@ -288,7 +301,8 @@ Reason share_memory(const MatmulProblem& p, const QmvFamily& family, uint32_t pr
     const uint32_t others = fixed + q.stages * q.stage_bytes;
     const uint32_t room = std::min((kSharedBytes - others) / of_column / 2 * 2, 2 * q.columns);
     if (room >= q.columns) {
-      plan.kernel = q.scale_words != 0 && q.scale_slots == 0 ? family.helped : family.slots_helped;
+      const bool words = q.scale_slots == 0 && q.scale_words != 0;
+      plan.kernel = words ? family.helped : family.slots_helped;
       q.x_first = 1;
       q.columns = q.x_room = room;
       q.byte_rows = std::min(room / 2, kMostByteRows);

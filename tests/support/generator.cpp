@@ -430,7 +430,8 @@ Case few_rows_case(uint64_t seed, int64_t blocks) {
   if (c.ids == Ids::none) c.ids = Ids::uniform;
   c.x.dtype = random.pick({DType::f16, DType::bf16});
   const int64_t unit = packed_unit(spec), word = spec.mode == Mode::affine ? 8 : 16;
-  int64_t k = unit * (random.one_in(2) ? word * random.pick({1, 2}) : random.pick({7, 12, 24}));
+  int64_t k =
+      unit * (random.one_in(2) ? word * random.pick({1, 2}) : random.pick({7, 10, 12, 18, 24}));
   // Rows with an infinity and nothing else that is special.
   if (c.values == Values::specials) k = std::max<int64_t>(unit, 32) * random.pick({1, 2, 3});
   const int64_t n = random.pick({388, 512, 516, 772});

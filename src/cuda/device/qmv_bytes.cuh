@@ -157,15 +157,20 @@ struct ByteX {
 };
 
 // One item. y[h][r]: of half h, row g + 8r; a lane has of one row of x two limbs in the units of
-// slot t / 2, of two rows two limbs of row t / 2.
+// slot t / 2, of two rows two limbs of row t / 2. `second`: of load_pairs.
 template <class T, int kRows>
 __device__ __forceinline__ void add_bytes(const QmvParams& p, uint32_t codes, uint32_t scales,
-                                          const ByteX<kRows>& x, const E2m1Constants& e2m1,
-                                          uint32_t lane, float (&y)[2][2]) {
+                                          uint32_t second, const ByteX<kRows>& x,
+                                          const E2m1Constants& e2m1, uint32_t lane,
+                                          float (&y)[2][2]) {
   constexpr int kSetUnits = kRows == 1 ? 2 : 1;
   ScaleWord<T> scale[2][2];
   uint32_t two[2][2] = {};
-  ScaleWord<T>::load(p, scales, 0, scale);
+  if constexpr (T::kByTile) {
+    ScaleWord<T>::load_pairs(p, scales, second, scale);
+  } else {
+    ScaleWord<T>::load(p, scales, 0, scale);
+  }
   const uint32_t of_slot = lane % 4 / 2 == 0 ? 0x4240u : 0x4341u;
   const Item item = {codes, 0, 0, 0, 0};
   uint4 w[2];
@@ -174,14 +179,14 @@ __device__ __forceinline__ void add_bytes(const QmvParams& p, uint32_t codes, ui
     int32_t d[2][4] = {};
 #pragma unroll
     for (int u = 0; u < kSetUnits; ++u) {
-      const int unit = i * kSetUnits + u;
+      const int of = i * kSetUnits + u;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if (unit % 2 == 0) w[h] = load_codes(item, h, unit);
+        if (of % 2 == 0) w[h] = load_codes(item, h, of);
         multiply_bytes(d[h],
-                       unit % 2 == 0 ? bytes_of_rows<false>(e2m1, w[h].x, w[h].y)
-                                     : bytes_of_rows<false>(e2m1, w[h].z, w[h].w),
-                       x.limbs[unit]);
+                       of % 2 == 0 ? bytes_of_rows<false>(e2m1, w[h].x, w[h].y)
+                                   : bytes_of_rows<false>(e2m1, w[h].z, w[h].w),
+                       x.limbs[of]);
       }
     }
 #pragma unroll

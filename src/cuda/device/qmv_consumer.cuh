@@ -51,13 +51,18 @@ struct Consumer {
     const uint32_t first_chunk = (part % 2 * 4 + lane / 16) ^ line % 8;
     return box * p.box_bytes + line * kQmvSlab + (first_chunk << 4);
   }
+  // By what costs no register where there are none to spare.
+  __device__ __forceinline__ bool is_ring_end() const {
+    if constexpr (T::kByTile) return full == shared_address(shared.full) + 8 * p.stages;
+    return stage == memory.scales;
+  }
   // `none`: nothing_of what depends on all that was read of it.
   __device__ __forceinline__ void give_back_stage(uint32_t none) {
     __syncwarp();
     if (lane_of_warp() == 0) barrier_arrive(full + kQmvEmpty + none);
     full += 8;
     stage += p.stage_bytes;
-    if (stage == memory.scales) {
+    if (is_ring_end()) {
       full -= 8 * p.stages;
       stage -= p.stages * p.stage_bytes;
       parity ^= 1;
@@ -69,7 +74,20 @@ struct Consumer {
     uint32_t codes, scales;  // as this lane names them: in a stage or, of scales, in a slot
     uint32_t unit;           // the first
   };
-  __device__ __forceinline__ bool by_tile() const { return !T::kWords && p.scale_slots > 0; }
+  __device__ __forceinline__ bool by_tile() const {
+    return T::kByTile || (!T::kWords && p.scale_slots > 0);
+  }
+  // Where this tile's scales begin that came at once.
+  __device__ __forceinline__ uint32_t slot_address() const {
+    return memory.scales + slot() * (T::kAffine ? 2 : 1) * p.scale_bytes;
+  }
+  __device__ __forceinline__ void give_back_slot(uint32_t none) {
+    if (!by_tile()) return;
+    // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
+    barrier_arrive(shared_address(&shared.used[slot()]) + none);
+    turns += 1 << kSlotBit;
+    if (slot() == p.scale_slots) turns &= (1 << kSlotBit) - 1;
+  }
   __device__ __forceinline__ Share share_of_stage() const {
     const uint32_t lane = lane_of_warp(), group = row_group();
     const uint32_t of_operand = rows_in_operand(p, group) * kQmvItemRows;
@@ -90,7 +108,7 @@ struct Consumer {
     const bool here = has_rows(tile);
     Item item;
     uint32_t scales = share.scales;
-    if (by_tile()) scales += memory.scales + slot() * (T::kAffine ? 2 : 1) * p.scale_bytes;
+    if (by_tile()) scales += slot_address();
     uint32_t first_unit = 0, none = 0;
 #pragma unroll 1
     for (uint32_t step = 0; step < p.k_steps; ++step) {
@@ -100,23 +118,21 @@ struct Consumer {
         item.codes = stage + share.codes;
         // A copy begins at a multiple of 16 bytes.
         item.scales =
-            T::kWords ? stage + scales
-                      : stage * p.scales_in_stage + scales + (step * p.scale_step & p.scale_odd);
+            T::kWords    ? stage + scales
+            : T::kByTile ? scales
+                         : stage * p.scales_in_stage + scales + (step * p.scale_step & p.scale_odd);
         item.biases = item.scales + p.scale_bytes;
-        used = f(item, T::kWords ? share.unit : first_unit * p.scales_of_tile + share.unit,
-                 (T::kHelped ? first_unit : first_unit * p.x_whole) + share.unit,
-                 T::kHelped ? 0 : stage * p.x_in_stage);
+        used = f(
+            item,
+            T::kWords ? share.unit : first_unit * (T::kByTile ? 1 : p.scales_of_tile) + share.unit,
+            (T::kHelped ? first_unit : first_unit * p.x_whole) + share.unit,
+            T::kHelped ? 0 : stage * p.x_in_stage);
       }
       none = nothing_of(used);
       give_back_stage(none);
       first_unit += p.parts * T::kUnits;
     }
-    if (by_tile()) {
-      // By every lane: racecheck takes one lane's arrival for that lane's reads alone.
-      barrier_arrive(shared_address(&shared.used[slot()]) + none);
-      turns += 1 << kSlotBit;
-      if (slot() == p.scale_slots) turns &= (1 << kSlotBit) - 1;
-    }
+    give_back_slot(none);
   }
 
   // Where the sums of the next `columns` go: those of place w from w * columns on. Two such places
@@ -261,16 +277,21 @@ struct Consumer {
     const uint32_t lane = lane_of_warp(), g = lane / 4, t = lane % 4;
     const uint32_t all_units = T::kUnits << p.parts_shift;
     const Share share = share_of_stage();
-    const uint32_t scales = share.scales + share.unit;
+    const uint32_t of_item = share.scales + share.unit;
     const ByteRowsLane<kRows> first(p, memory.x, shared_address(shared.zeros),
                                     first_column<T>(p, pass(), tiles.tokens), share.unit, lane);
     const uint32_t factors_step = all_units * p.columns * static_cast<uint32_t>(sizeof(Factor));
     // Steps in which the warp has values.
     const uint32_t filled = (p.filled_units + all_units - 1 - share.unit) >> (p.parts_shift + 2);
+    // Whether K ends within the last of them.
+    const bool ends = T::kByTile && p.filled_units % T::kUnits != 0 &&
+                      share.unit == (p.filled_units & (all_units - T::kUnits));
     const E2m1Constants e2m1 = E2m1Constants::kept_by(lane);
 #pragma unroll 1
     for (uint32_t index = tiles.begin; index != tiles.end; ++index) {
       const uint32_t steps = has_rows(index) ? filled : 0;
+      uint32_t scales = of_item + (T::kByTile ? slot_address() : 0);
+      uint32_t none = 0;
       auto at = first;
       float y[2][2] = {};
 #pragma unroll 1
@@ -280,13 +301,18 @@ struct Consumer {
         barrier_wait(full, parity);
         uint32_t used = 0;
         if (step < steps) {
-          add_bytes<T, kRows>(p, stage + share.codes, stage + scales, x, e2m1, lane, y);
+          const uint32_t second = ends && step + 1 == steps ? 0 : 2;
+          add_bytes<T, kRows>(p, stage + share.codes, T::kByTile ? scales : stage + scales, second,
+                              x, e2m1, lane, y);
           used = __float_as_uint(y[0][0]) ^ __float_as_uint(y[0][1]) ^ __float_as_uint(y[1][0]) ^
                  __float_as_uint(y[1][1]);
         }
-        give_back_stage(nothing_of(used));
+        none = nothing_of(used);
+        give_back_stage(none);
         at.advance(all_units, factors_step, lane);
+        if (T::kByTile) scales += all_units;
       }
+      give_back_slot(none);
       // The lanes that have limbs or slots of one row add up.
       float* sums = next_sums();
       float* to = sums + (place() * kQmvSumsColumns + (kRows == 1 ? 0 : t / 2)) * kQmvSumsPitch + g;

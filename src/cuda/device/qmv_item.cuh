@@ -19,6 +19,8 @@ struct QmvTraits {
   // Whether scales come with every stage, those of an item at multiples of their size: known to the
   // compiler or read from QmvParams.
   static constexpr bool kWords = false;
+  // Whether, the other way round, a tile's always come at once.
+  static constexpr bool kByTile = false;
   // Whether rows of x stand as bytes where a matrix meets few of them (qmv_bytes.cuh).
   static constexpr bool kBytes = false;
   // Of threads that multiply, and of the other four warps'.
@@ -41,7 +43,9 @@ struct QmvTraits {
 template <class F, int scale, int group, bool words = true>
 struct QmvHelped : QmvTraits<F, scale, 1, group> {
   static constexpr bool kHelped = true, kWords = words;
-  static constexpr bool kBytes = words && int(F::kMode) == MOEBLAS_MXFP4;
+  // Only affine has groups, of 128, whose scales come with the stages and are not words.
+  static constexpr bool kByTile = !words && int(F::kMode) != MOEBLAS_AFFINE;
+  static constexpr bool kBytes = int(F::kMode) == MOEBLAS_MXFP4;
   static constexpr int kRegisters = 104, kOtherRegisters = 64;
 };
 
@@ -140,16 +144,29 @@ struct ScaleWord {
   static constexpr bool kPairs = kHolds && T::kScale == simt::kU8;  // two at a time
   uint32_t word;
 
-  // Those of rows g and g + 8 of each half. Where rows of scales come by tiles, words are at odd
+  // Those of rows g and g + 8 of each half. Where rows of scales come by tiles, words may be at odd
   // places, and where groups are longer than the instance's, neighbours share them.
   static __device__ __forceinline__ void load(const QmvParams& p, uint32_t at, uint32_t unit,
                                               ScaleWord (&rows)[2][2]) {
     if constexpr (T::kWords) {
       load_words(p, at, unit, rows);
-    } else if (p.scale_words) {
+    } else if constexpr (kPairs && T::kByTile) {
+      load_pairs(p, at + unit, min(2u, p.last_group - 1 - unit), rows);
+    } else if (p.scale_words == 4) {
       load_words(p, at, unit, rows);
     } else {
       load_parts(p, at, unit, rows);
+    }
+  }
+  // kPairs, of rows that have an even number of them: the second two begin `second` bytes behind
+  // the first, 2, or 0 where the row ends between them. What those are multiplied by is zero.
+  static __device__ __forceinline__ void load_pairs(const QmvParams& p, uint32_t at,
+                                                    uint32_t second, ScaleWord (&rows)[2][2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t row = at + 8 * i * p.scale_pitch;
+      rows[i / 2][i % 2].word =
+          bytes_of(load_shared_u16(row), load_shared_u16(row + second), 0x5410);
     }
   }
   static __device__ __forceinline__ void load_words(const QmvParams& p, uint32_t at, uint32_t unit,
@@ -353,7 +370,7 @@ struct OwnScales {
   __device__ __forceinline__ void load(const QmvParams& p, uint32_t row, uint32_t unit,
                                        uint32_t lane) {
     uint32_t four;
-    if (T::kWords || p.scale_words) {
+    if (T::kWords || p.scale_words != 0) {
       const uint2 eight = load_shared_2(row + 2 * unit);
       four = bytes_of(eight.x, eight.y, lane % 4 / 2 == 0 ? 0x6420u : 0x7531u);
     } else {
