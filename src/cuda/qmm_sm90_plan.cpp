@@ -70,6 +70,16 @@ TensorMapShape rows_shape(const MatmulProblem& p, const uint8_t* staged, uint32_
   return s;
 }
 
+// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
+int64_t tiles_to_share(const MatmulProblem& p) {
+  if (!qmm_sm90_shares(p)) return 0;
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
+}
+QmmShares shared_out(const MatmulProblem& p) {
+  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, qmm_sm90_chunk_blocks(p));
+}
+
 ScaleRows scale_rows(const Matrices& m) {
   const auto size = static_cast<int64_t>(size_of(m.dtype));
   return {static_cast<const uint8_t*>(m.data), m.row_stride * size, *matrix_stride(m) * size};
@@ -81,6 +91,11 @@ TensorMapShape scales_shape(const Matrices& m, const MatmulProblem& p, uint32_t 
   const ScaleRows at = scale_rows(m);
   const bool one = at.matrix_stride == 0;
   TensorMapShape s;
+  // A share of K begins with one chunk of all rows: fetching more of each would bring most of its
+  // scales in front of its first codes. (8 bits took as long either way; up to 32 rows: not timed.)
+  if (p.w.spec->bits == 4 && qmm_sm90_kernel(p).tokens > 32 && shared_out(p).count > 1) {
+    s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+  }
   s.data = m.data;
   s.add(static_cast<uint64_t>(p.k / p.w.spec->group_size) * size_of(m.dtype), 1, chunk);
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(at.row_stride), rows);
@@ -96,15 +111,6 @@ bool has_scale_boxes(const Matrices& m, const MatmulProblem& p, uint32_t chunk) 
          !why_no_tensor_map(shape, "");
 }
 
-// Tiles of the one matrix whose K may be shared out; 0 where it may not be.
-int64_t tiles_to_share(const MatmulProblem& p) {
-  if (!qmm_sm90_shares(p)) return 0;
-  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
-  return ceil_div(p.n, 2 * kernel.rows) * ceil_div(p.m, kernel.tokens);
-}
-QmmShares shared_out(const MatmulProblem& p) {
-  return shares_of(tiles_to_share(p), staged_k(p) / kBlockK, qmm_sm90_chunk_blocks(p));
-}
 // Blocks of K of a chunk of scales: by blocks as many as fill its bytes and K has.
 uint32_t chunk_blocks(const MatmulProblem& p, const QmmSm90Kernel& kernel) {
   const uint32_t least = qmm_sm90_chunk_blocks(p);
