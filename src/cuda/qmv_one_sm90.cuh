@@ -185,17 +185,35 @@ class QmvOneBlock {
       bring(ring() + i * p_.stage_bytes, i, matrix, tile.row, i, policy);
     }
   }
-  // What the stages will hold first, on its way into the L2 cache, where it can do no harm however
-  // old it is: the previous launch may have yet to write it. Whole lines of the row alone: what
-  // lies behind it may be nobody's.
+  // What is needed first, on its way into the L2 cache, where it can do no harm however old it is:
+  // the previous launch may have yet to write it. Whole lines of a row alone: what lies behind it
+  // may be nobody's.
   __device__ __forceinline__ void prefetch(uint32_t thread) const {
-    constexpr uint32_t kLine = 128, kThreads = kQmvOneThreads - kReaders;
-    const int64_t stride = p_.product.w.n_stride;
+    const simt::WParams& w = p_.product.w;
     const uint32_t row = first_tile().row, n = static_cast<uint32_t>(p_.product.n);
     const uint32_t rows = min(p_.box_rows, n - row);
+    if (p_.x_lines != 0) {
+      // In front of codes, behind whose lines they would stand in memory's queue. Of x a line by
+      // each thread block, as all need the same.
+      if (blockIdx.x + thread * gridDim.x < p_.x_lines) {
+        prefetch_line(b_.x + (blockIdx.x + thread * gridDim.x) * kLine);
+      }
+      const int64_t size = !T::kAffine ? 1 : w.scale.type == simt::kF32 ? 4 : 2;
+      prefetch_rows(b_.w_scales, w.scale.row_stride * size, row, rows, p_.scale_lines, thread);
+      if constexpr (T::kAffine) {
+        prefetch_rows(b_.w_biases, w.bias_row_stride * size, row, rows, p_.scale_lines, thread);
+      }
+    }
     const auto row_lines = static_cast<uint32_t>(p_.product.k * T::kBits / (8 * kLine));
     const uint32_t lines = min(kQmvOneMostPrefetch / p_.box_rows, row_lines);
-    const uint8_t* from = b_.w + row * stride;
+    prefetch_rows(b_.w, w.n_stride, row, rows, lines, thread);
+  }
+  static constexpr uint32_t kLine = 128;
+  static __device__ __forceinline__ void prefetch_rows(const uint8_t* from, int64_t stride,
+                                                       uint32_t row, uint32_t rows, uint32_t lines,
+                                                       uint32_t thread) {
+    constexpr uint32_t kThreads = kQmvOneThreads - kReaders;
+    from += row * stride;
     for (uint32_t i = thread; i < rows * lines; i += kThreads) {
       const uint32_t r = i / lines;
       prefetch_line(from + r * stride + (i - r * lines) * kLine);

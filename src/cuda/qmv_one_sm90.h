@@ -61,6 +61,8 @@ struct QmvOneParams {
   uint32_t tiles_each;            // of a matrix
   uint32_t units;                 // of x
   uint32_t x_runs;                // four neighbours of x can be read at once
+  // Where all of a tile's codes are prefetched, whole lines of x, and of a row of scales; else 0.
+  uint32_t x_lines, scale_lines;
   // Where parts of shared memory begin, after x and zeros.
   uint32_t factors_at, sums_at, ring_at;
   const unsigned char* ids;

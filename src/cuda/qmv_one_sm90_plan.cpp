@@ -137,6 +137,18 @@ void cut_rows(const MatmulProblem& p, const QmvOneShape& shape, uint32_t process
   q.remainder = tiles % plan.grid;
 }
 
+// Where codes are more than is prefetched of them, x and scales in front of them win nothing.
+void choose_lines(const MatmulProblem& p, const QmvOneShape& shape, QmvOnePlan& plan) {
+  QmvOneParams& q = plan.params;
+  constexpr uint32_t kLine = 128;
+  const auto k = static_cast<uint32_t>(p.k);
+  q.x_lines = q.scale_lines = 0;
+  if (k / 8 * shape.bits / kLine > kQmvOneMostPrefetch / q.box_rows) return;
+  q.scale_lines = k / shape.group * static_cast<uint32_t>(size_of(p.w.scales.dtype)) / kLine;
+  const auto size = static_cast<uint32_t>(size_of(p.x.values.dtype));
+  if (q.x_runs != 0) q.x_lines = k * size / kLine;
+}
+
 // One row of x for several matrices, which ids choose.
 Reason place_matrices(const MatmulProblem& p, QmvOnePlan& plan) {
   QmvOneParams& q = plan.params;
@@ -218,6 +230,7 @@ Reason plan_qmv_one_sm90(const MatmulProblem& p, uint32_t processors, QmvOnePlan
   const Instance* instance = instance_for(p, processors, plan.params.pairs);
   plan.kernel = instance->name;
   cut_rows(p, instance->shape, processors, plan);
+  choose_lines(p, instance->shape, plan);
   if (const Reason r = share_memory(p, instance->shape, plan)) return r;
   return map_weights(p, instance->shape, plan);
 }
