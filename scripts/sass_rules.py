@@ -83,6 +83,19 @@ RULES = [
         why="beside four row groups the warp that gathers rows has 32 registers: numbers of a tile",
     ),
     Rule(
+        r"^qmm_sm90<BlockNvfp4<.*, AheadTiles<",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=40,
+        why="as below; the warp that writes rows of x has 40 registers: numbers of a row",
+    ),
+    Rule(
+        r"^qmm_sm90<.*, AheadTiles<",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        why="weights decoded into registers, 8 fewer of them for a warp that writes rows of x",
+    ),
+    Rule(
         r"^qmm_sm90_either<",
         has=(BULK, HGMMA_REGISTERS),
         lacks=(HGMMA_SHARED,),

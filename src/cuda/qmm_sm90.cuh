@@ -21,7 +21,7 @@
 // and fewer the copies, whose time is less in bytes than in pieces of rows.
 #pragma once
 
-#include "cuda/device/bulk_store.cuh"
+#include "cuda/qmm_sm90_ahead.cuh"
 #include "cuda/qmm_sm90_consumer.cuh"
 #include "cuda/qmm_sm90_gather.cuh"
 #include "simt/cuda_registry.h"
@@ -68,6 +68,32 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
       __syncwarp();
       ++n;
     } while (tile.tokens != 0);
+  }
+
+  // One warp: the tiles, each when its rows are there, and rows for the next one until they are.
+  // While the ring has no place for it, rows wait as well: written just in time they are read from
+  // the L2 cache (512 rows an expert 622 us; as many rows as soon as may be, 626).
+  __device__ void send_tiles_ahead() const {
+    device::wait_for_previous_launch();
+    Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
+    WriteAhead<kAheadPieces<Tiles>, kAheadPiece> ahead(
+        static_cast<const QmmSm90AheadParams&>(p_).ahead, p_.runs, base_ + Memory::kAhead,
+        barrier(Block::kAhead));
+    TileRecord tile = schedule.next();
+    uint32_t n = 0;
+    for (bool tiles = true, rows = true; tiles || rows;) {
+      if (tiles) records_.wait_for_place(n);
+      if (tiles && ahead.ready(min(tile.row + tile.tokens, tile.end))) {
+        ahead.see();
+        if (threadIdx.x % 32 == 0) records_.write(n, tile);
+        __syncwarp();
+        ++n;
+        tiles = tile.tokens != 0;
+        if (tiles) tile = schedule.next();
+      } else {
+        rows = ahead.step(tiles);
+      }
+    }
   }
 
   // One warp: the rows of each tile, from where x is staged.
@@ -361,7 +387,7 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
 
 // `kThreads`: of the block, of which these tiles may need fewer.
 template <class Weights, class Tiles, uint32_t kThreads = BlockShape<Tiles>::kThreads>
-__device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
+__device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
   extern __shared__ __align__(1024) uint8_t memory[];
   uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
   // Else it is made anew at every use.
@@ -385,6 +411,8 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
       if (threadIdx.x == 32) producer.send_codes();
     } else if (threadIdx.x < 96) {
       producer.send_scales();
+    } else if constexpr (kAheadPieces<Tiles> > 0) {
+      producer.send_tiles_ahead();
     } else {
       producer.send_tiles();
     }
@@ -403,7 +431,7 @@ __device__ __forceinline__ void qmm_block(const QmmSm90Params& p) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Weights, class Tiles>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::kThreads, 1)
-    qmm_sm90(const __grid_constant__ QmmSm90Params p) {
+    qmm_sm90(const __grid_constant__ QmmParamsOf<Tiles> p) {
 #if defined(__CUDA_ARCH__)
   qmm_block<Weights, Tiles>(p);
 #endif
@@ -425,7 +453,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::k
 }
 #else
 template <class Weights, class Tiles>
-__global__ void qmm_sm90(const __grid_constant__ QmmSm90Params) {}
+__global__ void qmm_sm90(const __grid_constant__ QmmParamsOf<Tiles>) {}
 template <class Weights, class Tiles, class Wider>
 __global__ void qmm_sm90_either(const __grid_constant__ QmmSm90Params,
                                 const __grid_constant__ QmmSm90Params) {}
@@ -453,6 +481,12 @@ __global__ void qmm_sm90_either(const __grid_constant__ QmmSm90Params,
     "qmm_sm90_" #name,                                                                    \
         reinterpret_cast<const void*>(                                                    \
             &qmm_sm90_either<__VA_ARGS__, Tiles, WiderTilesOf<wider, Tiles::kRowGroups>>) \
+  }
+// Those that write rows of x themselves.
+#define MB_QMM_SM90_AHEAD(name, Tiles, registers, ...)                                      \
+  static const simt::CudaKernel name##_256_ahead_kernel {                                   \
+    "qmm_sm90_" #name "_256_ahead",                                                         \
+        reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, AheadTiles<Tiles, registers>>) \
   }
 #define MB_QMM_SM90_ALL(name, Of, ...)                \
   MB_QMM_SM90(name##_256, Of<Tiles256>, __VA_ARGS__); \

@@ -32,7 +32,8 @@ class QmmGather : public QmmBlock<Weights, Tiles> {
   __device__ uint32_t gather_rows_of(const TileRecord& tile, uint32_t filled) const {
     constexpr uint32_t kGroups = Tiles::kMostTokens / 16;  // of eight rows
     // An address is free again only after its copy has begun.
-    constexpr uint32_t kMostAtOnce = Tiles::kProducerRegisters < 56 || kGroups < 4 ? 2 : 4;
+    constexpr bool kFew = Tiles::kProducerRegisters < 56 || kGroups < 4 || !Tiles::kGathers;
+    constexpr uint32_t kMostAtOnce = kFew ? 2 : 4;
     // No more than half of the narrowest tile: behind it are the other block's rows.
     constexpr uint32_t kHalfGroups = Tiles::kLeastTokens / 16;
     constexpr uint32_t kAtOnce = kHalfGroups < kMostAtOnce ? kHalfGroups : kMostAtOnce;

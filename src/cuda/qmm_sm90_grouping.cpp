@@ -1,6 +1,7 @@
 // The rows of a product of qmm_sm90, in the order of their matrices: lists, and staged rows.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cuda/device.h"
 #include "cuda/qmm_sm90_kernels.h"
@@ -60,6 +61,9 @@ struct Room {
   size_t lists = 0;  // of the pairs, by PairPlan
   size_t counts = 0, totals = 0, runs = 0, matrices = 0, sources = 0, out_rows = 0, staged = 0;
   size_t wider = 0;  // what is chosen
+  // Of rows that the products write: x as it lies, and what they count by.
+  size_t once = 0, counters = 0;
+  uint32_t front = 0, counter_count = 0;
   size_t bytes = 0;
   uint32_t blocks = 0, block_pairs = 0;  // of place_rows
 
@@ -80,6 +84,7 @@ struct Room {
           per_x *
           std::min(most, ceil_div(ceil_div(pairs, gathers ? kListBlocks : kPlaceBlocks), per_x)));
       blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
+      front = static_cast<uint32_t>(qmm_sm90_front(p, per_x, products));
       counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
       totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
       runs = take((keys + 2) * 4);
@@ -88,6 +93,12 @@ struct Room {
       if (gathers) {
         sources = take(rows * 4);
         staged_rows = rows / per_x;
+      }
+      if (front > 0) {
+        counter_count = static_cast<uint32_t>(1 + ceil_div(rows, kReadyRows));
+        sources = take(rows * 4);
+        counters = take(counter_count * 4);
+        once = take(rows / per_x * staged_k(p) * 2);
       }
     } else {
       lists = take(static_cast<int64_t>(plan.workspace()));
@@ -124,7 +135,13 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
            const Room& at, Queue& queue) {
   PlaceRowsParams q{};
   q.pairs = plan.params();
-  q.rows = staged_rows(p, base + at.staged);
+  q.rows = staged_rows(p, base + (at.front > 0 ? at.once : at.staged));
+  if (at.front > 0) {
+    q.front = base + at.staged;
+    q.front_rows = at.front;
+    q.zeros = reinterpret_cast<uint32_t*>(base + at.counters);
+    q.zero_count = at.counter_count;
+  }
   q.w_index = static_cast<const uint8_t*>(plan.w_index());
   q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
   q.totals = reinterpret_cast<uint32_t*>(base + at.totals);
@@ -149,7 +166,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   steps(q.pairs.w_step, q.w_steps);
   steps(q.pairs.out_step, q.out_steps);
   q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
-  if (const QmmSm90Either* either = qmm_sm90_either(p)) {
+  if (const QmmSm90Either* either = at.front > 0 ? nullptr : qmm_sm90_either(p)) {
     q.wider.chosen = reinterpret_cast<uint32_t*>(base + at.wider);
     q.wider.base = either->wider.tokens - either->wider.extra;
     q.wider.least = either->wider.least_tokens;
@@ -164,7 +181,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
                                    kBlocksPerMultiprocessor * multiprocessors(p.device.id));
   queue.run(staging("count_pairs_", p).c_str(),
             q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0, q);
-  queue.run_early(staging("place_rows_", p).c_str(),
+  queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
                   at.blocks + (q.wider.chosen != nullptr ? 1 : 0), kStageThreads, 0, q);
   Runs runs{};
   runs.runs = q.runs;
@@ -248,6 +265,16 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, 
   rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
   rows.staged = workspace + at.staged;
   if (at.sources > 0) rows.sources = reinterpret_cast<const uint32_t*>(workspace + at.sources);
+  if (at.front > 0) {
+    RowsAhead& ahead = rows.ahead;
+    ahead.from = workspace + at.once;
+    ahead.to = rows.staged;
+    ahead.sources = std::exchange(rows.sources, nullptr);
+    ahead.row_bytes = static_cast<uint32_t>(staged_k(p) * 2);
+    ahead.first = at.front;
+    ahead.claimed = reinterpret_cast<uint32_t*>(workspace + at.counters);
+    ahead.ready = ahead.claimed + 1;
+  }
   return rows;
 }
 

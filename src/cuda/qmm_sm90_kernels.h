@@ -34,6 +34,8 @@ struct QmmSm90Either {
 };
 // In the place of qmm_sm90_kernel(p); null: there is none.
 const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p);
+// Those whose products write rows of x themselves, in the place of both; null: there is none.
+const QmmSm90Kernel* qmm_sm90_ahead(const dispatch::MatmulProblem& p);
 // Blocks of K whose scales come together at the least.
 uint32_t qmm_sm90_chunk_blocks(const dispatch::MatmulProblem& p);
 // Whether the format has kernels for both products of an expert layer.

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/qmm_sm90_wider.h"
 #include "simt/pairs.h"
@@ -15,6 +16,9 @@ namespace moeblas::cuda {
 inline constexpr uint32_t kBlockK = 128;
 // Slots of the rings that are the same for all tiles.
 inline constexpr uint32_t kScaleSlots = 2, kRecordSlots = 4;
+// Rows that products write themselves: bytes of a row that go at once, rows that a warp claims, and
+// rows that are counted together.
+inline constexpr uint32_t kAheadPiece = 4096, kChunkRows = 32, kReadyRows = 256;
 
 // How the rows of one call are divided among blocks. A block owns 64 rows of w per consumer
 // warpgroup and a cluster of two blocks one tile of tokens; a run of rows is cut into tiles of
@@ -98,6 +102,20 @@ struct WiderTilesOf<160, 4> : Tiles160 {
 };
 template <>
 struct WiderTilesOf<96, 4> : Tiles96 {};
+
+// The same for products that write rows of x themselves (qmm_sm90_ahead.cuh): so many pieces of
+// them are on their way at once, for which results leave 32 tokens at a time. Who writes wants 56
+// registers, so that 224 are left to who multiplies.
+template <class Tiles, int kConsumers>
+struct AheadTiles : Tiles {
+  static constexpr uint32_t kOutTokens = 32;
+  static constexpr int kConsumerRegisters = kConsumers;
+  static constexpr int kProducerRegisters = kConsumers == 224 ? 56 : 40;
+};
+template <class Tiles>
+inline constexpr uint32_t kAheadPieces = 0;
+template <class Tiles, int kConsumers>
+inline constexpr uint32_t kAheadPieces<AheadTiles<Tiles, kConsumers>> = 5;
 
 // Formats have these, or their own.
 template <class Tiles>
@@ -225,13 +243,17 @@ struct BlockMemory {
   static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
   static constexpr uint32_t kBarriersEnd =
       kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleBarriers + kRecordSlots) +
-      (Tiles::kGathers ? 8 * Tiles::kXSlots : 0);
+      (Tiles::kGathers ? 8 * Tiles::kXSlots : 0) + 8 * kAheadPieces<Tiles>;
   static constexpr uint32_t kScales = (kBarriersEnd + 127) / 128 * 128;  // boxes' places
   static constexpr uint32_t kMost = 227 * 1024 - 1024;  // with what a multiple of 1024 takes
-  static constexpr uint32_t kScaleRoom = kMost - kScales;
+  // Pieces of rows that are written ahead lie behind all else.
+  static constexpr uint32_t kAhead = kMost - kAheadPieces<Tiles> * kAheadPiece;
+  static constexpr uint32_t kScaleRoom = kAhead - kScales;
+  static_assert(kScales <= kAhead, "a block has 227 KiB");
   static_assert(kScaleSlots * kScaleSlotBytes <= kScaleRoom, "a block has 227 KiB");
-  static constexpr uint32_t kBytes =
-      1024 + (Codes::kWholeScales ? kMost : kScales + kScaleSlots * kScaleSlotBytes);
+  static constexpr uint32_t kBytes = 1024 + (Codes::kWholeScales || kAheadPieces<Tiles> != 0
+                                                 ? kMost
+                                                 : kScales + kScaleSlots * kScaleSlotBytes);
 };
 
 // Runs of result matrices (pairs of x and w) that share a matrix of w, as pairs.metal writes them:
@@ -246,6 +268,18 @@ struct Runs {
   // Where a kernel has two widths of tiles to choose from: whether it takes those of more tokens
   // (kExtra), as place_rows says. Null: there is no choice.
   const uint32_t* wider;
+};
+
+// Rows of x that the products write themselves, in the order of the runs and ahead of the tiles
+// that read them, from where x is staged once (qmm_sm90_ahead.cuh).
+struct RowsAhead {
+  const uint8_t* from;  // null: they are all there
+  uint8_t* to;
+  const uint32_t* sources;  // which row of `from` each is
+  uint32_t row_bytes;
+  uint32_t first;     // those before are there: a multiple of kReadyRows
+  uint32_t* claimed;  // chunks of kChunkRows; and of each kReadyRows, how many are there:
+  uint32_t* ready;    // zeros at first
 };
 
 // A float32 for all matrices, or for each.
@@ -331,6 +365,13 @@ struct QmmSm90Params {
   GluRows glu_rows;
 };
 
+// Of kernels that write rows ahead.
+struct QmmSm90AheadParams : QmmSm90Params {
+  RowsAhead ahead;
+};
+template <class Tiles>
+using QmmParamsOf = std::conditional_t<kAheadPieces<Tiles> != 0, QmmSm90AheadParams, QmmSm90Params>;
+
 // Rows of x as they are read, and as they are staged.
 struct StagedRows {
   const uint8_t* x;
@@ -380,6 +421,12 @@ struct PlaceRowsParams {
   uint32_t counters;                // blocks of count_pairs that count; the others stage
   uint32_t row_parts, part_blocks;  // of a row of x
   WiderTiles wider;                 // to be chosen for the products, of rows_per_pair
+  // place_front, with sources: the first so many rows in the order of the matrices are placed as
+  // well, for products that write the others themselves, and what these count by is made zeros.
+  uint8_t* front;
+  uint32_t front_rows;
+  uint32_t* zeros;
+  uint32_t zero_count;
 };
 
 }  // namespace moeblas::cuda

@@ -14,6 +14,7 @@ struct QmmRows {
   const int64_t* out_rows = nullptr;  // where each goes, in elements of out
   uint8_t* staged = nullptr;
   const uint32_t* sources = nullptr;  // which staged row each is; null: itself
+  RowsAhead ahead{};                  // of `staged`, by the first product
 };
 
 // The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x,
@@ -55,6 +56,7 @@ struct QmmProduct {
   bool nibbles;          // the order of K in staged rows: NibbleOrder or ByteOrder
   bool either;           // the device chooses between tiles, of which `wider` is for the wider ones
   QmmSm90Params params, wider;
+  RowsAhead ahead;  // by kernels that write rows themselves, where there are such
 
   // Without tensor maps and addresses of x where `rows` is null: for plans that are asked about.
   QmmProduct(const dispatch::MatmulProblem& p, const QmmRows* rows, const LowerScales& lower = {});

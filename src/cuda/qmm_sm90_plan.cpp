@@ -25,6 +25,8 @@ using dispatch::Reason;
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+// What one round of tiles meets is there before it begins, the rest while it is made.
+constexpr int64_t kFrontRounds = 1;
 constexpr uint32_t kLeastGroup = 32;  // of affine weights whose scales are of x's type
 
 // Of packed weights.
@@ -229,6 +231,10 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows, const QmmSm
   return q;
 }
 
+const QmmSm90Kernel& kernel_for(const MatmulProblem& p, const QmmRows& rows) {
+  return rows.ahead.from != nullptr ? *qmm_sm90_ahead(p) : qmm_sm90_kernel(p);
+}
+
 // Whole clusters.
 uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(device)) / 2 * 2; }
 
@@ -237,7 +243,7 @@ uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(
 // behind rows that were copied, and 1 % less where they gather them.
 void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool early,
               Queue& queue) {
-  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  const QmmSm90Kernel& kernel = kernel_for(p, rows);
   const QmmSm90Either* either = rows.runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
   const uint32_t grid = grid_of(p.device.id);
   const auto run = [&](const char* name, uint32_t shared_bytes, const auto&... params) {
@@ -247,7 +253,9 @@ void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool
       queue.run(name, grid, kernel.threads, shared_bytes, params...);
     }
   };
-  if (either == nullptr) {
+  if (rows.ahead.from != nullptr) {
+    run(kernel.name, kernel.shared_bytes, QmmSm90AheadParams{q, rows.ahead});
+  } else if (either == nullptr) {
     run(kernel.name, kernel.shared_bytes, q);
   } else {
     run(either->name, either->shared_bytes, q, params_of(p, rows, either->wider));
@@ -321,6 +329,19 @@ bool qmm_sm90_gathers(const MatmulProblem& p, int64_t per_x, int64_t products) {
   if (!kernel.gathers) return false;
   return kernel.tokens < 128 || products * p.n * per_x <= kGatheredColumns * (per_x - 1);
 }
+// Mixtral's two experts a token, whose products are long, took 1 % longer; a layer's first product
+// (Qwen3-30B, uniform, 512 rows an expert) more than the product alone.
+int64_t qmm_sm90_front(const MatmulProblem& p, int64_t per_x, int64_t products) {
+  // Of an H100 and an H200. Longer rows, of several pieces, have not been timed.
+  constexpr int64_t kClusters = 66, kLeastRounds = 4, kLeastPerX = 4, kMostRowBytes = kAheadPiece;
+  const QmmSm90Kernel* of = qmm_sm90_ahead(p);
+  if (of == nullptr || per_x < kLeastPerX || products != 1) return 0;
+  const int64_t stripes = ceil_div(products * p.n, 2 * of->rows);
+  const int64_t tiles = ceil_div(p.total_rows(), of->tokens) * stripes;
+  if (tiles < kLeastRounds * kClusters || staged_k(p) * 2 > kMostRowBytes) return 0;
+  const int64_t rows = ceil_div(kFrontRounds * kClusters, stripes) * of->tokens;
+  return ceil_div(rows, kReadyRows) * kReadyRows;
+}
 bool qmm_sm90_shares(const MatmulProblem& p) {
   // Tiles that are made again are whole.
   const bool again = p.w.spec && p.w.spec->mode == Mode::affine && p.x.values.dtype == DType::f16;
@@ -376,23 +397,23 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   uint8_t* sums = base + QmmGrouping(p).bytes;
   auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
   const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
-  QmmSm90Params q = params_of(p, rows, qmm_sm90_kernel(p));
+  QmmSm90Params q = params_of(p, rows, kernel_for(p, rows));
   q.shares = shares.count;
   q.share_blocks = shares.blocks;
   q.shared_sums = reinterpret_cast<float4*>(sums);
   q.shares_done = done;
   const bool one = rows.runs.pairs == nullptr && rows.runs.runs == nullptr;
-  multiply(p, rows, q, one || rows.sources != nullptr, queue);
+  multiply(p, rows, q, one || rows.sources != nullptr || rows.ahead.from != nullptr, queue);
 }
 
 // ---- Parts
 
 void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  multiply(p, rows, params_of(p, rows, qmm_sm90_kernel(p)), false, queue);
+  multiply(p, rows, params_of(p, rows, kernel_for(p, rows)), false, queue);
 }
 
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const LowerScales& lower) {
-  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  const QmmSm90Kernel& kernel = given != nullptr ? kernel_for(p, *given) : qmm_sm90_kernel(p);
   // What has been chosen, another product of the same rows may have asked for.
   const QmmSm90Either* both =
       given != nullptr && given->runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
@@ -406,21 +427,25 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const Lower
   shared_bytes = either ? both->shared_bytes : kernel.shared_bytes;
   nibbles = p.w.spec && p.w.spec->bits == 4;
   params = wider = {};
+  ahead = {};
   if (given == nullptr) return;
   params = params_of(p, *given, kernel, lower);
   if (either) wider = params_of(p, *given, both->wider, lower);
+  ahead = given->ahead;
 }
 
 void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
   const std::string name = std::string("qmm_sm90_") + kind + "_" + format;
   const auto launch = [&](const auto&... all) {
-    if (params.sources != nullptr) {
+    if (params.sources != nullptr || ahead.from != nullptr) {
       queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, all...);
     } else {
       queue.run(name.c_str(), grid_of(device), threads, shared_bytes, all...);
     }
   };
-  if (either) {
+  if (ahead.from != nullptr) {
+    launch(QmmSm90AheadParams{params, ahead});
+  } else if (either) {
     launch(params, wider);
   } else {
     launch(params);

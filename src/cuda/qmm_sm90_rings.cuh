@@ -38,6 +38,7 @@ class QmmBlock {
   static constexpr uint32_t kRecordFull = kScalesEmpty + Memory::kScaleBarriers;
   static constexpr uint32_t kRecordEmpty = kRecordFull + kRecordSlots;
   static constexpr uint32_t kGathered = kRecordEmpty + kRecordSlots;
+  static constexpr uint32_t kAhead = kGathered + (Tiles::kGathers ? Tiles::kXSlots : 0);
 
   __device__ QmmBlock(const QmmSm90Params& p, uint32_t base)
       : p_(p),
@@ -52,6 +53,7 @@ class QmmBlock {
     init(kXFull, Tiles::kXSlots, kOneRing ? 2 : 1);
     init(kXEmpty, Tiles::kXSlots, 2 * kConsumerWarps);
     if (Tiles::kGathers) init(kGathered, Tiles::kXSlots, 32);
+    init(kAhead, kAheadPieces<Tiles>, 1);
     init(kCodesFull, Codes::kSlots, 1);
     init(kCodesEmpty, Codes::kSlots, kConsumerWarps);
     init(kScalesFull, Memory::kScaleBarriers, 33);

@@ -363,7 +363,42 @@ __device__ void choose_tiles(const PlaceRowsParams& p, uint32_t* sums) {
   if (threadIdx.x == 0) *p.wider.chosen = wider_pays(p.wider, all) ? 1 : 0;
 }
 
-template <class Order>
+// Those of a block's pairs whose rows come first, in turn by its warps, from where x is staged.
+__device__ void place_front(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
+                            const uint32_t* places, uint32_t none_begin) {
+  constexpr uint32_t kAhead = 4;  // loads that are under way
+  const uint32_t m = p.rows_per_pair, end = min(p.front_rows, none_begin * m);
+  const uint32_t chunks = p.rows.staged_k / 8;
+  uint32_t turn = 0;
+  for (uint32_t first = 0; first < count; first += 32) {
+    const uint32_t i = first + lane_index();
+    const uint32_t place = i < count ? places[i] : none_begin;
+    for (uint32_t left = __ballot_sync(kAll, place * m < end); left != 0; left &= left - 1) {
+      const int source = __ffs(static_cast<int>(left)) - 1;
+      const uint32_t to_row = __shfl_sync(kAll, place, source) * m;
+      const uint32_t x_row = (begin + first + source) / p.top_k * m;
+      for (uint32_t row = 0; row < m && to_row + row < end; ++row) {
+        if (turn++ % kWarps != warp_index()) continue;
+        const uint4* from = staged_row(p.rows, uint64_t{x_row} + row);
+        uint4* to = reinterpret_cast<uint4*>(p.front) + (uint64_t{to_row} + row) * chunks;
+        for (uint32_t chunk = lane_index(); chunk < chunks; chunk += 32 * kAhead) {
+          uint4 v[kAhead];
+#pragma unroll
+          for (uint32_t j = 0; j < kAhead; ++j) {
+            if (chunk + 32 * j < chunks) v[j] = from[chunk + 32 * j];
+          }
+#pragma unroll
+          for (uint32_t j = 0; j < kAhead; ++j) {
+            if (chunk + 32 * j < chunks) to[chunk + 32 * j] = v[j];
+          }
+        }
+      }
+    }
+  }
+}
+
+// kFront: of rows that the products write, the first ones.
+template <class Order, bool kFront = false>
 __global__ void __launch_bounds__(kStageThreads)
     place_rows(const __grid_constant__ PlaceRowsParams p) {
   __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps], none_begin;
@@ -380,6 +415,12 @@ __global__ void __launch_bounds__(kStageThreads)
     places[i] = key_of(p, begin + i);
   }
   wait_for_counts();
+  if constexpr (kFront) {
+    for (uint32_t i = blockIdx.x * kStageThreads + threadIdx.x; i < p.zero_count;
+         i += p.blocks * kStageThreads) {
+      p.zeros[i] = 0;
+    }
+  }
   find_starts(p, next, sums, none_begin);
   __syncthreads();
   if (warp_index() == 0) {
@@ -396,7 +437,10 @@ __global__ void __launch_bounds__(kStageThreads)
     }
   }
   __syncthreads();
-  if (p.sources != nullptr) {
+  if constexpr (kFront) {
+    list_rows(p, begin, count, places, none_begin);
+    place_front(p, begin, count, places, none_begin);
+  } else if (p.sources != nullptr) {
     list_rows(p, begin, count, places, none_begin);
   } else {
     spread_rows<Order>(p, begin, count, places, none_begin, shared[warp_index()]);
@@ -415,6 +459,7 @@ MB_CUDA_ROW(place_rows_natural, place_rows<NaturalOrder>);
 MB_CUDA_ROW(place_rows_nibbles, place_rows<NibbleOrder>);
 MB_CUDA_ROW(place_rows_bytes, place_rows<ByteOrder>);
 MB_CUDA_ROW(place_rows_neighbours, place_rows<NeighbourOrder>);
+MB_CUDA_ROW(place_front, place_rows<NaturalOrder, true>);
 
 }  // namespace
 }  // namespace moeblas::cuda

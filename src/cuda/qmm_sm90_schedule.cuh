@@ -138,10 +138,14 @@ class TileRecords {
   __device__ TileRecords(uint32_t records, uint32_t full, uint32_t empty)
       : records_(records), full_(full), empty_(empty) {}
 
+  // Until `write` would not wait.
+  __device__ void wait_for_place(uint32_t index) const {
+    device::barrier_wait(empty_ + index % kRecordSlots * 8, (index / kRecordSlots % 2) ^ 1);
+  }
   // By one thread.
   __device__ void write(uint32_t index, const TileRecord& t) const {
     const uint32_t slot = index % kRecordSlots, at = records_ + slot * 32;
-    device::barrier_wait(empty_ + slot * 8, (index / kRecordSlots % 2) ^ 1);
+    wait_for_place(index);
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(t.w_row), "r"(t.row),
                  "r"(t.end), "r"(t.tokens)
                  : "memory");

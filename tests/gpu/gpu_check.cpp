@@ -5,6 +5,7 @@
 #include "cuda_graph.h"
 #include "invariance.h"
 #include "probe.h"
+#include "rows_ahead.h"
 #include "smallest.h"
 #include "weights.h"
 
@@ -43,6 +44,7 @@ void check(Report& report) {
   check_calls(report);
   check_weights(report);
   check_invariance(report);
+  check_rows_ahead(report);
 }
 
 }  // namespace

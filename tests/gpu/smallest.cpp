@@ -3,6 +3,7 @@
 #include "cuda_lane.h"
 #include "generated_jobs.h"
 #include "moe_jobs.h"
+#include "rows_ahead.h"
 #include "support/generator.h"
 
 namespace moeblas::gpu {
@@ -106,6 +107,8 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   const auto run_tuned = [&](const test::Case& c) {
     run_all([&] { return job_of(c, test::Side::left); }, tuned);
   };
+  // Rows of x that are written beside products: the first, so that a part of many is this alone.
+  for (const auto& make : smallest_ahead_jobs()) run_all(make, one_matrix);
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
     for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});

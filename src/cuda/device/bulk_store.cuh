@@ -1,4 +1,5 @@
-// Copies in bulk from shared to global memory, and what orders them after ordinary stores there.
+// Copies in bulk from shared to global memory, and what orders them after ordinary stores there and
+// before what others do.
 // The copies of one thread form groups that end with bulk_store_commit.
 #pragma once
 
@@ -24,6 +25,21 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, int32_t x, int
       "r"(x), "r"(y), "r"(z), "r"(from), "l"(policy)
       : "memory");
 }
+// `bytes` neighbours, a multiple of 16 from and to addresses that are.
+__device__ __forceinline__ void store_run(void* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+// The other way, as any data is cached; the bytes report at `barrier`.
+__device__ __forceinline__ void fetch_run(uint32_t to, const void* from, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 __device__ __forceinline__ void bulk_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -31,6 +47,16 @@ __device__ __forceinline__ void bulk_store_commit() {
 template <int kPending>
 __device__ __forceinline__ void bulk_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+// What this thread has seen of other threads' writes, all that comes after it sees as well.
+__device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+// Global memory as bulk copies and other threads' ordinary accesses see it, either way.
+__device__ __forceinline__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+// Until all that this thread's groups write can be seen by it.
+__device__ __forceinline__ void bulk_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace moeblas::cuda::device

@@ -89,6 +89,10 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select) {
   }
   return bytes;
 }
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);
