@@ -142,6 +142,7 @@ constexpr int64_t kMostRoutedRowsOf32 = 24;
 // Where whole tiles are about what experts meet on the average, half of them meet some rows more.
 constexpr int64_t kLeastRowsOf96 = 52, kLeastRowsOf160 = 112;
 constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 600;
+constexpr int64_t kLeastRowsAhead = 512;
 
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
@@ -187,10 +188,11 @@ const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p) {
 const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p) {
   const Kernels& of = kernels_of(p);
   const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256;
-  // Where there is a choice of tiles it is worth more, but under even routing: Qwen3-30B's gates
-  // and ups, 256 / 512 / 1024 rows an expert, uniform 355 / 692 / 1336 us -> 418 / 697 / 1300. Few
-  // rows of an expert are passed over at first, and others are wanted sooner than they are written.
-  return has && rows_of_a_matrix(p) > kMostRowsOf288 ? &of.ahead256 : nullptr;
+  // With fewer rows a choice of tiles is worth more, but under even routing: Qwen3-30B's gates and
+  // ups, 256 / 512 / 1024 rows an expert, uniform 355 / 692 / 1336 us -> 418 / 697 / 1300, even 332
+  // / 653 / 1272 -> 321 / 629 / 1215, zipf at 512 716 -> 711. Few rows of an expert are passed over
+  // at first, and others are wanted sooner than they are written.
+  return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
 }
 
 uint32_t qmm_sm90_chunk_blocks(const MatmulProblem& p) { return kernels_of(p).chunk_blocks; }
