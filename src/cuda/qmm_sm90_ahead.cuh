@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cuda/device/bulk_store.cuh"
+#include "cuda/device/hand_over.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/qmm_sm90_params.h"
 
@@ -87,7 +88,7 @@ class WriteAhead {
     if (mine) {
       const uint64_t source = second ? sources[1] : sources[0];
       device::barrier_expect(barrier_, bytes);
-      device::fetch_run(slot_, a_.from + source * a_.row_bytes + at, bytes, barrier_);
+      device::copy_run(slot_, a_.from + source * a_.row_bytes + at, bytes, barrier_);
     }
     // What the last pieces wrote is there by now.
     tell();

@@ -31,15 +31,6 @@ __device__ __forceinline__ void store_run(void* to, uint32_t from, uint32_t byte
                "r"(bytes)
                : "memory");
 }
-// The other way, as any data is cached; the bytes report at `barrier`.
-__device__ __forceinline__ void fetch_run(uint32_t to, const void* from, uint32_t bytes,
-                                          uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-      "[%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
 __device__ __forceinline__ void bulk_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -26,9 +26,6 @@ inline void store_run(void* to, uint32_t from, uint32_t bytes) {
   }
   late_stores().push_back({static_cast<unsigned char*>(to), from, bytes, {}});
 }
-inline void fetch_run(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  copy_run(to, from, bytes, barrier, 0);
-}
 inline void bulk_store_commit() {}
 template <int kPending>
 void bulk_store_wait_read() {
