@@ -21,7 +21,7 @@ struct Arguments {
   std::string op, row, json, commit;
   std::vector<std::pair<std::string, std::string>> facts;  // for the JSON
   Part part;
-  bool smallest = false, checks = true, cpu = false, rows = false;
+  bool smallest = false, launches = false, checks = true, cpu = false, rows = false;
 };
 
 // An operation as a source of jobs, and the table that its rows stand in.
@@ -118,6 +118,8 @@ bool parse(int argc, char** argv, Arguments& a) {
     const std::string name = argv[i];
     if (name == "--smallest") {
       a.smallest = true;
+    } else if (name == "--launches") {
+      a.launches = true;
     } else if (name == "--no-checks") {
       a.checks = false;
     } else if (name == "--cpu") {
@@ -176,7 +178,7 @@ int run(const Machine& machine, const Arguments& arguments) {
   if (!usable) {
     report.check("there is a device", "no");
   } else if (arguments.smallest && machine.smallest != nullptr) {
-    machine.smallest(report, arguments.row, arguments.part);
+    machine.smallest(report, arguments.row, arguments.part, !arguments.launches);
   } else {
     if (arguments.checks && !arguments.cpu && machine.check != nullptr) machine.check(report);
     for (const Source& source : sources()) {
@@ -185,7 +187,9 @@ int run(const Machine& machine, const Arguments& arguments) {
       }
     }
   }
-  if (usable && !arguments.cpu) report.kernels(machine.for_each_kernel);
+  if (usable && !arguments.cpu) {
+    report.kernels(machine.for_each_kernel, arguments.launches);
+  }
   report.print();
   if (!arguments.json.empty()) report.write(arguments.json);
   return report.failed() ? 1 : 0;

@@ -223,7 +223,7 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
   const bool modelled = tiles || one || long_rows || m.random.one_in(2);
   if (tiles) {
-    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 30) % 5];
+    first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 35) % 5];
   } else if (one || long_rows) {
     first = second = of_tiles[(long_rows ? seed : turn) % 5];
   } else if (modelled) {
@@ -247,7 +247,7 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   const int64_t k = tiles || long_rows ? 2
                     : one              ? m.random.pick({1, 2, 5, 8})
                                        : m.random.pick({1, 2, 3});
-  const int64_t tokens = tiles       ? std::array{24, 60, 64, 128, 256, 330}[turn / 5 % 6]
+  const int64_t tokens = tiles       ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one       ? 1
                          : long_rows ? 5
                          : modelled  ? m.random.pick({1, 1, 3, 8, 21, 40})

@@ -252,7 +252,10 @@ Case few_of_one_case(uint64_t seed) {
                     : kind == 3 ? random.pick({8449, 8452})
                                 : random.pick({1, 7, 64, 65, 131, 136});
   // Chunks of scales are 32 bytes of a row at the least.
-  const int64_t k = kind < 2 ? 4096 * random.pick({1, 2}) : format.group_size == 128 ? 4096 : 2048;
+  const int64_t k = kind == 0                  ? 4096 * random.pick({1, 2})
+                    : kind == 1                ? 4096
+                    : format.group_size == 128 ? 4096
+                                               : 2048;
   Case c =
       product_case(Op::quantized_matmul, format, DType::bf16, true, m, n, k, test::Ids::uniform);
   if (random.one_in(3)) c.x.strides = Shape{k + 8 * random.between(1, 40), 1};

@@ -73,7 +73,7 @@ void Report::check(const std::string& name, const std::string& failure) {
   if (!failure.empty()) fail(name + ": " + failure);
 }
 
-void Report::kernels(const ForEachKernel& for_each) {
+void Report::kernels(const ForEachKernel& for_each, bool all) {
   instances_ = launched_ = 0;
   launches_ = 0;
   never_launched_.clear();
@@ -82,7 +82,9 @@ void Report::kernels(const ForEachKernel& for_each) {
     ++instances_;
     launched_ += launches > 0;
     launches_ += launches;
-    if (launches == 0) never_launched_.push_back(name);
+    if (launches > 0) return;
+    never_launched_.push_back(name);
+    if (all) fail(std::string("no job launches ") + name);
   });
 }
 

@@ -23,8 +23,8 @@ class Report {
   void add(const Job& job, const char* forced, const Outcome& outcome);
   // A check that is not a job.
   void check(const std::string& name, const std::string& failure);
-  // How many kernels were launched, and which were not.
-  void kernels(const ForEachKernel& for_each);
+  // How many kernels were launched, and which were not; `all`: each of these is a failure.
+  void kernels(const ForEachKernel& for_each, bool all);
 
   bool failed() const { return failures_ > 0; }
   void print() const;

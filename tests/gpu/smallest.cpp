@@ -11,7 +11,7 @@ namespace {
 
 using test::Op;
 
-Outcome run_exact(const Job& job, const char* kernel) {
+Outcome run_exact(const Job& job, const char* kernel, bool judged) {
   Outcome outcome;
   Options options;
   options.kernel = kernel;
@@ -45,6 +45,7 @@ Outcome run_exact(const Job& job, const char* kernel) {
     options.workspace_bytes = plan.workspace_bytes;
     job.call(views, options);
     check_cuda(cudaDeviceSynchronize(), "the call");
+    if (!judged) return outcome;
     // Laid out as a block, which knows which bytes are elements.
     Block block(job, 0, 0xff);
     bytes.assign(block.bytes(), block.bytes() + block.size());
@@ -66,7 +67,7 @@ Outcome run_exact(const Job& job, const char* kernel) {
 
 }  // namespace
 
-void run_smallest(Report& report, const std::string& only, Part part) {
+void run_smallest(Report& report, const std::string& only, Part part, bool judged) {
   unsigned jobs = 0;
   const auto is_ours = [&] { return jobs++ % part.count == part.first; };
   const auto rows_of = [&](const std::string& problem) {
@@ -93,7 +94,9 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   std::vector<std::string> one_matrix = rows;
   std::erase_if(one_matrix, [](const std::string& row) { return row != "qmm_sm90"; });
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
-    for (const std::string& row : names) report.add(job, row.c_str(), run_exact(job, row.c_str()));
+    for (const std::string& row : names) {
+      report.add(job, row.c_str(), run_exact(job, row.c_str(), judged));
+    }
   };
   // `make`, a job with its data, is called where some row of `names` runs it here.
   const auto run_all = [&](const auto& make, const std::vector<std::string>& names) {
@@ -146,14 +149,29 @@ void run_smallest(Report& report, const std::string& only, Part part) {
   for (uint64_t seed = 0; seed < 96; ++seed) {
     run_all([&] { return job_of(test::one_row_case(seed), test::Side::left); }, one_row);
   }
+  // So many rows of w that each thread block has two tall tiles.
+  for (Mode mode : {Mode::mxfp4, Mode::nvfp4}) {
+    const test::Case c = product_case(Op::quantized_matmul, QuantSpec{mode}, DType::bf16, true, 1,
+                                      kBlocks * 96 + 1, 512, test::Ids::uniform);
+    run_all([&] { return job_of(c, test::Side::left); }, one_row);
+  }
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) {
     run_all([&] { return job_of(test::decode_case(seed), test::Side::left); },
             seed < 90 ? tuned : others);
   }
-  // Each kernel that is for thread blocks with several tiles of few rows.
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    run_all([&] { return job_of(test::few_rows_case(seed, kBlocks), test::Side::left); }, few_rows);
+  // Each kernel that is for thread blocks with several tiles of few rows: scales come with stages
+  // where their rows are whole 16 bytes, and else by tiles.
+  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 32}, QuantSpec{Mode::affine, 4, 64},
+                                  QuantSpec{Mode::mxfp4}, QuantSpec{Mode::nvfp4}}) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      for (int64_t k : {512, 320}) {
+        test::Case c = product_case(Op::gather_qmm, format, dtype, true, 1, 400, k,
+                                    test::Ids::mixed, kBlocks + 3);
+        as_expert_layer(c, 203, 2);
+        run_all([&] { return job_of(c, test::Side::left); }, few_rows);
+      }
+    }
   }
   // Whole strips of K and N, one row each, as gather_qmv_fast wants them; ids looked at beforehand.
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -218,6 +236,9 @@ void run_smallest(Report& report, const std::string& only, Part part) {
                              DType::bf16, true, 1, 136, 2368, test::Ids::uniform));
     }
   }
+  // Many rows in steps of 32 of K, which no other job of this format and dtype has.
+  run_tuned(product_case(Op::quantized_matmul, QuantSpec{Mode::nvfp4}, DType::f32, true, 70, 133,
+                         160, test::Ids::uniform));
   // More of x than shared memory holds beside the weights, in groups that no generated case has
   // there.
   run_tuned(product_case(Op::quantized_matmul, QuantSpec{Mode::affine, 8, 32}, DType::bf16, true,
@@ -250,14 +271,21 @@ void run_smallest(Report& report, const std::string& only, Part part) {
     if (seed < 144) run_all([&] { return dual_job(seed); }, conversions);
     if (seed < 72) run_all([&] { return swizzled_job(seed); }, conversions);
   }
-  // A kernel of its own where others take two blocks a lane.
-  for (int bits : {2, 3, 4, 8}) {
-    for (DType dtype : {DType::f16, DType::bf16}) {
-      const test::Case c = quantize_case({Mode::affine, bits, 16}, dtype, 3, 160);
+  // Kernels of their own where others take two blocks a lane: groups of 16, and rows apart.
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    const auto run_quantize = [&](const test::Case& c) {
       run_all([&] { return job_of(c, test::Side::left); }, conversions);
+    };
+    for (int bits : {2, 3, 4, 5, 6, 8}) {
+      run_quantize(quantize_case({Mode::affine, bits, 16}, dtype, 3, 160));
+    }
+    for (int bits : {5, 6}) {
+      test::Case c = quantize_case({Mode::affine, bits, 32}, dtype, 3, 160);
+      c.x.strides = Shape{168, 1};
+      run_quantize(c);
     }
   }
-  for (uint64_t seed = 0; seed < 120; ++seed) run_all([&] { return ffn_job(seed); }, layer_rows);
+  for (uint64_t seed = 0; seed < 140; ++seed) run_all([&] { return ffn_job(seed); }, layer_rows);
   for (const std::string& row : layer_rows) {
     if (row != "ffn_sm90") continue;
     for (uint64_t seed = 0; seed < 5; ++seed) run_all([&] { return long_ffn_job(seed); }, {row});

@@ -7,7 +7,7 @@ namespace moeblas::gpu {
 
 // Runs the jobs in memory of exactly their size, a tensor at a time, with a workspace that nothing
 // wrote: so that reading beyond a tensor, or of what no kernel wrote, is seen.
-// `only`: the jobs of this row; all rows if empty.
-void run_smallest(Report& report, const std::string& only, Part part);
+// `only`: the jobs of this row; all rows if empty. `judged`: whether results are looked at.
+void run_smallest(Report& report, const std::string& only, Part part, bool judged);
 
 }  // namespace moeblas::gpu
