@@ -33,8 +33,7 @@ struct QuantizeResult {
 //     and skipped modules as they are;
 //   - Qwen3-MoE's routers affine 8-bit in groups of 64, whatever the rest, noted in the config;
 //   - files of at most shard_bytes and their index, the config with "quantization" and its
-//   duplicate
-//     "quantization_config", the tokenizer's files and generation_config.json.
+//     duplicate "quantization_config", the tokenizer's files and generation_config.json.
 // Refused: a checkpoint that is incomplete, has unknown tensors, is quantized already, or holds a
 // matrix with a value that is not finite; a pattern that matches nothing; an `out` that exists.
 //

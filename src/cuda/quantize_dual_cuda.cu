@@ -1,14 +1,11 @@
 // quantize_dual_cuda_<format>_<dtype>: a matrix to packed codes along both of its axes, from one
 // read, for quantize_dual.
 //
-//        128 columns            A block brings a tile of 128 x 128 values to shared memory. Its
-//        lanes
-//      +---+---+---+---+        then take blocks of 32 values of a row, and after those blocks of
-//      32
-//  128 | 0 | 1 | 2 | 3 | row 0  of a column, four lanes side by side in either case, so that a
-//  group rows|   |   |   |   | ...    of up to 128 values is theirs alone and their codes are
-//  neighbours.
-//      +---+---+---+---+
+//        128 columns           A block brings a tile of 128 x 128 values to shared memory.
+//      +---+---+---+---+       Its lanes then take blocks of 32 values of a row, and after
+//  128 | 0 | 1 | 2 | 3 | row 0 those blocks of 32 of a column, four lanes side by side in
+// rows |   |   |   |   | ...   either case, so that a group of up to 128 values is theirs
+//      +---+---+---+---+       alone and their codes are neighbours.
 //
 // Lanes that read rows and lanes that read columns meet different banks: a row's chunks of 16 bytes
 // are exchanged by the row's number. The time is that of reading values and writing codes twice.

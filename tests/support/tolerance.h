@@ -5,10 +5,10 @@
 // the output's dtype, so y lies between round(y* - A) and round(y* + A). A counts the roundings on
 // the longest way from a product to the sum, in any order of summation:
 //   decoded         the weight is the float32 number that dequantize gives, W = fl(fl(q s) + b),
-//   and
-//                   y* is the exact product with it. One rounding per product and K - 1 additions:
-//                   A = gamma(K) sum |x||W|. (Of float32 operands as two float16 limbs, three
-//                   products are off by 2^-21 and less: from 16 products on that leaves room.)
+//                   and y* is the exact product with it. One rounding per product and K - 1
+//                   additions: A = gamma(K) sum |x||W|. (Of float32 operands as two float16 limbs,
+//                   three products are off by 2^-21 and less: from 16 products on that leaves
+//                   room.)
 //   factored        q stays an integer; each group's sum is scaled in float32, the bias enters by
 //                   the group sum of x. y* is exact with s q + b unrounded. Within a group G
 //                   roundings, one for the scale (or bias), one per group and part after that:

@@ -1,6 +1,6 @@
 // ggml's CPU backend: float32 in and out, activations quantized to int8 in the call; weights as its
-// files hold them
-// ("plain") and in the order that it rearranges them to where it has one ("repacked").
+// files hold them ("plain") and in the order that it rearranges them to where it has one
+// ("repacked").
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>

@@ -24,22 +24,20 @@
 // With bfloat16 products:
 //   dot(acc, a, b)          acc plus the two products of bfloat16 in each word
 //   HalfTable32(f)[words]   for each half of a word the bfloat16 f(i) that its low five bits
-//   choose;
-//                           HalfTable64: six; ByteTable128: the byte that each byte's low seven do
+//                           choose; HalfTable64: six; ByteTable128: the byte that each byte's low
+//                           seven do
 //   load_bytes_as_halves    of 2 kLanes bytes
 //   spread_bytes<N>(p)      N bytes in every eight, eight times; nothing beyond them is read
 //   fields<a, b, ...>(v)    in every eight bytes, eight bits of them from bit a on, from bit b on,
 //   .. low_bytes_in_turn(a, b) a byte of a, one of b, ... within 128 bits, of their low halves; of
-//   the
-//                           high ones
+//                           the high ones
 // For panels:
 //   load_row(p, bytes)      words, filled up with zeros; nothing beyond `bytes` is read
 //   transpose(rows)         word j of row i becomes word i of row j
 //   where_below(v, b, x, y) x where v < b, else y; v and b below 2^31
 //   floats_of_low_f16       the low halves of words
 //   codes_in_a_row<Bits>(p) kLanes codes that begin at p, in the low bits of lanes; undefined
-//   above,
-//                           but for more than 4 bits, where it is 0
+//                           above, but for more than 4 bits, where it is 0
 //   store_f32, _f16, _bf16  the first `count` lanes, rounded once
 //   pair_bf16(even, odd)    both rounded to bfloat16, side by side in every word; dot_bf16 adds the
 //                           products of two such words. Both take what is subnormal for 0
@@ -58,8 +56,7 @@
 //   capped_magnitude(v, m)  the lesser of |v| and m > 0; m or NaN of NaN
 //   bits_of(mask, a, b)     of a where the mask has ones, of b elsewhere
 //   fold(at, f)             lane i: f over all lanes of at(i), in any order; fold_two: of half i %
-//   2
-//                           of at(i / 2)
+//                           2 of at(i / 2)
 //   halves(f16, numbers, low, high) 2 kLanes values rounded to float16 or bfloat16; `numbers`: none
 //                           is NaN
 //   look_up_halves<Bits>(table, p) of such a table the value of every code

@@ -3,8 +3,8 @@
 // every code of the block formats:
 //
 //   a code masked where it stands       the subnormal code * 2^-24; n bits further up, 2^(n - 24)
-//   2, 3, 5 and 6 bits                  first a half of eight codes to each half of a word, as far
-//   as
+//   2, 3, 5 and 6 bits                  first a half of eight codes to
+//                                       each half of a word, as far as
 //                                       ten bits of mantissa go
 //   e2m1, its sign and rest moved up    value * 2^-14, four upper bytes at a time
 //   e4m3                                has an instruction from sm_89 on

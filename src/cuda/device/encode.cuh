@@ -3,16 +3,16 @@
 // scale. Proved in tests/cuda/encode_test.cpp.
 //
 //   an integer   is rounded by adding 2^23, as whose last bits it then stands
-//   e2m1         of magnitude m is round(min(2m, m + 2, m / 2 + 4)), ties to even: each of the
-//   three
-//                lines is one fused multiply-add onto 2^23, and the least of the rounded is the
-//                rounded least
+//   e2m1         of magnitude m is round(min(2m, m + 2, m / 2
+//                + 4)), ties to even: each of the three lines
+//                is one fused multiply-add onto 2^23, and the
+//                least of the rounded is the rounded least
 //   e4m3         has an instruction from sm_89 on
-//   affine       the quotient by the scale's reciprocal in two pieces, off by less than a unit in
-//   the
-//                last place, and a correction, which makes it the one that a division rounds to
-//                (P. Markstein, Computation of elementary functions on the IBM RISC System/6000
-//                processor, 1990)
+//   affine       the quotient by the scale's reciprocal in two pieces,
+//                off by less than a unit in the last place, and a
+//                correction, which makes it the one that a division
+//                rounds to (P. Markstein, Computation of elementary
+//                functions on the IBM RISC System/6000 processor, 1990)
 #pragma once
 
 #if defined(__CUDACC__)

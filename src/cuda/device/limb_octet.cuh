@@ -4,10 +4,10 @@
 //   e2m1   e2m1_bytes.cuh
 //   affine both nibbles of each byte
 //
-//   x      values are divided by the power of two that brings the largest magnitude among those
-//   that
-//          share it to [2^29, 2^30) and rounded to integers, of whose four bytes the lower three
-//          are balanced: exact to 2^-31 of the largest
+//   x      values are divided by the power of two that brings the
+//          largest magnitude among those that share it to [2^29,
+//          2^30) and rounded to integers, of whose four bytes the
+//          lower three are balanced: exact to 2^-31 of the largest
 //
 // Where values are not finite, or beyond 2^118, or all but zeros are below 2^-96, there is no such
 // power.

@@ -1,9 +1,9 @@
 // A warp's share of a stage of qmv_one_sm90: codes of e2m1, in groups of 32 with scales of e8m0 or
 // of 16 with scales of e4m3.
 //
-//   batch    16 rows x 128 values: load_matrices gives lane t of a row the t-th eight of each 32,
-//   so
-//            that each of four mma.m16n8k32 has 32 neighbours, a unit
+//   batch    16 rows x 128 values: load_matrices gives lane t
+//            of a row the t-th eight of each 32, so that each
+//            of four mma.m16n8k32 has 32 neighbours, a unit
 //   columns  the four limbs of x (x_bytes.cuh), for two groups: of mxfp4 of two units, whose
 //            products are added up in one set of sums, of nvfp4 of the two halves of a unit. A
 //            column holds zeros where codes are not its group's

@@ -237,9 +237,9 @@ __device__ __forceinline__ void bring_stage(const QmvParams& p, const QmvMaps& m
 }
 
 // The stages that the ring holds first, of `blocks` blocks from `row` on and steps of those rows
-// from first_step on, by one thread. All that
-// produce would do, in few instructions: until these copies have left nothing else goes on, and
-// text that runs for the first time comes by lines of eight instructions, 150 cycles each.
+// from first_step on, by one thread. All that produce would do, in few instructions: until these
+// copies have left nothing else goes on, and text that runs for the first time comes by lines of
+// eight instructions, 150 cycles each.
 template <class T>
 __device__ __forceinline__ void bring_first(const QmvParams& p, QmvShared& shared,
                                             const QmvMemory& memory, const QmvMaps& maps,

@@ -3,9 +3,9 @@
 // warps that issue them: between wgmma_begin and the wgmma_wait that covers a product, neither its
 // sums nor its A may be touched.
 //
-//   A      thread 4g + t of warp w has rows 16w + g (words 0, 2) and 16w + g + 8 (words 1, 3), and
-//   of
-//          them columns 2t, 2t + 1 (words 0, 1) and 2t + 8, 2t + 9 (words 2, 3)
+//   A      thread 4g + t of warp w has rows 16w + g (words 0, 2)
+//          and 16w + g + 8 (words 1, 3), and of them columns 2t,
+//          2t + 1 (words 0, 1) and 2t + 8, 2t + 9 (words 2, 3)
 //   sums   sums[4j + i] of the same thread: row 16w + g + 8 * (i / 2), column 8j + 2t + i % 2
 //   B      rows of 64 k (128 bytes) per column, in the 128-byte swizzle of the bulk copies
 //
