@@ -356,8 +356,7 @@ moeblas_status moeblas_infer_grouped_qqmm(const moeblas_quantized* x, const moeb
   });
 }
 
-// ---- Routing and the fused expert layer
-// ----------------------------------------------------------
+// ---- Routing and the fused expert layer ---------------------------------------------------------
 
 moeblas_status moeblas_moe_route(const moeblas_tensor* logits, const moeblas_tensor* bias,
                                  const moeblas_router* router, const moeblas_tensor* ids,

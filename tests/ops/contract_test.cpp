@@ -32,8 +32,7 @@ std::vector<double> all(const Operand& t) {
 }
 using List = std::vector<double>;
 
-// ---- "Where an operation takes a quantized w it also takes mode MOEBLAS_DENSE"
-// -------------------
+// ---- "Where an operation takes a quantized w it also takes mode MOEBLAS_DENSE" ------------------
 
 TEST(DenseWeights, CountAsTheyAreWhateverTheirDtype) {
   const Operand x = floats(DType::f32, {1, 3}, {1, 10, 100});
@@ -86,8 +85,7 @@ TEST(DenseWeights, HaveNothingButTheirFloats) {
   EXPECT_THROW(dequantize({.spec = {Mode::dense}, .codes = w.view}, out.view), Error);
 }
 
-// ---- offsets: "row r times the matrix of the first expert e with offsets[e] > r"
-// -----------------
+// ---- offsets: "row r times the matrix of the first expert e with offsets[e] > r" ----------------
 
 List experts_of_rows(DType dtype, std::initializer_list<int64_t> ends) {
   // w[e] = e + 1, x = 1: the result names the expert, 0 names none.
@@ -123,8 +121,7 @@ TEST(Offsets, RowsPastTheLastEndAreZero) {
   EXPECT_EQ(experts_of_rows(DType::i32, {}), (List{0, 0, 0, 0, 0, 0}));
 }
 
-// ---- segments
-// ------------------------------------------------------------------------------------
+// ---- segments -----------------------------------------------------------------------------------
 
 List segment_sums(std::initializer_list<int64_t> ends, DType dtype = DType::i32) {
   // a = powers of two, b = 1: the result is a bit mask of the elements that entered it.
