@@ -64,6 +64,12 @@ RULES = [
         why="weights in bulk, products on tensor cores",
     ),
     Rule(
+        r"^qmm_few_sm90<",
+        has=(BULK, r"HMMA"),
+        lacks=(r"HGMMA",),
+        why="weights in bulk, x in registers, products by warps",
+    ),
+    Rule(
         r"^qmm_sm90_one<",
         has=(BULK, r"HMMA"),
         lacks=(r"HGMMA",),

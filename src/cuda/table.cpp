@@ -10,6 +10,7 @@
 #include "cuda/ffn_qmm_sm90.h"
 #include "cuda/ffn_sm90.h"
 #include "cuda/memory.h"
+#include "cuda/qmm_few_sm90_plan.h"
 #include "cuda/qmm_sm80_limbs_plan.h"
 #include "cuda/qmm_sm80_plan.h"
 #include "cuda/qmm_sm90_one_plan.h"
@@ -89,7 +90,35 @@ Reason qmm_sm90_of_many(const MatmulProblem& p) {
 constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mode::affine, 3) |
                                   Formats::of(Mode::affine, 5) | Formats::of(Mode::affine, 6);
 
+// Of one matrix from 4096^2 on 2 rows and more: 2, 4, 6 and 8 of 4096^2 in affine 4-bit 6.3, 6.5,
+// 6.7 and 6.9 us for 6.9, 7.9, 10.1 and 8.7, in mxfp4 6.6, 6.7, 6.9 and 7.2 for 7.3, 8.5, 9.9 and
+// 8.9; of affine codes from twice as many values on 3 rows and more: 2 and 3 of 8192^2 14.3
+// and 14.3 for 14.7 and 15.3, but 2 of 14336 x 4096 13.0 for 12.9. Other values of K, and more than
+// those of 8192^2, have not been timed beside the other rows.
+constexpr int64_t kFewLeast = int64_t{1} << 24, kFewMore = int64_t{1} << 25;
+constexpr int64_t kFewMost = int64_t{1} << 26, kFewLeastK = 4096;
+
+Reason qmm_few_sm90_of_large(const MatmulProblem& p) {
+  if (const Reason r = why_not_deterministic(p)) return r;
+  if (const Reason r = qmm_few_sm90_reject(p)) return r;
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return {};
+  const int64_t values = p.n * p.k;
+  const int64_t least = p.w.spec->mode == Mode::affine && values >= kFewMore ? 3 : 2;
+  if (values < kFewLeast || values > kFewMost || p.k < kFewLeastK) {
+    return Reason::of("%lld values of w in rows of %lld, for which others take less time",
+                      static_cast<long long>(values), static_cast<long long>(p.k));
+  }
+  if (p.m >= least) return {};
+  return Reason::of("%lld rows of x, less than %lld", static_cast<long long>(p.m),
+                    static_cast<long long>(least));
+}
+
 // clang-format off
+constexpr Row<MatmulProblem> kQmmFewSm90{
+  Name{"qmm_few_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::mxfp4, 4) | Formats::of(Mode::nvfp4, 4), DTypes::of(DType::bf16), Portable::kUngrouped, Extras{}, RowRange{},
+  qmm_few_sm90_of_large, nullptr, launch<qmm_few_sm90>,
+  Summary{"up to 8 rows of one matrix of 4-bit weights; warps share out K and keep their slice of x in registers, mma.sync"}};
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -392,6 +421,7 @@ constexpr Row<QuantizeProblem> kFp8Cuda{
 // weights in front of both.
 constexpr Row<MatmulProblem> kMatmul[] = {
     kQmvOneSm90,
+    kQmmFewSm90,
     kQmvSm90,
     kQmmSm90,
     kMmSm90,

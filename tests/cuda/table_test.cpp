@@ -51,8 +51,12 @@ TEST_F(CudaTable, DenseRows) {
     for (int64_t size : {512, 1024, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
         const bool one = rows == 1 && size >= 1024 && spec != kMxfp8;
-        EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)),
-                  one ? "qmv_one_sm90" : "qmv_sm90")
+        const bool sized = size == 4096 || (size == 8192 && (rows > 2 || spec != kAffine4));
+        const bool few = rows >= 2 && spec.bits == 4 && sized;
+        EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), one ? "qmv_one_sm90"
+                                                                               : few
+                                                                                   ? "qmm_few_sm90"
+                                                                                   : "qmv_sm90")
             << size << ", " << rows << " rows";
       }
     }
@@ -62,18 +66,19 @@ TEST_F(CudaTable, DenseRows) {
   EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, kAffine4, kBf16, kBf16)), "qmm_sm90");
   for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
     // In one launch; where K does not come in whole steps, in two.
-    EXPECT_EQ(winner(dense_nowhere(7, 4096, 4096, spec, kBf16, kBf16)), "qmv_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 14336, 4096, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_few_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 14336, 4096, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 14336, 4096, spec, kBf16, kBf16)), "qmm_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(3, 8192, 8192, spec, kBf16, kBf16)), "qmm_few_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(dense_nowhere(8, 8192, 9216, spec, kBf16, kBf16)), "qmv_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 9216, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, spec, kBf16, kBf16)), "qmv_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 16384, 16384, spec, kBf16, kBf16)), "qmm_sm90");
   }
-  EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmv_sm90");
+  EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_few_sm90");
   EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_sm90");
   EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kNvfp4, kBf16, kBf16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, DType::f16, DType::f16)), "qmv_sm90");
@@ -442,6 +447,7 @@ TEST_F(CudaTable, Reasons) {
                    90, nullptr, &text);
   EXPECT_EQ(text,
             "qmv_one_sm90: 48 rows of x, more than one\n"
+            "qmm_few_sm90: M = 48, more than 8\n"
             "qmv_sm90: it would read w 3 times, qmm_sm90 reads it once\n"
             "qmm_sm90: takes it\n");
 }

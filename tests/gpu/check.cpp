@@ -48,6 +48,8 @@ std::vector<Source> sources() {
                   [](uint64_t seed) { return job_of(test::few_rows_case(seed, kBlocks)); }, 0.2});
   list.push_back(
       {"few of one", "matmul", [](uint64_t seed) { return job_of(few_of_one_case(seed)); }, 0.3});
+  list.push_back({"few by slices", "matmul",
+                  [](uint64_t seed) { return job_of(few_by_slices_case(seed)); }, 0.3});
   list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back(

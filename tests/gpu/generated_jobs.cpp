@@ -234,28 +234,19 @@ Case many_tiles_case(uint64_t seed) {
   return c;
 }
 
-Case few_of_one_case(uint64_t seed) {
-  const QuantSpec kFormats[] = {{Mode::affine, 4, 64},
-                                {Mode::mxfp4},
-                                {Mode::nvfp4},
-                                {Mode::affine, 4, 32},
-                                {Mode::affine, 4, 128}};
-  const QuantSpec format = kFormats[seed % std::size(kFormats)];
-  test::Random random(seed * 0x9e3779b97f4a7c15u + 13);
-  // Blocks of 64 rows of w for up to 16 and up to 32 rows of x, of 128 and of 256, whose products
-  // take the reference long.
-  const uint64_t kind = seed / std::size(kFormats) % 4;
-  const int64_t m = kind == 0   ? random.pick({1, 5, 8, 9, 12, 16})
-                    : kind == 1 ? random.pick({25, 27, 30, 32})
-                                : 1;
-  const int64_t n = kind == 2   ? random.pick({4225, 4230})
-                    : kind == 3 ? random.pick({8449, 8452})
-                                : random.pick({1, 7, 64, 65, 131, 136});
-  // Chunks of scales are 32 bytes of a row at the least.
-  const int64_t k = kind == 0                  ? 4096 * random.pick({1, 2})
-                    : kind == 1                ? 4096
-                    : format.group_size == 128 ? 4096
-                                               : 2048;
+namespace {
+
+constexpr int kFewFormats = 5;
+QuantSpec few_format(uint64_t seed) {
+  const QuantSpec formats[kFewFormats] = {{Mode::affine, 4, 64},
+                                          {Mode::mxfp4},
+                                          {Mode::nvfp4},
+                                          {Mode::affine, 4, 32},
+                                          {Mode::affine, 4, 128}};
+  return formats[seed % kFewFormats];
+}
+// Few rows of one matrix, with gaps between rows and values of all kinds.
+Case few_case(const QuantSpec& format, int64_t m, int64_t n, int64_t k, test::Random& random) {
   Case c =
       product_case(Op::quantized_matmul, format, DType::bf16, true, m, n, k, test::Ids::uniform);
   if (random.one_in(3)) c.x.strides = Shape{k + 8 * random.between(1, 40), 1};
@@ -274,6 +265,48 @@ Case few_of_one_case(uint64_t seed) {
       c.host_tensor_scale = c.values == test::Values::integers ? 0.5f : 0.037f;
     }
   }
+  return c;
+}
+
+}  // namespace
+
+Case few_of_one_case(uint64_t seed) {
+  const QuantSpec format = few_format(seed);
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 13);
+  // Blocks of 64 rows of w for up to 16 and up to 32 rows of x, of 128 and of 256, whose products
+  // take the reference long.
+  const uint64_t kind = seed / kFewFormats % 4;
+  const int64_t m = kind == 0   ? random.pick({1, 5, 8, 9, 12, 16})
+                    : kind == 1 ? random.pick({25, 27, 30, 32})
+                                : 1;
+  const int64_t n = kind == 2   ? random.pick({4225, 4230})
+                    : kind == 3 ? random.pick({8449, 8452})
+                                : random.pick({1, 7, 64, 65, 131, 136});
+  // Chunks of scales are 32 bytes of a row at the least.
+  const int64_t k = kind == 0                  ? 4096 * random.pick({1, 2})
+                    : kind == 1                ? 4096
+                    : format.group_size == 128 ? 4096
+                                               : 2048;
+  Case c = few_case(format, m, n, k, random);
+  c.seed = seed;
+  return c;
+}
+
+Case few_by_slices_case(uint64_t seed) {
+  const QuantSpec format = few_format(seed);
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 17);
+  // Kernels of 8 slices a block and of 16, with one tile a block; and with tiles enough to come
+  // around in all that takes turns, which take the reference long.
+  const uint64_t kind = seed / kFewFormats % 4;
+  // Rows of scales are whole 16 bytes, for some formats of even numbers of slices alone.
+  constexpr int64_t kSlices[2][6] = {{12, 9, 10, 14, 15, 16}, {20, 17, 18, 30, 31, 32}};
+  const bool many = kind >= 2;
+  const int64_t slices = kSlices[kind % 2][many ? 0 : random.below(6)];
+  const int64_t tiles = random.between(9, 11) * kBlocks / 2, rows = kind % 2 == 0 ? 32 : 16;
+  const int64_t n =
+      many ? tiles * rows - random.between(0, 40) : random.pick({1, 7, 16, 31, 32, 65, 131, 136});
+  const int64_t m = many ? random.pick({1, 2}) : random.between(1, 8);
+  Case c = few_case(format, m, n, 256 * slices, random);
   c.seed = seed;
   return c;
 }

@@ -33,6 +33,9 @@ test::Case many_tiles_case(uint64_t seed);
 // Few rows and one matrix of 4 bits, K in the whole steps of which qmm_sm90 makes them in one
 // launch.
 test::Case few_of_one_case(uint64_t seed);
+// The same in slices of K, as qmm_few_sm90 takes it: each number of slices and blocks, with few
+// tiles and with many.
+test::Case few_by_slices_case(uint64_t seed);
 // segmented_mm as kernels with bulk copies want it: a and b along K or turned, with gaps, tiles in
 // whole and with a rest, from so few segments that small tiles are made to so many that large ones
 // are.

@@ -93,6 +93,8 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   std::erase_if(few_rows, [](const std::string& row) { return row != "qmv_sm90"; });
   std::vector<std::string> one_matrix = rows;
   std::erase_if(one_matrix, [](const std::string& row) { return row != "qmm_sm90"; });
+  std::vector<std::string> by_slices = rows;
+  std::erase_if(by_slices, [](const std::string& row) { return row != "qmm_few_sm90"; });
   const auto run_each = [&](const Job& job, const std::vector<std::string>& names) {
     for (const std::string& row : names) {
       report.add(job, row.c_str(), run_exact(job, row.c_str(), judged));
@@ -224,6 +226,10 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   // Few rows of one matrix, in one launch: each format with each number of rows of w a block.
   for (uint64_t seed = 0; seed < 20; ++seed) {
     run_all([&] { return job_of(few_of_one_case(seed), test::Side::left); }, one_matrix);
+  }
+  // Of those with many tiles, one for each way to share out K.
+  for (uint64_t seed : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17}) {
+    run_all([&] { return job_of(few_by_slices_case(seed), test::Side::left); }, by_slices);
   }
   // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {

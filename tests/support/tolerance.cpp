@@ -54,8 +54,8 @@ Path path_of(std::string_view kernel) {
   if (kernel == "qqmm_fp8_sm90") return Path::fp8_blocks;
   if (kernel == "mm_bf16_avx512" || kernel == "mm_bf16_amx") return Path::bf16_dot;
   if (kernel == "mm_int8_avx512") return Path::int8;
-  if (kernel == "qmm_sm90" || kernel == "qmm_sm90_fields" || kernel == "mm_sm90" ||
-      kernel == "qmm_sm80")
+  if (kernel == "qmm_sm90" || kernel == "qmm_few_sm90" || kernel == "qmm_sm90_fields" ||
+      kernel == "mm_sm90" || kernel == "qmm_sm80")
     return Path::rounded_weight;
   throw std::invalid_argument("tolerance.cpp does not say by which path " + std::string(kernel) +
                               " forms its sums");

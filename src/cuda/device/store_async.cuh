@@ -7,11 +7,23 @@
 namespace moeblas::cuda::device {
 
 // Of all threads of the cluster. Nothing that they wrote is seen by it.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_meet() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+// A number, and its bytes to a barrier: both cluster addresses of one block.
+__device__ __forceinline__ void store_async(uint32_t to, uint32_t barrier, float a) {
   asm volatile(
-      "barrier.cluster.arrive.relaxed;\n"
-      "barrier.cluster.wait;" ::
-          : "memory");
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(__float_as_uint(a)), "r"(barrier)
+      : "memory");
 }
 
 // Four numbers to a multiple of 16 and their bytes to a barrier, both cluster addresses of one

@@ -1,0 +1,159 @@
+#include "cuda/qmm_few_sm90_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/qmv_sm90_operands.h"
+#include "cuda/queue.h"
+
+namespace moeblas::cuda {
+namespace {
+
+using dispatch::MatmulProblem;
+using dispatch::Matrices;
+using dispatch::Reason;
+
+// What a block may have on sm_90, less what it takes to begin at a multiple of 1024.
+constexpr uint32_t kSharedBytes = 232448 - 1024;
+// That run at once on an H100 and an H200.
+constexpr uint32_t kBlocks = 132;
+constexpr uint32_t kClusterBlocks = 2, kMostRows = 8;
+constexpr uint32_t kLeastSlices = 9;  // of fewer, half of the warps have none
+
+uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+
+const char* format_of(const MatmulProblem& p) {
+  const QuantSpec& spec = *p.w.spec;
+  if (spec.mode == Mode::mxfp4) return "mxfp4_bf16";
+  if (spec.mode == Mode::nvfp4) return "nvfp4_bf16";
+  const bool plain = p.w.scales.dtype == DType::bf16 && spec.group_size >= 32;
+  return spec.mode == Mode::affine && spec.bits == 4 && plain ? "affine4_bf16" : nullptr;
+}
+
+TensorMapShape codes_shape(const MatmulProblem& p, uint32_t slices, uint32_t rows) {
+  TensorMapShape s;
+  s.data = p.w.values.data;
+  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  s.add(kFewPiece / 4, 4, kFewPiece / 4);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), rows);
+  s.add(static_cast<uint64_t>(p.k) / kFewSlice, kFewPiece, slices);
+  return s;
+}
+TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, uint32_t row_bytes,
+                            uint32_t rows) {
+  const uint64_t size = size_of(m.dtype);
+  TensorMapShape s;
+  s.data = m.data;
+  s.swizzle = row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+              : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+              : row_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                : CU_TENSOR_MAP_SWIZZLE_NONE;
+  s.add(static_cast<uint64_t>(p.k) / static_cast<uint64_t>(p.w.spec->group_size) * size, 1,
+        row_bytes);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(m.row_stride) * size, rows);
+  return s;
+}
+
+}  // namespace
+
+Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
+  using Size = long long;
+  if (!p.transpose) return Reason::of("w is packed along N");
+  plan.format = format_of(p);
+  if (plan.format == nullptr) {
+    return Reason::of("not affine 4-bit with scales of bfloat16 in groups of 32 or more");
+  }
+  if (p.w.spec->mode == Mode::affine && p.options.precision == Precision::exact) {
+    return Reason::of("precision is exact, and affine weights are rounded to 16 bits here");
+  }
+  if (p.batch.numel() != 1) return Reason::of("a batch of matrices");
+  if (p.m > kMostRows) return Reason::of("M = %lld, more than %u", Size{p.m}, kMostRows);
+  if (p.k < kLeastSlices * kFewSlice || p.k % kFewSlice != 0) {
+    return Reason::of("K = %lld, not %u slices of %u or more", Size{p.k}, kLeastSlices, kFewSlice);
+  }
+  const auto slices = static_cast<uint32_t>(p.k / kFewSlice);
+  if (slices > kClusterBlocks * kFewWarps) {
+    return Reason::of("K = %lld, more than %u", Size{p.k}, kClusterBlocks * kFewWarps * kFewSlice);
+  }
+  if (p.n > int64_t{1} << 30) return Reason::of("N is beyond 2^30");
+  const Matrices& x = p.x.values;
+  if (!has_runs_of(8, x)) {
+    return Reason::of("rows of x do not begin at multiples of 16 bytes");
+  }
+  if (p.out.col_stride != 1) return Reason::of("rows of out are not runs");
+  QmmFewParams& q = plan.params;
+  // Blocks of a cluster share what of x they have to load before they can begin.
+  plan.tokens = kMostRows;
+  plan.parts = slices <= kFewWarps ? 8 : 16;
+  plan.blocks = kClusterBlocks;
+  const uint32_t tile_rows = kFewWarps / plan.parts * kFewTaskRows;
+  q.tiles = ceil_div(static_cast<uint32_t>(p.n), tile_rows);
+  plan.clusters = std::min(kBlocks / plan.blocks, q.tiles);
+  q.group = static_cast<uint32_t>(p.w.spec->group_size);
+  q.scale_bytes = static_cast<uint32_t>(size_of(p.w.scales.dtype));
+  q.slice_scales = kFewSlice / q.group * q.scale_bytes;
+  // A box that begins elsewhere than at a multiple of 16 bytes of a row is an illegal instruction.
+  const uint32_t in_16_bytes = ceil_div(16, q.slice_scales);
+  q.slices = ceil_div(ceil_div(slices, plan.blocks), in_16_bytes) * in_16_bytes;
+  const uint32_t scales = plan.parts * q.slice_scales;  // of a row
+  q.scale_row = std::min(scales, 128u);
+  q.scale_boxes = scales / q.scale_row;
+  q.scales_at = q.slices * tile_rows * kFewPiece;
+  q.scales_at = ceil_div(q.scales_at, 1024) * 1024;
+  const uint32_t of_scales = ceil_div(tile_rows * scales, 1024) * 1024;
+  const uint32_t operands = p.w.spec->mode == Mode::affine ? 2 : 1;
+  q.biases_at = q.scales_at + of_scales;
+  q.stage_bytes = q.scales_at + operands * of_scales;
+  q.box_bytes = q.slices * tile_rows * kFewPiece + operands * tile_rows * scales;
+  const uint32_t ring =
+      plan.parts == 8 ? FewMemory<kMostRows, 8>::kRing : FewMemory<kMostRows, 16>::kRing;
+  q.stages = std::min((kSharedBytes - ring) / q.stage_bytes, kFewMostStages);
+  plan.shared_bytes = ring + q.stages * q.stage_bytes + 1024;
+  plan.codes = codes_shape(p, q.slices, tile_rows);
+  if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
+  plan.scales = scales_shape(p, p.w.scales, q.scale_row, tile_rows);
+  if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return r;
+  plan.biases = plan.scales;
+  if (operands == 2) {
+    plan.biases = scales_shape(p, p.w.biases, q.scale_row, tile_rows);
+    if (const Reason r = why_no_tensor_map(plan.biases, "rows of biases")) return r;
+  }
+  for (const TensorMapShape* s : {&plan.scales, &plan.biases}) {
+    if (s->stride[1] < s->size[0]) return Reason::of("rows of scales overlap");
+  }
+  if (p.w.values.row_stride < p.k / 2) return Reason::of("rows of codes overlap");
+  q.x = static_cast<const uint16_t*>(x.data);
+  q.w = static_cast<const uint8_t*>(p.w.values.data);
+  q.out = static_cast<uint16_t*>(p.out.data);
+  q.x_row_stride = x.row_stride;
+  q.out_row_stride = p.out.row_stride;
+  q.w_row_stride = p.w.values.row_stride;
+  q.tensor_scale = {p.w.tensor_scale.data, p.w.tensor_scale.stride, p.w.tensor_scale.host};
+  q.m = static_cast<uint32_t>(p.m);
+  q.n = static_cast<uint32_t>(p.n);
+  q.k = static_cast<uint32_t>(p.k);
+  return {};
+}
+
+Reason qmm_few_sm90_reject(const MatmulProblem& p) {
+  QmmFewPlan plan;
+  return plan_qmm_few_sm90(p, plan);
+}
+
+void qmm_few_sm90(const MatmulProblem& p, dispatch::Workspace) {
+  QmmFewPlan plan;
+  if (p.empty() || plan_qmm_few_sm90(p, plan)) return;  // selection has asked before
+  Queue queue(p.op, p.device.id, p.options.stream);
+  plan.params.codes = tensor_map(plan.codes, p.op);
+  plan.params.scales = tensor_map(plan.scales, p.op);
+  plan.params.biases = tensor_map(plan.biases, p.op);
+  const std::string name = std::string("qmm_few_sm90_") + plan.format + "_" +
+                           std::to_string(plan.tokens) + "_" + std::to_string(plan.parts) + "_" +
+                           std::to_string(plan.blocks);
+  queue.run_early(name.c_str(), plan.clusters * plan.blocks, kFewThreads, plan.shared_bytes,
+                  plan.params);
+}
+
+}  // namespace moeblas::cuda
