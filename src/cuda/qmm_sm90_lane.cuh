@@ -31,8 +31,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
-    // What comes out of a shuffle is kept, not made anew at every use.
-    if constexpr (Block::kByBlocks) codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
+    if constexpr (Block::kByBlocks || Tiles::kExtra != 0) codes_ = kept(codes_);
     if constexpr (Block::kWholeScales) {
       end_block_ =
           __shfl_sync(0xffffffffu, (p.k + kBlockK - 1 - t * (kBlockK / 4)) / kBlockK, lane_);

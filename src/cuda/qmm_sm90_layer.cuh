@@ -30,11 +30,11 @@ class LayerEnd {
                       uint32_t out, uint32_t out_rows, uint32_t group)
       : p_(p),
         tile_(tile),
-        first_row_(first_row),
-        out_(out),
-        out_rows_(out_rows),
+        first_row_(kept(first_row)),
+        out_(kept(out)),
+        out_rows_(kept(out_rows)),
         group_(group),
-        thread_(threadIdx.x % 128),
+        thread_(kept(threadIdx.x % 128)),
         warp_(thread_ / 32),
         g_(thread_ % 32 / 4),
         c_(thread_ % 4) {}

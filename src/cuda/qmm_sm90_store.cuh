@@ -34,20 +34,24 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = (kTokens + kAtOnce - 1) / kAtOnce;
     constexpr uint32_t kBuffers = Tiles::kOutBuffers;
     const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
+    const uint32_t octet = thread_ % 8, token = thread_ / 8;
+    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
+    const Places at = {
+        kept(out + transposed_), kept(out + token * 128 + ((octet ^ (token % 8)) << 4)),
+        kept(Block::out_rows(n) + token * 8), kept(tile.row + token), kept(first_n + octet * 8)};
     // Where one buffer is filled while the other is read, a barrier has been passed since another
     // warp last read the first, unless tiles have unlike numbers of steps.
     if (kBuffers == 1 || kSteps == 1 || Tiles::kExtra != 0) device::named_barrier(1 + group_, 128);
-    put_tokens<kTokens, kAtOnce>(sums, 0, out);
+    put_tokens<kTokens, kAtOnce>(sums, 0, at.put);
     device::named_barrier(1 + group_, 128);
 #pragma unroll
     for (uint32_t i = 0; i < kSteps; ++i) {
       if (kSharedSums && i > 0 && tile.tokens <= i * kAtOnce) break;
       const auto put_next = [&] {
-        put_tokens<kTokens, kAtOnce>(sums, i + 1, out + (i + 1) % kBuffers * Memory::kOutBytes);
+        put_tokens<kTokens, kAtOnce>(sums, i + 1, at.put + (i + 1) % kBuffers * Memory::kOutBytes);
       };
       if (kBuffers == 2 && i + 1 < kSteps) put_next();
-      store_tokens<kAtOnce>(tile, i * kAtOnce, Block::out_rows(n),
-                            out + i % kBuffers * Memory::kOutBytes);
+      store_tokens<kAtOnce>(at, tile.end, i * kAtOnce, i % kBuffers * Memory::kOutBytes);
       if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
       if (kBuffers == 1 && i + 1 < kSteps) {
         put_next();
@@ -56,16 +60,22 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     }
   }
 
+  // Of this lane, as a tile ends: where it puts results, and where it takes them from; where the
+  // row of out of the first token that it takes is said, which staged row that is, and which
+  // columns it has of it.
+  struct Places {
+    uint32_t put, take, out_row, row, column;
+  };
+
   // Rows of 64 outputs in the 128-byte swizzle.
   template <uint32_t kTokens, uint32_t kAtOnce>
-  __device__ void put_tokens(const float (&sums)[kTokens / 2], uint32_t step,
-                             uint32_t buffer) const {
+  __device__ void put_tokens(const float (&sums)[kTokens / 2], uint32_t step, uint32_t to) const {
 #pragma unroll
     for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
       if (step * kAtOnce + j * 8 >= kTokens) break;
       const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                       buffer + transposed_ + j * 1024),
+                       to + j * 1024),
                    "r"(Math::rounded(s[0], s[1])), "r"(Math::rounded(s[2], s[3])),
                    "r"(Math::rounded(s[4], s[5])), "r"(Math::rounded(s[6], s[7]))
                    : "memory");
@@ -73,23 +83,20 @@ class QmmStore : public QmmLane<Weights, Tiles> {
   }
 
   template <uint32_t kAtOnce>
-  __device__ void store_tokens(const TileRecord& tile, uint32_t first, uint32_t out_rows,
+  __device__ void store_tokens(const Places& at, uint32_t end, uint32_t first,
                                uint32_t buffer) const {
-    const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
-    const uint32_t octet = thread_ % 8, column = first_n + octet * 8, token = thread_ / 8;
-    const bool whole = p_.wide_out && first_n + 64 <= p_.n;
-    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + column;
+    const bool whole = p_.wide_out && at.column / 64 * 64 + 64 <= p_.n;
+    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + at.column;
 #pragma unroll
     for (uint32_t i = 0; i < kAtOnce; i += 16) {
-      if (tile.row + first + i + token >= tile.end) continue;
-      const uint4 v =
-          device::load_shared_4(buffer + (i + token) * 128 + ((octet ^ (token % 8)) << 4));
+      if (at.row + first + i >= end) continue;
+      const uint4 v = device::load_shared_4(at.take + buffer + i * 128);
       int64_t row;
-      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(out_rows + (first + i + token) * 8));
+      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(at.out_row + (first + i) * 8));
       if (whole) {
         *reinterpret_cast<uint4*>(out + row) = v;
-      } else if (column < p_.n) {
-        store_some(v, out + row, p_.n - column);
+      } else if (at.column < p_.n) {
+        store_some(v, out + row, p_.n - at.column);
       }
     }
   }
