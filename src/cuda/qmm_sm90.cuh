@@ -76,7 +76,7 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   __device__ void send_tiles_ahead() const {
     device::wait_for_previous_launch();
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
-    WriteAhead<kAheadPieces<Tiles>, kAheadPiece> ahead(
+    WriteAhead<kAheadPieces<Tiles>, kAheadPieceBytes<Tiles>> ahead(
         static_cast<const QmmSm90AheadParams&>(p_).ahead, p_.runs, base_ + Memory::kAhead,
         barrier(Block::kAhead));
     TileRecord tile = schedule.next();
@@ -85,7 +85,12 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
       if (tiles) records_.wait_for_place(n);
       if (tiles && ahead.ready(min(tile.row + tile.tokens, tile.end))) {
         ahead.see();
-        if (threadIdx.x % 32 == 0) records_.write(n, tile);
+        if (threadIdx.x % 32 == 0) {
+          if constexpr (Weights::kEnding == Ending::activations) {
+            records_.write_moved(n, schedule.moved());
+          }
+          records_.write(n, tile);
+        }
         __syncwarp();
         ++n;
         tiles = tile.tokens != 0;
@@ -440,8 +445,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::k
 // nothing to do, took 2 to 3 us more.)
 template <class Weights, class Tiles, class Wider>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::kThreads, 1)
-    qmm_sm90_either(const __grid_constant__ QmmSm90Params p,
-                    const __grid_constant__ QmmSm90Params wider) {
+    qmm_sm90_either(const __grid_constant__ QmmParamsOf<Tiles> p,
+                    const __grid_constant__ QmmParamsOf<Wider> wider) {
 #if defined(__CUDA_ARCH__)
   device::wait_for_previous_launch();
   if (*p.runs.wider != 0) {
@@ -455,8 +460,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(BlockShape<Tiles>::k
 template <class Weights, class Tiles>
 __global__ void qmm_sm90(const __grid_constant__ QmmParamsOf<Tiles>) {}
 template <class Weights, class Tiles, class Wider>
-__global__ void qmm_sm90_either(const __grid_constant__ QmmSm90Params,
-                                const __grid_constant__ QmmSm90Params) {}
+__global__ void qmm_sm90_either(const __grid_constant__ QmmParamsOf<Tiles>,
+                                const __grid_constant__ QmmParamsOf<Wider>) {}
 #endif
 
 // Instances, by the names that the host launches them by: one, and all widths of a format.
@@ -481,12 +486,6 @@ __global__ void qmm_sm90_either(const __grid_constant__ QmmSm90Params,
     "qmm_sm90_" #name,                                                                    \
         reinterpret_cast<const void*>(                                                    \
             &qmm_sm90_either<__VA_ARGS__, Tiles, WiderTilesOf<wider, Tiles::kRowGroups>>) \
-  }
-// Those that write rows of x themselves.
-#define MB_QMM_SM90_AHEAD(name, Tiles, registers, ...)                                      \
-  static const simt::CudaKernel name##_256_ahead_kernel {                                   \
-    "qmm_sm90_" #name "_256_ahead",                                                         \
-        reinterpret_cast<const void*>(&qmm_sm90<__VA_ARGS__, AheadTiles<Tiles, registers>>) \
   }
 #define MB_QMM_SM90_ALL(name, Of, ...)                \
   MB_QMM_SM90(name##_256, Of<Tiles256>, __VA_ARGS__); \

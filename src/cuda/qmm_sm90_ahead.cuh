@@ -1,7 +1,9 @@
 // Rows of x that the products write themselves. Written top_k times in front of the products they
 // cost their whole time; here they are written while others are multiplied, by the warp of each
-// block that else waits for tiles: from where x is staged once to where boxes read them, in the
-// order of the runs, in chunks that warps claim as they come free.
+// block that else waits for tiles: from where x is staged once to where boxes read them, in chunks
+// that warps claim as they come free. Tiles come by width, the widest first, and rows lie in that
+// order: in the order of the runs wide tiles waited for all that lies between their rows, and for
+// warps that held a chunk back, their own clusters' narrower tiles being ready already.
 //
 //   launch in front      rows 0 .. first           claimed: chunks, by an atomic counter
 //   products' warps      | chunk | chunk | ...     ready:   of each kReadyRows, how many are there

@@ -205,6 +205,11 @@ class QmmConsumer : public QmmStore<Weights, Tiles> {
     if constexpr (Weights::kEnding == Ending::rounded) {
       Store::template store_tile<kTokens>(sums, tile, n);
     } else {
+      if constexpr (kAheadPieces<Tiles> != 0) {
+        const uint32_t by = records_.moved(n);
+        tile.row += by;
+        tile.end += by;
+      }
       LayerEnd<Weights, Tiles>(
           p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
           base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes,

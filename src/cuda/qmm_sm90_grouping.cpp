@@ -62,7 +62,7 @@ struct Room {
   size_t counts = 0, totals = 0, runs = 0, matrices = 0, sources = 0, out_rows = 0, staged = 0;
   size_t wider = 0;  // what is chosen
   // Of rows that the products write: x as it lies, and what they count by.
-  size_t once = 0, counters = 0;
+  size_t once = 0, counters = 0, placed = 0;
   uint32_t front = 0, counter_count = 0;
   size_t bytes = 0;
   uint32_t blocks = 0, block_pairs = 0;  // of place_rows
@@ -98,6 +98,7 @@ struct Room {
         counter_count = static_cast<uint32_t>(1 + ceil_div(rows, kReadyRows));
         sources = take(rows * 4);
         counters = take(counter_count * 4);
+        placed = take(2 * keys * 4);
         once = take(rows / per_x * staged_k(p) * 2);
       }
     } else {
@@ -129,10 +130,29 @@ std::string staging(const char* what, const MatmulProblem& p) {
                                           : "neighbours");
 }
 
+// Which tiles the device may choose, or what all tiles are where rows follow them.
+WiderTiles wider_tiles(const MatmulProblem& p, int64_t products, uint32_t* chosen, bool ahead) {
+  WiderTiles t{};
+  if (ahead) {
+    const QmmSm90Kernel& kernel = *qmm_sm90_ahead(p, products);
+    t.base = kernel.tokens;
+    t.least = kernel.least_tokens;
+  }
+  if (const QmmSm90Either* either = qmm_sm90_either(p, ahead)) {
+    t.chosen = chosen;
+    t.base = either->wider.tokens - either->wider.extra;
+    t.least = either->wider.least_tokens;
+    t.extra = either->wider.extra;
+    t.step = either->wider.extra_step;
+    t.loss = either->loss;
+  }
+  return t;
+}
+
 // Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
 // gather them, or in the order of their matrices.
-Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, uint8_t* base,
-           const Room& at, Queue& queue) {
+Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products,
+           uint8_t* base, const Room& at, Queue& queue) {
   PlaceRowsParams q{};
   q.pairs = plan.params();
   q.rows = staged_rows(p, base + (at.front > 0 ? at.once : at.staged));
@@ -141,6 +161,8 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
     q.front_rows = at.front;
     q.zeros = reinterpret_cast<uint32_t*>(base + at.counters);
     q.zero_count = at.counter_count;
+    q.placed = reinterpret_cast<uint32_t*>(base + at.placed);
+    q.out_rows_by_runs = products > 1;
   }
   q.w_index = static_cast<const uint8_t*>(plan.w_index());
   q.counts = reinterpret_cast<uint32_t*>(base + at.counts);
@@ -166,14 +188,7 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   steps(q.pairs.w_step, q.w_steps);
   steps(q.pairs.out_step, q.out_steps);
   q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
-  if (const QmmSm90Either* either = at.front > 0 ? nullptr : qmm_sm90_either(p)) {
-    q.wider.chosen = reinterpret_cast<uint32_t*>(base + at.wider);
-    q.wider.base = either->wider.tokens - either->wider.extra;
-    q.wider.least = either->wider.least_tokens;
-    q.wider.extra = either->wider.extra;
-    q.wider.step = either->wider.extra_step;
-    q.wider.loss = either->loss;
-  }
+  q.wider = wider_tiles(p, products, reinterpret_cast<uint32_t*>(base + at.wider), at.front > 0);
   const int64_t blocks = staged_k(p) / kBlockK, x_rows = p.total_rows() / per_x;
   q.part_blocks = static_cast<uint32_t>(std::min(blocks, kPartBlocks));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
@@ -182,7 +197,8 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, ui
   queue.run(staging("count_pairs_", p).c_str(),
             q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0, q);
   queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
-                  at.blocks + (q.wider.chosen != nullptr ? 1 : 0), kStageThreads, 0, q);
+                  at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
+                  0, q);
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;
@@ -260,7 +276,7 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, 
   const simt::PairPlan plan(p, kPlanTile);
   const Room at(p, plan, per_token, products);
   QmmRows rows;
-  rows.runs = per_token > 0 ? place(p, plan, per_token, workspace, at, queue)
+  rows.runs = per_token > 0 ? place(p, plan, per_token, products, workspace, at, queue)
                             : stage(p, plan, workspace, at, zeros, queue);
   rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
   rows.staged = workspace + at.staged;
@@ -270,6 +286,7 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, 
     ahead.from = workspace + at.once;
     ahead.to = rows.staged;
     ahead.sources = std::exchange(rows.sources, nullptr);
+    ahead.placed = reinterpret_cast<const uint32_t*>(workspace + at.placed);
     ahead.row_bytes = static_cast<uint32_t>(staged_k(p) * 2);
     ahead.first = at.front;
     ahead.claimed = reinterpret_cast<uint32_t*>(workspace + at.counters);

@@ -41,6 +41,7 @@ struct Kernels {
   uint32_t chunk_blocks;
   QmmSm90Either either256{}, either128{}, either64{};
   QmmSm90Kernel ahead256{};
+  QmmSm90Either ahead256_288{};
 };
 #define MB_KERNELS_OF(name, Bytes, Of)                   \
   {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
@@ -78,8 +79,17 @@ constexpr Kernels with_ahead(Kernels all, const char* name) {
   all.ahead256 = kernel<Bytes, AheadTiles<Of<Tiles256>, kConsumers>>(name);
   return all;
 }
-#define MB_AHEAD(name, Bytes, Of) \
-  with_ahead<Bytes, Of, 224>(MB_EITHER(name, Bytes, Of), "qmm_sm90_" name "_256_ahead")
+template <class Bytes, template <class> class Of>
+constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* either) {
+  all = with_ahead<Bytes, Of, 224>(all, name);
+  const QmmSm90Kernel wider = kernel<Bytes, AheadTiles<Tiles288, 224>>(either);
+  all.ahead256_288 = {either, wider, std::max(all.ahead256.shared_bytes, wider.shared_bytes),
+                      all.either256.loss};
+  return all;
+}
+#define MB_AHEAD(name, Bytes, Of)                                                        \
+  with_wider_ahead<Bytes, Of>(MB_EITHER(name, Bytes, Of), "qmm_sm90_" name "_256_ahead", \
+                              "qmm_sm90_" name "_256_288_ahead")
 // One width for what is rare.
 template <class Bytes>
 constexpr Kernels any_kernels(const char* name) {
@@ -142,7 +152,9 @@ constexpr int64_t kMostRoutedRowsOf32 = 24;
 // Where whole tiles are about what experts meet on the average, half of them meet some rows more.
 constexpr int64_t kLeastRowsOf96 = 52, kLeastRowsOf160 = 112;
 constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 600;
-constexpr int64_t kLeastRowsAhead = 512;
+// Qwen3-30B's gates and ups, 256 / 384 rows an expert: even 335 / 524 us -> 329 / 504, uniform 354
+// / 572 -> 350 / 545. Tiles of one width alone take 327 of even routing at 256, and 389 of uniform.
+constexpr int64_t kLeastRowsAhead = 256 - kRowsBelowWhole;
 
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
@@ -171,7 +183,7 @@ const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
   return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
 }
 
-const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p) {
+const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p, bool ahead) {
   const Kernels& of = kernels_of(p);
   const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
   const int64_t rows = rows_of_a_matrix(p);
@@ -180,18 +192,15 @@ const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p) {
   if (&kernel == &of.tiles128 && rows >= kLeastRowsOf160) either = &of.either128;
   if (&kernel == &of.tiles256 && rows <= kMostRowsOf288 &&
       (rows + kRowsBelowWhole) % 256 <= kRowsBelowWhole + kRowsBeyondWhole) {
-    either = &of.either256;
+    either = ahead ? &of.ahead256_288 : &of.either256;
   }
   return either != nullptr && either->name != nullptr ? either : nullptr;
 }
 
-const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p) {
+const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p, int64_t products) {
   const Kernels& of = kernels_of(p);
-  const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256;
-  // With fewer rows a choice of tiles is worth more, but under even routing: Qwen3-30B's gates and
-  // ups, 256 / 512 / 1024 rows an expert, uniform 355 / 692 / 1336 us -> 418 / 697 / 1300, even 332
-  // / 653 / 1272 -> 321 / 629 / 1215, zipf at 512 716 -> 711. Few rows of an expert are passed over
-  // at first, and others are wanted sooner than they are written.
+  const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256 &&
+                   (products == 1 || of.ahead256_288.name != nullptr);
   return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
 }
 

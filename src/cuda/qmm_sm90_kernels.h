@@ -32,10 +32,11 @@ struct QmmSm90Either {
   uint32_t shared_bytes = 0;
   uint32_t loss = 0;  // WiderTiles::loss
 };
-// In the place of qmm_sm90_kernel(p); null: there is none.
-const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p);
-// Those whose products write rows of x themselves, in the place of both; null: there is none.
-const QmmSm90Kernel* qmm_sm90_ahead(const dispatch::MatmulProblem& p);
+// In the place of qmm_sm90_kernel(p), or of qmm_sm90_ahead(p, ..); null: there is none.
+const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p, bool ahead);
+// One whose products write rows of x themselves, where there are `products` of them in turn, the
+// first of which does; null: there is none.
+const QmmSm90Kernel* qmm_sm90_ahead(const dispatch::MatmulProblem& p, int64_t products);
 // Blocks of K whose scales come together at the least.
 uint32_t qmm_sm90_chunk_blocks(const dispatch::MatmulProblem& p);
 // Whether the format has kernels for both products of an expert layer.

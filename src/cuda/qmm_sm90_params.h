@@ -112,10 +112,22 @@ struct AheadTiles : Tiles {
   static constexpr int kConsumerRegisters = kConsumers;
   static constexpr int kProducerRegisters = kConsumers == 224 ? 56 : 40;
 };
+// Beside slots of 288 rows there is room for less.
+template <int kConsumers>
+struct AheadTiles<Tiles288, kConsumers> : Tiles288 {
+  static constexpr uint32_t kOutBuffers = 1;
+  static constexpr int kConsumerRegisters = kConsumers, kProducerRegisters = 56;
+};
 template <class Tiles>
 inline constexpr uint32_t kAheadPieces = 0;
+template <class Tiles>
+inline constexpr uint32_t kAheadPieceBytes = kAheadPiece;
 template <class Tiles, int kConsumers>
 inline constexpr uint32_t kAheadPieces<AheadTiles<Tiles, kConsumers>> = 5;
+template <int kConsumers>
+inline constexpr uint32_t kAheadPieces<AheadTiles<Tiles288, kConsumers>> = 7;
+template <int kConsumers>
+inline constexpr uint32_t kAheadPieceBytes<AheadTiles<Tiles288, kConsumers>> = kAheadPiece / 2;
 
 // Formats have these, or their own.
 template <class Tiles>
@@ -247,7 +259,7 @@ struct BlockMemory {
   static constexpr uint32_t kScales = (kBarriersEnd + 127) / 128 * 128;  // boxes' places
   static constexpr uint32_t kMost = 227 * 1024 - 1024;  // with what a multiple of 1024 takes
   // Pieces of rows that are written ahead lie behind all else.
-  static constexpr uint32_t kAhead = kMost - kAheadPieces<Tiles> * kAheadPiece;
+  static constexpr uint32_t kAhead = kMost - kAheadPieces<Tiles> * kAheadPieceBytes<Tiles>;
   static constexpr uint32_t kScaleRoom = kAhead - kScales;
   static_assert(kScales <= kAhead, "a block has 227 KiB");
   static_assert(kScaleSlots * kScaleSlotBytes <= kScaleRoom, "a block has 227 KiB");
@@ -270,12 +282,15 @@ struct Runs {
   const uint32_t* wider;
 };
 
-// Rows of x that the products write themselves, in the order of the runs and ahead of the tiles
-// that read them, from where x is staged once (qmm_sm90_ahead.cuh).
+// Rows of x that the products write themselves, in the order in which tiles want them and ahead of
+// those, from where x is staged once (qmm_sm90_ahead.cuh).
 struct RowsAhead {
   const uint8_t* from;  // null: they are all there
   uint8_t* to;
   const uint32_t* sources;  // which row of `from` each is
+  // Where a run's rows lie: those of its whole tiles, and those of its last one, if that has
+  // another width, less those in front of it.
+  const uint32_t* placed;
   uint32_t row_bytes;
   uint32_t first;     // those before are there: a multiple of kReadyRows
   uint32_t* claimed;  // chunks of kChunkRows; and of each kReadyRows, how many are there:
@@ -425,6 +440,10 @@ struct PlaceRowsParams {
   // well, for products that write the others themselves, and what these count by is made zeros.
   uint8_t* front;
   uint32_t front_rows;
+  uint32_t* placed;  // as RowsAhead, by tiles as `wider` has them
+  // out_rows are in the order of the matrices all the same: of a layer, whose second product has
+  // its rows so.
+  uint32_t out_rows_by_runs;
   uint32_t* zeros;
   uint32_t zero_count;
 };

@@ -232,7 +232,10 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows, const QmmSm
 }
 
 const QmmSm90Kernel& kernel_for(const MatmulProblem& p, const QmmRows& rows) {
-  return rows.ahead.from != nullptr ? *qmm_sm90_ahead(p) : qmm_sm90_kernel(p);
+  return rows.ahead.from != nullptr ? *qmm_sm90_ahead(p, 1) : qmm_sm90_kernel(p);
+}
+const QmmSm90Either* either_for(const MatmulProblem& p, const QmmRows& rows) {
+  return rows.runs.wider != nullptr ? qmm_sm90_either(p, rows.ahead.from != nullptr) : nullptr;
 }
 
 // Whole clusters.
@@ -244,7 +247,7 @@ uint32_t grid_of(int32_t device) { return static_cast<uint32_t>(multiprocessors(
 void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool early,
               Queue& queue) {
   const QmmSm90Kernel& kernel = kernel_for(p, rows);
-  const QmmSm90Either* either = rows.runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
+  const QmmSm90Either* either = either_for(p, rows);
   const uint32_t grid = grid_of(p.device.id);
   const auto run = [&](const char* name, uint32_t shared_bytes, const auto&... params) {
     if (early) {
@@ -253,12 +256,17 @@ void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool
       queue.run(name, grid, kernel.threads, shared_bytes, params...);
     }
   };
+  const auto run_of = [&](const auto& as) {
+    if (either == nullptr) {
+      run(kernel.name, kernel.shared_bytes, as(q));
+    } else {
+      run(either->name, either->shared_bytes, as(q), as(params_of(p, rows, either->wider)));
+    }
+  };
   if (rows.ahead.from != nullptr) {
-    run(kernel.name, kernel.shared_bytes, QmmSm90AheadParams{q, rows.ahead});
-  } else if (either == nullptr) {
-    run(kernel.name, kernel.shared_bytes, q);
+    run_of([&](const QmmSm90Params& of) { return QmmSm90AheadParams{of, rows.ahead}; });
   } else {
-    run(either->name, either->shared_bytes, q, params_of(p, rows, either->wider));
+    run_of([](const QmmSm90Params& of) { return of; });
   }
 }
 
@@ -329,13 +337,14 @@ bool qmm_sm90_gathers(const MatmulProblem& p, int64_t per_x, int64_t products) {
   if (!kernel.gathers) return false;
   return kernel.tokens < 128 || products * p.n * per_x <= kGatheredColumns * (per_x - 1);
 }
-// Mixtral's two experts a token, whose products are long, took 1 % longer; a layer's first product
-// (Qwen3-30B, uniform, 512 rows an expert) more than the product alone.
+// Mixtral's two experts a token, whose products are long, took 1 % longer. A pair of several rows
+// may lie in two tiles.
 int64_t qmm_sm90_front(const MatmulProblem& p, int64_t per_x, int64_t products) {
   // Of an H100 and an H200. Longer rows, of several pieces, have not been timed.
   constexpr int64_t kClusters = 66, kLeastRounds = 4, kLeastPerX = 4, kMostRowBytes = kAheadPiece;
-  const QmmSm90Kernel* of = qmm_sm90_ahead(p);
-  if (of == nullptr || per_x < kLeastPerX || products != 1) return 0;
+  const QmmSm90Kernel* of = qmm_sm90_ahead(p, products);
+  if (of == nullptr || per_x < kLeastPerX || p.m != 1) return 0;
+  if (const QmmSm90Either* either = qmm_sm90_either(p, true)) of = &either->wider;
   const int64_t stripes = ceil_div(products * p.n, 2 * of->rows);
   const int64_t tiles = ceil_div(p.total_rows(), of->tokens) * stripes;
   if (tiles < kLeastRounds * kClusters || staged_k(p) * 2 > kMostRowBytes) return 0;
@@ -415,8 +424,7 @@ void multiply_rows(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
 QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const LowerScales& lower) {
   const QmmSm90Kernel& kernel = given != nullptr ? kernel_for(p, *given) : qmm_sm90_kernel(p);
   // What has been chosen, another product of the same rows may have asked for.
-  const QmmSm90Either* both =
-      given != nullptr && given->runs.wider != nullptr ? qmm_sm90_either(p) : nullptr;
+  const QmmSm90Either* both = given != nullptr ? either_for(p, *given) : nullptr;
   constexpr std::string_view kPrefix = "qmm_sm90_";
   const bool layer = qmm_sm90_has_layers(p);
   either = both != nullptr;
@@ -443,12 +451,17 @@ void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
       queue.run(name.c_str(), grid_of(device), threads, shared_bytes, all...);
     }
   };
+  const auto launch_of = [&](const auto& as) {
+    if (either) {
+      launch(as(params), as(wider));
+    } else {
+      launch(as(params));
+    }
+  };
   if (ahead.from != nullptr) {
-    launch(QmmSm90AheadParams{params, ahead});
-  } else if (either) {
-    launch(params, wider);
+    launch_of([&](const QmmSm90Params& of) { return QmmSm90AheadParams{of, ahead}; });
   } else {
-    launch(params);
+    launch_of([](const QmmSm90Params& of) { return of; });
   }
 }
 

@@ -14,8 +14,8 @@ int64_t qmm_sm90_share_time(const dispatch::MatmulProblem& p);
 // Whether products of experts gather their rows from where x is staged once, where each meets
 // `per_x` of the experts; `products`: of two such matrices in turn, as in a layer, 2.
 bool qmm_sm90_gathers(const dispatch::MatmulProblem& p, int64_t per_x, int64_t products);
-// Of products of experts that write their rows themselves, in the order of the experts: how many
-// are there before. 0: all are.
+// Of products of experts that write their rows themselves, as tiles want them: how many are there
+// before. 0: all are.
 int64_t qmm_sm90_front(const dispatch::MatmulProblem& p, int64_t per_x, int64_t products);
 size_t qmm_sm90_workspace(const dispatch::MatmulProblem& p);
 void qmm_sm90(const dispatch::MatmulProblem& p, dispatch::Workspace workspace);

@@ -279,6 +279,96 @@ __device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* 
   }
 }
 
+// Where the rows of a key lie as tiles want them: those of whole tiles, and from there on those of
+// the last one, if that has another width, from `last` on, less those in front of it.
+struct PlacesByTile {
+  uint32_t rows[kPlaceMatrices + 1], whole[kPlaceMatrices + 1];
+  uint32_t first[kPlaceMatrices + 1], last[kPlaceMatrices + 1];
+  uint32_t by_runs[kPlaceMatrices + 1];  // in the order of the keys
+
+  __device__ uint32_t place(uint32_t key, uint32_t row) const {
+    return (row < whole[key] ? first : last)[key] + row;
+  }
+};
+
+// The same in the order in which products want rows that they write themselves: by the width of
+// their tiles, the widest first, then by key, so that who writes them in their order writes what is
+// wanted first. `next` is of the key's. With a choice of tiles, every block chooses.
+__device__ void find_places(const PlaceRowsParams& p, uint32_t* next, PlacesByTile& by_tile,
+                            uint32_t* sums, uint32_t& none_begin) {
+  const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
+  const uint32_t counters = (p.blocks + kWarps - 1) / kWarps, own = blockIdx.x / kWarps;
+  WiderTiles tiles = p.wider;
+  TileTimes times{};
+  for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
+    uint32_t all = 0, before = p.counts[blockIdx.x * keys + key];
+#pragma unroll 16
+    for (uint32_t c = 0; c < counters; ++c) {
+      const uint32_t count = p.totals[c * keys + key];
+      all += count;
+      if (c < own) before += count;
+    }
+    next[key] = before;
+    by_tile.rows[key] = all;
+    if (tiles.chosen != nullptr && key + 1 < keys) {
+      const TileTimes of_key = tile_times(tiles, all);
+      times.others += of_key.others;
+      times.saved += of_key.saved;
+    }
+  }
+  if (tiles.chosen != nullptr) {
+    TileTimes all;
+    sum_before(times.others, sums, all.others);
+    sum_before(times.saved, sums, all.saved);
+    const bool wider = wider_pays(tiles, all);
+    if (!wider) tiles.extra = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *tiles.chosen = wider ? 1 : 0;
+  }
+  uint32_t placed = 0, total;
+  for (uint32_t width = tiles.base + tiles.extra; width >= tiles.least;
+       width = width > tiles.base ? width - tiles.step : width / 2) {
+    for (uint32_t first = 0; first < keys; first += kStageThreads) {
+      const uint32_t key = first + threadIdx.x;
+      const RunCut cut = cut_of(tiles, key + 1 < keys ? by_tile.rows[key] : 0);
+      const bool whole = width == tiles.base;
+      const uint32_t rows = whole ? cut.whole : cut.tokens == width ? cut.last : 0;
+      const uint32_t start = placed + sum_before(rows, sums, total);
+      if (key + 1 < keys && whole) {
+        by_tile.first[key] = start;
+        by_tile.whole[key] = cut.whole;
+      }
+      if (rows > 0 && !whole) by_tile.last[key] = start - cut.whole;
+      placed += total;
+    }
+  }
+  // Those of no matrix come last.
+  if (threadIdx.x == 0) {
+    none_begin = placed;
+    by_tile.first[keys - 1] = placed;
+    by_tile.whole[keys - 1] = by_tile.rows[keys - 1];
+  }
+  if (blockIdx.x != 0 && p.out_rows_by_runs == 0) return;
+  uint32_t pairs = 0, runs = 0;  // of all keys before this step's
+  for (uint32_t first = 0; first < keys; first += kStageThreads) {
+    const uint32_t key = first + threadIdx.x;
+    const uint32_t all = key < keys ? by_tile.rows[key] : 0;
+    const uint32_t start = pairs + sum_before(all, sums, total);
+    pairs += total;
+    const uint32_t run = runs + sum_before(all > 0 ? 1 : 0, sums, total);
+    runs += total;
+    if (key < keys) by_tile.by_runs[key] = start;
+    if (blockIdx.x != 0 || all == 0) continue;
+    p.runs[1 + run] = start;
+    p.matrices[run] = key + 1 == keys ? -1 : static_cast<int32_t>(key);
+    p.placed[2 * run] = by_tile.first[key];
+    p.placed[2 * run + 1] = by_tile.last[key];
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    p.runs[0] = runs;
+    p.runs[1 + runs] = pairs;
+  }
+}
+
 __device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
   const uint32_t x = pair / p.top_k;
   return x * p.out_steps[0] + (pair - x * p.top_k) * p.out_steps[1];
@@ -298,7 +388,9 @@ __device__ void list_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t cou
       out = out_of(p, begin + i);
       none = p.out != nullptr && place >= none_begin;
       for (uint32_t row = 0; row < m; ++row) {
-        p.out_rows[uint64_t{place} * m + row] = out + row * p.out_row_stride;
+        if (p.out_rows_by_runs == 0) {
+          p.out_rows[uint64_t{place} * m + row] = out + row * p.out_row_stride;
+        }
         p.sources[uint64_t{place} * m + row] = x * m + row;
       }
     }
@@ -403,9 +495,9 @@ __global__ void __launch_bounds__(kStageThreads)
     place_rows(const __grid_constant__ PlaceRowsParams p) {
   __shared__ uint32_t next[kPlaceMatrices + 1], sums[kWarps], none_begin;
   __shared__ uint32_t places[kPlaceMostPairs];  // first the keys
-  __shared__ uint4 shared[kWarps][kStepChunks];
+  __shared__ std::conditional_t<kFront, PlacesByTile, uint4[kWarps][kStepChunks]> shared;
   let_products_begin();
-  if (blockIdx.x == p.blocks) {
+  if (!kFront && blockIdx.x == p.blocks) {
     wait_for_counts();
     return choose_tiles(p, sums);
   }
@@ -421,7 +513,11 @@ __global__ void __launch_bounds__(kStageThreads)
       p.zeros[i] = 0;
     }
   }
-  find_starts(p, next, sums, none_begin);
+  if constexpr (kFront) {
+    find_places(p, next, shared, sums, none_begin);
+  } else {
+    find_starts(p, next, sums, none_begin);
+  }
   __syncthreads();
   if (warp_index() == 0) {
     for (uint32_t first = 0; first < count; first += 32) {
@@ -431,7 +527,16 @@ __global__ void __launch_bounds__(kStageThreads)
       const uint32_t rank = __popc(same & ((1u << lane_index()) - 1));
       const uint32_t place = i < count ? next[key] : 0;
       __syncwarp();
-      if (i < count) places[i] = place + rank;
+      if (i < count) {
+        if constexpr (kFront) {
+          places[i] = shared.place(key, place + rank);
+          if (p.out_rows_by_runs != 0) {
+            p.out_rows[shared.by_runs[key] + place + rank] = out_of(p, begin + i);
+          }
+        } else {
+          places[i] = place + rank;
+        }
+      }
       if (i < count && rank == 0) next[key] = place + __popc(same);
       __syncwarp();
     }

@@ -46,6 +46,10 @@ class Schedule {
     look_at_window();
   }
 
+  // Of the last tile: from where its rows lie to where they are in the order of the runs, where
+  // that is not the same.
+  __device__ uint32_t moved() const { return moved_; }
+
   __device__ TileRecord next() {
     uint32_t here;
     while ((here = __ballot_sync(kAll, tile_ < end_)) == 0) {
@@ -60,6 +64,7 @@ class Schedule {
     const int source = __ffs(here) - 1;
     const uint32_t row = __shfl_sync(kAll, row_, source), rows = __shfl_sync(kAll, rows_, source);
     const uint32_t w = __shfl_sync(kAll, w_, source);
+    if constexpr (kPlaced) moved_ = __shfl_sync(kAll, run_row_, source) - row;
     const uint32_t begin = __shfl_sync(kAll, end_ - tiles_of(rows_, w_), source);
     const uint32_t index = (tile_ - begin) / p_.shares, along = token_tiles(rows);
     const uint32_t share = tile_ - begin - index * p_.shares;
@@ -77,6 +82,7 @@ class Schedule {
  private:
   static constexpr uint32_t kAll = 0xffffffffu;
   static constexpr uint32_t kExtra = Tiles::kExtra, kBase = Tiles::kMostTokens - kExtra;
+  static constexpr bool kPlaced = kAheadPieces<Tiles> != 0;
 
   // Of this width. Runs are cut into tiles of kBase; the last one takes a few rows more, or they
   // have the narrowest tile that holds them.
@@ -106,6 +112,11 @@ class Schedule {
         last = p_.runs.runs[2 + run];
       }
       row_ = first * p_.runs.rows_per_pair;
+      if constexpr (kPlaced) {
+        run_row_ = row_;
+        row_ = static_cast<const QmmSm90AheadParams&>(p_)
+                   .ahead.placed[2 * run + (width_ == kBase ? 0 : 1)];
+      }
       rows_ = (last - first) * p_.runs.rows_per_pair;
       if (p_.runs.matrices != nullptr) {
         w_ = static_cast<uint32_t>(p_.runs.matrices[run]);
@@ -130,6 +141,7 @@ class Schedule {
   uint32_t window_ = 0;
   uint32_t before_ = 0;                            // tiles up to the end of the window
   uint32_t row_ = 0, rows_ = 0, w_ = 0, end_ = 0;  // of this lane's run; tiles up to its end
+  uint32_t run_row_ = 0, moved_ = 0;
 };
 
 // A ring of records in shared memory: one warp writes, many read.
@@ -152,6 +164,19 @@ class TileRecords {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at + 16), "r"(t.w), "r"(t.share)
                  : "memory");
     device::barrier_arrive(full_ + slot * 8);
+  }
+  // Before it, and where there is place.
+  __device__ void write_moved(uint32_t index, uint32_t moved) const {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(records_ + index % kRecordSlots * 32 + 24),
+                 "r"(moved)
+                 : "memory");
+  }
+  __device__ uint32_t moved(uint32_t index) const {
+    uint32_t moved;
+    asm volatile("ld.shared.u32 %0, [%1];"
+                 : "=r"(moved)
+                 : "r"(records_ + index % kRecordSlots * 32 + 24));
+    return moved;
   }
   // kShares: K may be shared out. (Where it is not, one more number takes registers from the rest.)
   template <bool kShares>

@@ -12,6 +12,23 @@ struct WiderTiles {
   uint32_t loss;  // what must be saved for the wider ones' own slowness, in thousandths
 };
 
+// A run of rows: how many are in tiles of `base`, and the last tile of another width, if there is
+// one.
+struct RunCut {
+  uint32_t whole, last;  // rows
+  uint32_t tokens;       // the last one's width
+};
+__host__ __device__ inline RunCut cut_of(const WiderTiles& t, uint32_t rows) {
+  uint32_t whole = rows / t.base * t.base, left = rows - whole;
+  if (whole > 0 && left > 0 && left <= t.extra) {
+    return {whole - t.base, t.base + left, t.base + (left + t.step - 1) / t.step * t.step};
+  }
+  uint32_t tokens = t.base;
+  while (tokens > t.least && left <= tokens / 2) tokens /= 2;
+  if (tokens == t.base) return {rows, 0, t.base};
+  return {whole, left, tokens};
+}
+
 // Of the tiles of one matrix or of all: what they take by the others, and how much less by the
 // wider ones. A tile takes the time of its tokens, and that of some 80 for codes that are copied
 // and decoded.

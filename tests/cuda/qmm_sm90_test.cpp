@@ -196,6 +196,78 @@ TYPED_TEST(QmmExperts, ClustersMakeEveryRowOfEveryExpertOnce) {
   }
 }
 
+// Rows that products write themselves lie as tiles want them, one behind the other, however runs
+// are cut; and where they are in the order of the runs.
+template <class Tiles>
+void expect_rows_as_tiles_want_them(const std::vector<uint32_t>& counts) {
+  SCOPED_TRACE(testing::Message() << counts.size() << " experts, the first with " << counts[0]
+                                  << " rows, tiles of " << Tiles::kMostTokens);
+  cuda::WiderTiles cuts{
+      nullptr, Tiles::kMostTokens - Tiles::kExtra, Tiles::kLeastTokens, Tiles::kExtra, 1, 0};
+  if constexpr (Tiles::kExtra != 0) cuts.step = Tiles::kExtraStep;
+  const auto experts = static_cast<uint32_t>(counts.size());
+  std::vector<uint32_t> runs = {experts}, placed(2 * experts, 0);
+  std::vector<int32_t> matrices, expert_of;
+  for (uint32_t e = 0; e < experts; ++e) {
+    runs.push_back(static_cast<uint32_t>(expert_of.size()));
+    matrices.push_back(static_cast<int32_t>(e));
+    expert_of.resize(expert_of.size() + counts[e], matrices.back());
+  }
+  runs.push_back(static_cast<uint32_t>(expert_of.size()));
+  uint32_t at = 0;
+  for (uint32_t width = Tiles::kMostTokens; width >= Tiles::kLeastTokens;
+       width = cuda::narrower<Tiles>(width)) {
+    for (uint32_t e = 0; e < experts; ++e) {
+      const cuda::RunCut cut = cuda::cut_of(cuts, counts[e]);
+      ASSERT_EQ(cut.whole + cut.last, counts[e]);
+      if (width == cuts.base) {
+        placed[2 * e] = at;
+        at += cut.whole;
+      } else if (cut.last > 0 && cut.tokens == width) {
+        placed[2 * e + 1] = at - cut.whole;
+        at += cut.last;
+      }
+    }
+  }
+  ASSERT_EQ(at, expert_of.size());
+  cuda::QmmSm90AheadParams p{};
+  p.runs.runs = runs.data();
+  p.runs.matrices = matrices.data();
+  p.runs.rows_per_pair = 1;
+  p.n = 1;
+  p.shares = 1;
+  p.ahead.placed = placed.data();
+  std::vector<int> made(expert_of.size(), 0);
+  uint32_t next = 0;
+  run_grid({1, 32, 0, 1, 0xff}, [&] {
+    cuda::Schedule<Tiles> schedule(p, 0, 1);
+    for (TileRecord tile = schedule.next(); tile.tokens != 0; tile = schedule.next()) {
+      if (thread_index() != 0) continue;
+      ASSERT_EQ(tile.row, next);
+      next = std::min(tile.end, tile.row + tile.tokens);
+      for (uint32_t row = tile.row; row < next; ++row) {
+        const uint32_t in_run = row + schedule.moved();
+        ASSERT_LT(in_run, made.size());
+        ASSERT_EQ(static_cast<int32_t>(tile.w), expert_of[in_run]);
+        ++made[in_run];
+      }
+    }
+  });
+  ASSERT_EQ(next, expert_of.size());
+  for (const int times : made) ASSERT_EQ(times, 1);
+}
+
+TEST(QmmAhead, RowsLieAsTilesWantThem) {
+  std::vector<uint32_t> uneven(70);
+  for (uint32_t e = 0; e < uneven.size(); ++e) uneven[e] = (e * 2654435761u >> 16) % 900 + 1;
+  const std::vector<std::vector<uint32_t>> all = {
+      {1}, {700}, {256, 257, 288, 289, 1, 64, 65, 512, 544, 545, 600, 128, 129, 130}, uneven};
+  for (const std::vector<uint32_t>& counts : all) {
+    expect_rows_as_tiles_want_them<cuda::AheadTiles<cuda::Tiles256, 224>>(counts);
+    expect_rows_as_tiles_want_them<cuda::AheadTiles<cuda::Tiles288, 224>>(counts);
+  }
+}
+
 // Clusters take tiles in turn: that each has as many of every width, or one more, is what makes
 // them end at one time.
 TYPED_TEST(QmmExperts, TilesComeByWidthTheWidestFirst) {

@@ -11,11 +11,12 @@ namespace moeblas::gpu {
 namespace {
 
 // So many tiles, on the average, that there are rows behind those of the first round; none of the
-// numbers is a multiple of a tile's.
-constexpr int64_t kExperts = 4, kTopK = 4, kTokens = 700, kColumns = 9088;
+// numbers is a multiple of a tile's. With kTokensOfWider, experts meet some rows more than two
+// tiles have, and those that take a few more are chosen.
+constexpr int64_t kExperts = 4, kTopK = 4, kTokens = 700, kTokensOfWider = 535, kColumns = 9088;
 constexpr int64_t kHostileIds = 60;  // one of so many
 
-constexpr const char* kRow = "qmm_sm90";
+constexpr const char *kRow = "qmm_sm90", *kLayerRow = "ffn_qmm_sm90";
 
 // A row's error is a few roundings of 16 bits; a wrong row's is as large as the row.
 Judgement judge_rows(DType dtype, int64_t columns, std::span<const uint8_t> got,
@@ -43,20 +44,20 @@ Judgement judge_rows(DType dtype, int64_t columns, std::span<const uint8_t> got,
 }
 
 // `each`: every pair has a row of x of its own, which are the same rows.
-Job gathered(const QuantSpec& spec, int64_t k, bool each) {
+Job gathered(const QuantSpec& spec, int64_t tokens, int64_t k, bool each) {
   constexpr DType dtype = DType::bf16;
   Maker m("gather_qmm", 5);
   const int64_t copies = each ? kTopK : 1;
-  const int x = m.add(Role::input, dtype, {kTokens, copies, 1, k});
-  for (int64_t t = 0; t < kTokens; ++t) {
+  const int x = m.add(Role::input, dtype, {tokens, copies, 1, k});
+  for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < k; ++i) {
       const auto v = static_cast<float>(m.random.normal());
       for (int64_t c = 0; c < copies; ++c) m[x].set((t * copies + c) * k + i, v);
     }
   }
   const PackedAt w = m.packed(spec, {kExperts, kColumns, k}, dtype, 0.1, dtype);
-  const int ids = m.ids(DType::i32, {kTokens, kTopK}, kExperts, kHostileIds);
-  const int out = m.add(Role::output, dtype, {kTokens, kTopK, 1, kColumns});
+  const int ids = m.ids(DType::i32, {tokens, kTopK}, kExperts, kHostileIds);
+  const int out = m.add(Role::output, dtype, {tokens, kTopK, 1, kColumns});
   m.job.call = [=](Views v, const Options& o) {
     gather_qmm(v[static_cast<size_t>(x)], w.in(v), {}, v[static_cast<size_t>(ids)], true, false,
                v[static_cast<size_t>(out)], o);
@@ -66,14 +67,38 @@ Job gathered(const QuantSpec& spec, int64_t k, bool each) {
   return m.job;
 }
 
+// A layer whose first product writes its rows: `k` values of a token, kColumns gates and ups.
+Job layered(const QuantSpec& spec, int64_t tokens, int64_t k) {
+  constexpr DType dtype = DType::bf16;
+  Maker m("moe_ffn", 6);
+  const int x = m.floats(dtype, {tokens, k});
+  const int ids = m.ids(DType::i32, {tokens, kTopK}, kExperts, kHostileIds);
+  const int weights = m.floats(DType::f32, {tokens, kTopK}, 0.5);
+  const PackedAt gate_up = m.packed(spec, {kExperts, kColumns, k}, dtype, 0.1, dtype);
+  const PackedAt down = m.packed(spec, {kExperts, k, kColumns / 2}, dtype, 0.1, dtype);
+  const int out = m.add(Role::output, dtype, {tokens, k});
+  m.job.call = [=](Views v, const Options& o) {
+    FfnLayer layer;
+    layer.gate_up = gate_up.in(v);
+    layer.down = down.in(v);
+    moe_ffn(v[static_cast<size_t>(x)], layer, v[static_cast<size_t>(ids)],
+            v[static_cast<size_t>(weights)], v[static_cast<size_t>(out)], o);
+  };
+  m.job.judge = [=](const std::string&, std::span<const uint8_t> got,
+                    std::span<const uint8_t> cpu) { return judge_rows(dtype, k, got, cpu); };
+  return m.job;
+}
+
+// Layers have those of all but the last.
 const QuantSpec kSpecs[] = {
     {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::nvfp4}};
 constexpr int64_t kK = 192;
+bool has_layers(const QuantSpec& spec) { return spec.mode != Mode::nvfp4; }
 
 // The same rows, given one by one.
-std::string compare(const QuantSpec& spec, const std::vector<uint8_t>& ahead, size_t workspace,
-                    const Options& options) {
-  const Job each = gathered(spec, kK, true);
+std::string compare(const QuantSpec& spec, int64_t tokens, const std::vector<uint8_t>& ahead,
+                    size_t workspace, const Options& options) {
+  const Job each = gathered(spec, tokens, kK, true);
   const Plan plan = plan_on(each, kCuda, options);
   // Else there are no such rows in the job.
   if (plan.workspace_bytes >= workspace) return "no rows are written ahead";
@@ -83,11 +108,11 @@ std::string compare(const QuantSpec& spec, const std::vector<uint8_t>& ahead, si
   return got == ahead ? "" : "rows given one by one: " + difference(each, ahead, got);
 }
 
-std::string check_spec(const QuantSpec& spec) {
+std::string check_spec(const QuantSpec& spec, int64_t tokens, bool layer) {
   constexpr int kReplays = 8;
-  const Job job = gathered(spec, kK, false);
+  const Job job = layer ? layered(spec, tokens, kK) : gathered(spec, tokens, kK, false);
   Options options;
-  options.kernel = kRow;
+  options.kernel = layer ? kLayerRow : kRow;
   size_t workspace = 0;
   try {
     workspace = plan_on(job, kCuda, options).workspace_bytes;
@@ -100,8 +125,10 @@ std::string check_spec(const QuantSpec& spec) {
   const std::vector<uint8_t> first = block.results(call_once(job, lanes[0], block, options));
   const Judgement judgement = job.judge("", first, run_on_cpu(job));
   if (!judgement.failure.empty()) return judgement.failure;
-  const std::string off = compare(spec, first, workspace, options);
-  if (!off.empty()) return off;
+  if (!layer) {
+    const std::string off = compare(spec, tokens, first, workspace, options);
+    if (!off.empty()) return off;
+  }
   // Two at once, neither of which has all multiprocessors.
   for (CudaLane& lane : lanes) lane.send(block);
   for (int i = 0; i < kReplays / 2; ++i) {
@@ -129,7 +156,19 @@ std::string check_spec(const QuantSpec& spec) {
 std::vector<std::function<Job()>> smallest_ahead_jobs() {
   std::vector<std::function<Job()>> jobs;
   for (const QuantSpec& spec : kSpecs) {
-    jobs.emplace_back([spec] { return gathered(spec, 64, false); });
+    for (const int64_t tokens : {kTokens, kTokensOfWider}) {
+      jobs.emplace_back([spec, tokens] { return gathered(spec, tokens, 64, false); });
+    }
+  }
+  return jobs;
+}
+
+std::vector<std::function<Job()>> smallest_ahead_layers() {
+  std::vector<std::function<Job()>> jobs;
+  for (const QuantSpec& spec : kSpecs) {
+    for (const int64_t tokens : {kTokens, kTokensOfWider}) {
+      if (has_layers(spec)) jobs.emplace_back([=] { return layered(spec, tokens, 64); });
+    }
   }
   return jobs;
 }
@@ -138,15 +177,21 @@ void check_rows_ahead(Report& report) {
   std::vector<std::thread> threads;
   for (const QuantSpec& spec : kSpecs) {
     threads.emplace_back([&report, &spec] {
-      std::string failure;
-      try {
-        failure = check_spec(spec);
-      } catch (const std::exception& e) {
-        failure = e.what();
+      for (const bool layer : {false, true}) {
+        for (const int64_t tokens : {kTokens, kTokensOfWider}) {
+          if (layer && !has_layers(spec)) continue;
+          std::string failure;
+          try {
+            failure = check_spec(spec, tokens, layer);
+          } catch (const std::exception& e) {
+            failure = e.what();
+          }
+          report.check(std::string("rows written ahead: ") + name(spec.mode) + " b" +
+                           std::to_string(spec.resolved().bits) + ", " + std::to_string(tokens) +
+                           (layer ? " tokens of a layer" : " tokens"),
+                       failure);
+        }
       }
-      report.check(std::string("rows written ahead: ") + name(spec.mode) + " b" +
-                       std::to_string(spec.resolved().bits),
-                   failure);
     });
   }
   for (std::thread& t : threads) t.join();

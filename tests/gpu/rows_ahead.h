@@ -10,12 +10,14 @@
 
 namespace moeblas::gpu {
 
-// The smallest jobs of gather_qmm: one for each such kernel.
+// The smallest jobs of gather_qmm: one or two for each such kernel.
 std::vector<std::function<Job()>> smallest_ahead_jobs();
+// And of moe_ffn, whose first products do.
+std::vector<std::function<Job()>> smallest_ahead_layers();
 
-// gather_qmm in each format that has such kernels: against the CPU backend, row by row (one that is
-// another's or was read too early differs in whole); against rows that are given one by one, two
-// calls on two streams at once, and many: bit for bit.
+// gather_qmm and moe_ffn in each format that has such kernels: against the CPU backend, row by row
+// (one that is another's or was read too early differs in whole); against rows that are given one
+// by one (no layer's), two calls on two streams at once, and many: bit for bit.
 void check_rows_ahead(Report& report);
 
 }  // namespace moeblas::gpu

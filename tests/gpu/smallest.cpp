@@ -114,6 +114,9 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   };
   // Rows of x that are written beside products: the first, so that a part of many is this alone.
   for (const auto& make : smallest_ahead_jobs()) run_all(make, one_matrix);
+  std::vector<std::string> long_layers = layer_rows;
+  std::erase_if(long_layers, [](const std::string& row) { return row != "ffn_qmm_sm90"; });
+  for (const auto& make : smallest_ahead_layers()) run_all(make, long_layers);
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     std::vector<std::optional<QuantSpec>> formats{std::nullopt};
     for (int bits : {2, 3, 4, 5, 6, 8}) formats.push_back(QuantSpec{Mode::affine, bits, 32});
