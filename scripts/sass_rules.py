@@ -76,6 +76,13 @@ RULES = [
         why="weights and rows of x in bulk, products by warps that wait for none",
     ),
     Rule(
+        r"^qmm_sm90_held<",
+        has=(BULK, r"HMMA"),
+        lacks=(r"HGMMA",),
+        local=4,
+        why="weights in bulk, products by warps that hold rows of x; a few numbers of a tile's end",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Dense<",
         has=(BULK, HGMMA_SHARED),
         lacks=(HGMMA_REGISTERS,),

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cuda/device.h"
+#include "cuda/qmm_sm90_held_plan.h"
 #include "cuda/qmm_sm90_kernels.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_one_plan.h"
@@ -392,13 +393,14 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
 }
 
 size_t qmm_sm90_workspace(const MatmulProblem& p) {
-  if (qmm_sm90_is_one(p)) return 0;
+  if (qmm_sm90_is_held(p) || qmm_sm90_is_one(p)) return 0;
   return QmmGrouping(p).bytes + share_room(p).bytes;
 }
 
 void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   if (p.empty()) return;
   Queue queue(p.op, p.device.id, p.options.stream);
+  if (qmm_sm90_is_held(p)) return qmm_sm90_run_held(p, queue);
   if (qmm_sm90_is_one(p)) return qmm_sm90_run_one(p, queue);
   const QmmShares shares = shared_out(p);
   const QmmShareRoom room = share_room(p);

@@ -26,6 +26,7 @@ struct Kernel {
   std::atomic<uint64_t> with_most_shared{0};  // devices, as bits, where it may have all there is
   std::atomic<bool> fits{false};        // its arguments are as many and as large as a launch's
   std::atomic<uint32_t> own_shared{0};  // bytes that it declares, once `fits`
+  std::array<std::atomic<uint32_t>, 16> clusters{};  // of first devices: at once; 0: not asked yet
 };
 
 using Kernels = std::map<std::string_view, Kernel>;
@@ -149,6 +150,46 @@ void Queue::launch(const Launch& launch) {
     fail(MOEBLAS_DEVICE_ERROR, launch, cudaGetErrorString(status));
   }
   kernel.launches.fetch_add(1, std::memory_order_relaxed);
+}
+
+uint32_t Queue::clusters_at_once(const char* name, uint32_t blocks, uint32_t threads,
+                                 uint32_t shared_bytes) {
+  const Launch launch = {name, {blocks, 1, 1}, {threads, 1, 1}, shared_bytes,
+                         0,    nullptr,        nullptr,         {}};
+  const auto found = kernels().find(name);
+  if (found == kernels().end()) {
+    fail(MOEBLAS_INTERNAL_ERROR, launch, "this build has no kernel of this name");
+  }
+  Kernel& kernel = found->second;
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  const bool kept = status == cudaSuccess && static_cast<size_t>(device) < kernel.clusters.size();
+  if (kept) {
+    const uint32_t known = kernel.clusters[static_cast<size_t>(device)].load();
+    if (known != 0) return known;
+  }
+  int count = 0;
+  if (status == cudaSuccess) status = allow_most_shared_memory(kernel);
+  if (status == cudaSuccess) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = blocks;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = {blocks, 1, 1};
+    config.blockDim = {threads, 1, 1};
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    status = cudaOccupancyMaxActiveClusters(&count, kernel.function, &config);
+  }
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail(MOEBLAS_DEVICE_ERROR, launch, cudaGetErrorString(status));
+  }
+  const auto clusters = static_cast<uint32_t>(std::max(count, 1));
+  if (kept) kernel.clusters[static_cast<size_t>(device)].store(clusters);
+  return clusters;
 }
 
 void Queue::run(const simt::Step& step) {

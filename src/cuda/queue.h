@@ -41,6 +41,10 @@ class Queue final : public simt::Queue {
     launch_with({.early = true, .together = true}, kernel, groups, threads, shared_bytes,
                 arguments...);
   }
+  // How many clusters of so many blocks of a kernel the device runs at the same time: of four and
+  // more, fewer than its multiprocessors have room for, as clusters do not cross their groups.
+  uint32_t clusters_at_once(const char* kernel, uint32_t blocks, uint32_t threads,
+                            uint32_t shared_bytes);
 
  private:
   struct How {

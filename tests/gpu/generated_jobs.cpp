@@ -274,17 +274,20 @@ Case few_of_one_case(uint64_t seed) {
   const QuantSpec format = few_format(seed);
   test::Random random(seed * 0x9e3779b97f4a7c15u + 13);
   // Blocks of 64 rows of w for up to 16 and up to 32 rows of x, of 128 and of 256, whose products
-  // take the reference long.
-  const uint64_t kind = seed / kFewFormats % 4;
+  // take the reference long; rows of x in registers, K in one to four shares, the last not whole.
+  const uint64_t kind = seed / kFewFormats % 5;
   const int64_t m = kind == 0   ? random.pick({1, 5, 8, 9, 12, 16})
                     : kind == 1 ? random.pick({25, 27, 30, 32})
+                    : kind == 4 ? random.pick({9, 11, 16})
                                 : 1;
   const int64_t n = kind == 2   ? random.pick({4225, 4230})
                     : kind == 3 ? random.pick({8449, 8452})
+                    : kind == 4 ? random.pick({1, 15, 40, 131, 136, 201})
                                 : random.pick({1, 7, 64, 65, 131, 136});
   // Chunks of scales are 32 bytes of a row at the least.
-  const int64_t k = kind == 0                  ? 4096 * random.pick({1, 2})
-                    : kind == 1                ? 4096
+  const int64_t k = kind == 0   ? 4096 * random.pick({1, 2})
+                    : kind == 1 ? 4096
+                    : kind == 4 ? random.pick({2560, 3584, 4096, 5632, 7168, 13824, 16384})
                     : format.group_size == 128 ? 4096
                                                : 2048;
   Case c = few_case(format, m, n, k, random);

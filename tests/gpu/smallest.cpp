@@ -227,12 +227,22 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   }
   for (int bits : {4, 8}) run_widths({Mode::affine, bits, 16}, DType::bf16, DType::f32);
   // Few rows of one matrix, in one launch: each format with each number of rows of w a block.
-  for (uint64_t seed = 0; seed < 20; ++seed) {
+  for (uint64_t seed = 0; seed < 25; ++seed) {
     run_all([&] { return job_of(few_of_one_case(seed), test::Side::left); }, one_matrix);
   }
   // Of those with many tiles, one for each way to share out K.
   for (uint64_t seed : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 17}) {
     run_all([&] { return job_of(few_by_slices_case(seed), test::Side::left); }, by_slices);
+  }
+  // The same with rows of x in registers, K in one, two and four shares.
+  for (int64_t k : {2560, 7168, 13824}) {
+    run_all(
+        [&] {
+          return job_of(product_case(Op::quantized_matmul, QuantSpec{Mode::affine, 4, 64},
+                                     DType::bf16, true, 11, 201, k, test::Ids::uniform),
+                        test::Side::left);
+        },
+        one_matrix);
   }
   // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {
