@@ -11,17 +11,18 @@ namespace moeblas::cpu {
 inline constexpr int64_t kConversionChunk = 4096;  // values; a multiple of every group
 
 // Calls f(row, first, count) for parts of rows that together are all values: of every row of an
-// item the longest part. An item is so many chunks that what a thread reads and writes is a stream,
-// and few enough for every thread to have several; `end_of_item` is called after each.
+// item the longest part. A thread's items follow each other, so that what it reads and writes is a
+// stream, of which nothing is fetched for others; an item is few enough chunks for every thread to
+// have several. `end_of_item` is called after each.
 template <class F, class End>
 void for_each_part(int64_t rows, int64_t cols, F&& f, End&& end_of_item) {
-  constexpr int64_t kItem = 32, kItemsPerThread = 8;  // chunks; measured
+  constexpr int64_t kItem = 128, kItemsPerThread = 8;  // chunks; measured
   const int64_t in_row = (cols + kConversionChunk - 1) / kConversionChunk;
   const int64_t chunks = rows * in_row, least = std::max<int64_t>(1, kConversionChunk / cols);
   const int64_t share = chunks / (threads::num_threads() * kItemsPerThread);
   const int64_t item_chunks = std::max(least, std::min(share, kItem * least));
-  threads::for_each_item(
-      (chunks + item_chunks - 1) / item_chunks, threads::num_threads(), [&](int64_t item, int) {
+  threads::for_each_item_and_next(
+      (chunks + item_chunks - 1) / item_chunks, threads::num_threads(), [&](int64_t item, int64_t) {
         const int64_t end = std::min((item + 1) * item_chunks, chunks);
         for (int64_t chunk = item * item_chunks; chunk < end;) {
           const int64_t row = chunk / in_row, next = std::min(end, (row + 1) * in_row);

@@ -32,9 +32,8 @@ constexpr int64_t kMostRowsDense = 5;
 // A panel is so long that its stream is worth starting, and short enough for every thread to have
 // several.
 constexpr int64_t kLeastPanelBytes = 16 << 10;
-constexpr int64_t kMostPanelBytes = 128 << 10;
-constexpr int64_t kMostPanelBytesAlone = 512 << 10;  // one thread's, whose end nobody waits for
-constexpr int64_t kMostPanel = 256;                  // rows of w
+constexpr int64_t kMostPanelBytes = 512 << 10;
+constexpr int64_t kMostPanel = 256;  // rows of w
 constexpr int64_t kPanelsPerThread = 16;
 constexpr int64_t kPart = 1024;  // values of x prepared at a time
 // Values of x from which on preparing them is shared out.
@@ -133,8 +132,7 @@ class Product {
     };
     const int64_t threads = threads::num_threads();
     const int64_t share = runs * p_.n / (threads * kPanelsPerThread) / 16 * 16;
-    const int64_t most = threads == 1 ? kMostPanelBytesAlone : kMostPanelBytes;
-    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(most));
+    panel_ = std::clamp(share, rows_of(kLeastPanelBytes), rows_of(kMostPanelBytes));
     panels_ = (p_.n + panel_ - 1) / panel_;
     threads::for_each_item_and_next(
         runs * panels_, static_cast<int>(threads), [&](int64_t item, int64_t next) {
@@ -235,6 +233,7 @@ class Product {
       return;
     }
     const QmvPanel panel = panel_of(item, next, count);
+    fetch_results(run, rows, n, count);
     int64_t chunk[2][kQmvMost];
     int64_t size[2] = {0, 0};
     for (int64_t r = 0; r < rows; ++r) {
@@ -244,6 +243,17 @@ class Product {
     }
     for (int way = 0; way < 2; ++way) {
       if (size[way] > 0) multiply_chunk(ways_[way], panel, run, n, chunk[way], &size[way]);
+    }
+  }
+
+  // Lines of results, which the claim of the next item would wait for: an atomic operation lets no
+  // store be late.
+  void fetch_results(int64_t run, int64_t rows, int64_t n, int64_t count) const {
+    const auto size = static_cast<int64_t>(size_of(p_.out.dtype));
+    for (int64_t r = 0; r < rows && p_.out.col_stride == 1; ++r) {
+      const int64_t first = pair_at(run, r).out + r % p_.m * p_.out.row_stride + n;
+      const char* const to = static_cast<const char*>(p_.out.data) + first * size;
+      for (int64_t byte = 0; byte < count * size; byte += 64) __builtin_prefetch(to + byte, 1, 3);
     }
   }
 

@@ -282,6 +282,9 @@ void expect_alike_beside_others(const QuantSpec& format, int64_t k) {
 TEST(Codes, RowsOfXAreMultipliedAlikeBesideOthers) {
   for (const QuantSpec& format : all_formats()) expect_alike_beside_others(format, 1024 + 128);
   expect_alike_beside_others(kAffine4, 16384 + 64);
+  // Where a single row of x meets rows of weights one by one.
+  expect_alike_beside_others(kAffine4, 8192 + 64);
+  expect_alike_beside_others(kMxfp8, 4096 + 64);
 }
 
 // Subnormal numbers of x count, whatever instruction multiplies; but for the row that is stated to

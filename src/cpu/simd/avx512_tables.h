@@ -25,6 +25,19 @@ struct Spread {
   }
 };
 
+// Of sixteen runs of kRun bytes in a row three bytes each, from byte kFirst on, and any fourth. The
+// last 64 bytes are another vector.
+template <int kRun, int kFirst>
+struct ThreeOfRuns {
+  uint8_t at[64];
+  constexpr ThreeOfRuns() : at{} {
+    for (int i = 0; i < 64; ++i) {
+      const int byte = i / 4 * kRun + kFirst + (i % 4 < 3 ? i % 4 : 0);
+      at[i] = static_cast<uint8_t>(byte < 64 ? byte : 64 + byte - (16 * kRun - 64));
+    }
+  }
+};
+
 // Where in every eight bytes the eight bits of each begin.
 template <int... kBit>
 struct Fields {

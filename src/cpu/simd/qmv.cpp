@@ -19,6 +19,7 @@ struct Multiplied {
   static constexpr int kPerLane = 8;
   static constexpr int kFloatsOfX = 8 * kLanes;
   static constexpr int kMostWithTwo = 4;
+  static constexpr int64_t kAloneFrom = 0;
   static constexpr float kTimes = 1.0f;
   static constexpr int source(int vector, int lane) { return 8 * lane + vector; }
   static constexpr float factor_of_x(int) { return 1.0f; }
@@ -132,6 +133,7 @@ struct E4m3 {
   static constexpr int kGroup = 32;
   static constexpr ScaleKind kScales = ScaleKind::e8m0;
   static constexpr int kTogether = 1, kMostWithTwo = 0;
+  static constexpr int64_t kAloneFrom = 0;
   static constexpr float kTimes = 256.0f;
   static constexpr int kPerLane = 2;
   static constexpr int kFloatsOfX = 2 * kLanes;

@@ -27,6 +27,10 @@ struct Dotted {
   static constexpr int kVectors = kPerLane / 2;
   static constexpr int kFloatsOfX = kVectors * kLanes;
   static constexpr int kTogether = 2;
+  // Bytes of a row from which on two rows together, which keep twice as much of codes in the first
+  // cache beside x and are no single stream, take longer than one and then the other (measured).
+  // 0: never.
+  static constexpr int64_t kAloneFrom = kBits == 4 || kBits == 8 ? (kAffine ? 2048 : 4096) : 0;
   static constexpr int kMostWithTwo = 8;
   static constexpr int kChains = kVectors > 4 ? 2 : 1;  // a product waits for the one before
   static constexpr float kTimes = 1.0f;
@@ -53,11 +57,11 @@ struct Dotted {
   }
 };
 
-// Up to 4 bits: a word holds codes 4 i to 4 i + 3 of a block, and shifts bring each to its low
-// bits. What stands above a code makes no difference to the table.
-template <int kBits, bool kAffine>
-struct Nibbles : Dotted<kBits, 8, kAffine> {
-  using Values = typename Dotted<kBits, 8, kAffine>::Values;
+// 4 bits: a word holds codes 8 i to 8 i + 7 of a block, and shifts bring each to the low bits of a
+// half. What stands above a code makes no difference to the table.
+template <bool kAffine>
+struct Nibbles : Dotted<4, 8, kAffine> {
+  using Values = typename Dotted<4, 8, kAffine>::Values;
   Simd::HalfTable32 numbers;
 
   template <class F>
@@ -65,29 +69,20 @@ struct Nibbles : Dotted<kBits, 8, kAffine> {
   static constexpr int source(int vector, int word) { return 4 * word + vector; }
 
   [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
-    const Words words = Simd::kept(load(at));
-    return {{numbers[words], numbers[Simd::shift_right<kBits>(words)],
-             numbers[Simd::shift_right<2 * kBits>(words)],
-             numbers[Simd::shift_right<3 * kBits>(words)]}};
-  }
-
- private:
-  [[gnu::always_inline]] static Words load(const uint8_t* at) {
-    if constexpr (kBits == 4) return Simd::load_words(at);
-    if constexpr (kBits == 2) return Simd::load_bytes_as_halves(at);
-    // Six bytes, four runs, in every eight; then twelve bits of them in every word.
-    return Simd::fields<0, 8, 12, 20, 24, 32, 36, 44>(Simd::spread_bytes<6>(at));
+    const Words words = Simd::kept(Simd::load_words(at));
+    return {{numbers[words], numbers[Simd::shift_right<4>(words)],
+             numbers[Simd::shift_right<8>(words)], numbers[Simd::shift_right<12>(words)]}};
   }
 };
 
-template <int kBits>
-struct Affine : Nibbles<kBits, true> {
-  explicit Affine(const QmvFormat&)
-      : Nibbles<kBits, true>([](int i) { return static_cast<float>(i & ((1 << kBits) - 1)); }) {}
+struct Affine4 : Nibbles<true> {
+  explicit Affine4(const QmvFormat&) : Nibbles([](int i) { return static_cast<float>(i % 16); }) {}
 };
 
 template <int kGroup_, ScaleKind kScales_>
-struct E2m1 : Nibbles<4, false> {
+struct E2m1 : Nibbles<false> {
+  // Of groups of 16 the scales take so long that x is better shared.
+  static constexpr int64_t kAloneFrom = kGroup_ == 16 ? 0 : Nibbles::kAloneFrom;
   static constexpr int kGroup = kGroup_;
   static constexpr ScaleKind kScales = kScales_;
   explicit E2m1(const QmvFormat& format)
@@ -124,6 +119,28 @@ struct Affine2 : Dotted<2, 16, true> {
     for (int i = 0; i < 16; ++i)
       n.of[i] = __builtin_bit_cast(float, upper_half(i / 4) << 16 | upper_half(i % 4));
     return n;
+  }
+};
+
+// 3 bits: a word takes two octets of codes, of which a half holds four at a time.
+struct Affine3 : Dotted<3, 16, true> {
+  Simd::HalfTable32 numbers;
+
+  explicit Affine3(const QmvFormat&) : numbers([](int i) { return static_cast<float>(i % 8); }) {}
+  static constexpr int source(int vector, int word) {
+    return 16 * (word / 2) + 8 * (vector / 4) + 4 * (word % 2) + vector % 4;
+  }
+
+  [[gnu::always_inline]] Values unpack(const uint8_t* at) const {
+    Values values;
+    unroll<2>([&](auto octet) __attribute__((always_inline)) {
+      const Words words = Simd::kept(Simd::fields<0, 8, 12, 20, 32, 40, 44, 52>(
+          Simd::three_bytes_of_runs<6, 3 * octet.value>(at)));
+      unroll<4>([&](auto i) __attribute__((always_inline)) {
+        values.v[4 * octet.value + i.value] = numbers[Simd::shift_right<3 * i.value>(words)];
+      });
+    });
+    return values;
   }
 };
 
@@ -247,8 +264,8 @@ const Qmv qmv_dot = {
     .affine = {{},
                {},
                kWay<Affine2>,
-               kWay<Affine<3>>,
-               kWay<Affine<4>>,
+               kWay<Affine3>,
+               kWay<Affine4>,
                kWay<AffineOctets<5>>,
                kWay<AffineOctets<6>>,
                {},

@@ -34,10 +34,12 @@ constexpr int kLanes = Simd::kLanes;
 constexpr int kMostRows = kLanes == 16 ? 8 : 4;  // of x, at a time
 // Bytes of x that stay in the first cache: of 48 KB with sixteen lanes, mostly, else of 32.
 constexpr int64_t kCacheForX = (kLanes == 16 ? 32 : 24) << 10;
-constexpr int64_t kAhead = 8 << 10;  // bytes of codes between fetch and use
-constexpr int64_t kStrip = 32;       // rows, an even number
-constexpr int64_t kMostChunk = 64;   // blocks
-constexpr int kMostServed = 32;      // blocks that one vector of scales serves
+constexpr int64_t kCacheForRowAndNext = 44 << 10;  // x, a row of codes and the next one
+constexpr int64_t kMostPiece = 4 << 10;            // bytes of codes, of rows that go in pieces
+constexpr int64_t kAhead = 8 << 10;                // bytes of codes between fetch and use
+constexpr int kLine = 64;                          // bytes that are fetched at a time
+constexpr int64_t kStrip = 32;                     // rows, an even number
+constexpr int kMostServed = 32;                    // blocks that one vector of scales serves
 
 // Values of x that R rows of weights meet: of more than one, in a register.
 template <int R, class Vector>
@@ -49,12 +51,15 @@ constexpr int bytes_of(ScaleKind kind) {
   return kind == ScaleKind::f32 ? 4 : kind == ScaleKind::f16 || kind == ScaleKind::bf16 ? 2 : 1;
 }
 
-// A vector of scales, zeros behind the first `count`.
-template <ScaleKind Kind>
+// A vector of scales, zeros behind the first `count`. S is Simd, whose own load of E4M3 not every
+// tier has.
+template <ScaleKind Kind, class S = Simd>
 [[gnu::always_inline]] inline Floats load_scales(const uint8_t* at, int count) {
   if constexpr (Kind == ScaleKind::f32) return Simd::load_f32(at, count);
   if constexpr (Kind == ScaleKind::f16) return Simd::load_f16(at, count);
   if constexpr (Kind == ScaleKind::bf16) return Simd::load_bf16(at, count);
+  if constexpr (Kind == ScaleKind::e4m3 && requires { S::load_e4m3(at, count); })
+    return S::load_e4m3(at, count);
   const Words bytes = Simd::load_bytes(at, count);
   return Kind == ScaleKind::e8m0 ? Byte::e8m0(bytes) : Byte::e4m3(bytes);
 }
@@ -188,12 +193,11 @@ template <class Unpack, int M, int R>
     const auto step = [&](const Floats(&scales)[R],
                           const uint32_t* lanes) __attribute__((always_inline)) {
       const Words spread = Simd::load_words(lanes);
-      if constexpr (R == 1) {
-        __builtin_prefetch(from[0] + codes_ahead, 0, 3);
-      } else {
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
-          __builtin_prefetch(ahead + r.value * kBytes, 0, 3);
-        });
+      if constexpr (R == 1) ahead = from[0] + codes_ahead;
+      unroll<(R * kBytes + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
+        __builtin_prefetch(ahead + line.value * kLine, 0, 3);
+      });
+      if constexpr (R > 1) {
         ahead += R * kBytes;
         if (ahead >= row_end) {
           ahead += p.code_stride - bytes;
@@ -283,6 +287,9 @@ template <class Unpack, int M, int R>
 struct Ways {
   void (*multiply[kMostRows + 1])(const Shape& shape, const void* unpack, const Pieces& pieces);
   int together[kMostRows + 1];  // rows of weights
+  // Rows of weights that are so long, in bytes, meet a single row of x one by one.
+  int64_t alone_from;
+  void (*multiply_alone)(const Shape& shape, const void* unpack, const Pieces& pieces);
 };
 
 template <class Unpack>
@@ -300,18 +307,32 @@ constexpr Ways ways() {
   put(Index<3>{});
   put(Index<4>{});
   put(Index<kMostRows>{});
+  w.alone_from = Unpack::kAloneFrom;
+  w.multiply_alone = w.multiply[1];
+  if constexpr (Unpack::kAloneFrom > 0) w.multiply_alone = multiply_pieces<Unpack, 1, 1>;
   return w;
 }
 
 // sums[m * pitch + n] = row n of the panel times row m of `count` of x.
 void multiply(const Shape& shape, const Ways& ways, const void* unpack, const QmvPanel& panel,
               const float* const* x, int count, float* sums, int64_t pitch) {
-  const int64_t fit = kCacheForX / (count * shape.floats_of_x * 4);
-  const int64_t chunk = fit < 4 ? 4 : fit > kMostChunk ? kMostChunk : fit;
+  const int64_t x_bytes = count * shape.floats_of_x * 4;  // beside a block
+  int64_t chunk = kCacheForX / x_bytes;
+  // Of rows with gaps between them two are as fast together.
+  const bool long_rows = count == 1 && ways.alone_from > 0 && shape.row_bytes >= ways.alone_from &&
+                         panel.code_stride == shape.row_bytes;
+  const bool alone = long_rows && chunk >= shape.blocks &&
+                     shape.blocks * x_bytes + 2 * shape.row_bytes <= kCacheForRowAndNext;
+  if (chunk < shape.blocks || (long_rows && !alone)) {
+    const int64_t most = kMostPiece / shape.block_bytes;
+    chunk = chunk < most ? chunk : most;
+    if (chunk < 4) chunk = 4;
+  }
   // Pieces of a row as equal as can be: what is fetched ahead are whole ones.
   const int64_t pieces = (shape.blocks + chunk - 1) / chunk;
   const int64_t piece = (shape.blocks + pieces - 1) / pieces;
-  const int64_t together = ways.together[count];
+  const auto multiply_rows = alone ? ways.multiply_alone : ways.multiply[count];
+  const int64_t together = alone ? 1 : ways.together[count];
   const int64_t bytes = together * piece * shape.block_bytes;
   const int64_t far = (kAhead + bytes - 1) / bytes * together;
   Floats totals[kStrip * kMostRows];
@@ -335,7 +356,7 @@ void multiply(const Shape& shape, const Ways& ways, const void* unpack, const Qm
                   : p.end < shape.blocks ? shape.at(panel, n + r + far - rows, p.end)
                                          : shape.at(panel, n + r + far, 0);
         p.totals = totals + r * count;
-        ways.multiply[count](shape, unpack, p);
+        multiply_rows(shape, unpack, p);
       }
     }
     for (int m = 0; m < count; ++m) {

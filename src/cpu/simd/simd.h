@@ -13,6 +13,7 @@
 //   load_bytes              the same for bytes, as words
 //   e8m0(bytes)             their powers of two; 255 gives infinity
 //   kept(v)                 v, in a register: compilers would load it again for every use
+//   load_e4m3(p, count)     numbers of E4M3FN; AVX-512 alone
 //   small_e4m3(p)           kLanes numbers of E4M3FN times 2^-8, NaN as a number
 //   any_e4m3_nan(p)         of 2 kLanes bytes
 //   load_octets<Bits>(p)    the codes of kLanes octets (see formats/pack.h), octet i in lane i: for
@@ -26,8 +27,9 @@
 //   HalfTable32(f)[words]   for each half of a word the bfloat16 f(i) that its low five bits
 //                           choose; HalfTable64: six; ByteTable128: the byte that each byte's low
 //                           seven do
-//   load_bytes_as_halves    of 2 kLanes bytes
 //   spread_bytes<N>(p)      N bytes in every eight, eight times; nothing beyond them is read
+//   three_bytes_of_runs<N, F>(p) of sixteen runs of N bytes in a row three bytes each, from byte
+//                           F on, and any fourth
 //   fields<a, b, ...>(v)    in every eight bytes, eight bits of them from bit a on, from bit b on,
 //   .. low_bytes_in_turn(a, b) a byte of a, one of b, ... within 128 bits, of their low halves; of
 //                           the high ones
