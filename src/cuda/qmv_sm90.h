@@ -1,6 +1,7 @@
 // What the kernels of qmv_sm90 are given, and the sizes that host and device must agree on.
 #pragma once
 
+#include "formats/portable.h"
 #include "simt/permute_params.h"
 #include "simt/shared.h"
 
@@ -105,7 +106,9 @@ struct QmvParams {
   uint32_t x_first;          // the first pass's rows of x come by copies
   uint32_t byte_rows;        // passes of no more rows may have them as bytes
   uint32_t x_room;           // columns that there is room for beside the stages
-  uint32_t cheap_columns;    // as many cost less than eight
+  uint32_t column_costs;     // of a tile in a pass of up to one, two, four and eight columns, in
+                             // sixteenths of the least, a byte each
+  uint32_t pass_cost;        // the same of `tokens` rows
   uint32_t matrix_step;      // 0: one matrix stands for all
   uint32_t scale_slots;      // 0: scales come with every stage
   uint32_t paired;           // 1: outputs are activations of gates (w[0]) and ups (w[1])
@@ -174,5 +177,13 @@ struct QmvParams {
   uint32_t* cleared;  // counters for a later launch, and how many
   uint32_t cleared_count;
 };
+
+// What a tile costs in a pass over so many rows of x, more than none.
+MB_FN uint32_t pass_cost(const QmvParams& p, uint32_t rows) {
+  const uint32_t columns = (rows - 1) * p.column_step + p.limbs;
+  const uint32_t at = columns <= 1 ? 0 : columns <= 2 ? 8 : columns <= 4 ? 16 : 24;
+  const uint32_t cost = p.column_costs >> at & 255u;
+  return columns <= 8 ? cost : 2 * cost - (p.column_costs & 255u);
+}
 
 }  // namespace moeblas::cuda

@@ -5,6 +5,15 @@
 namespace moeblas::cuda {
 namespace {
 
+constexpr uint32_t costs(uint32_t one, uint32_t two, uint32_t four, uint32_t eight) {
+  return one | two << 8 | four << 16 | eight << 24;
+}
+// As many columns as QmvTraits::kFew cost less than eight, eight less than sixteen.
+constexpr uint32_t kCheap2 = costs(16, 16, 18, 18), kCheap4 = costs(16, 16, 16, 18),
+                   kCheap8 = costs(16, 16, 16, 17);
+// One row and two as bytes: fitted to what thread blocks of an expert layer took.
+constexpr uint32_t kMxfp4Helped = costs(16, 17, 20, 23);
+
 #define MB_FAMILY(bits, group, tokens, cheap, scale, helped, slots) \
   {{Mode::affine, bits, group},                                     \
    DType::scale,                                                    \
@@ -14,7 +23,8 @@ namespace {
    slots,                                                           \
    "qmv_sm90_affine" #bits "_g" #group "_columns",                  \
    tokens,                                                          \
-   cheap}
+   kCheap##cheap,                                                   \
+   kCheap##cheap}
 #define MB_HELPED(bits, group, tokens, cheap, scale)                  \
   MB_FAMILY(bits, group, tokens, cheap, scale,                        \
             "qmv_sm90_affine" #bits "_g" #group "_" #scale "_helped", \
@@ -39,7 +49,8 @@ const QmvFamily kFamilies[] = {
      "qmv_sm90_mxfp4_slots_helped",
      "qmv_sm90_fp4_columns",
      2,
-     4},
+     kCheap4,
+     kMxfp4Helped},
     {{Mode::mxfp8, 8, 32},
      DType::u8,
      "qmv_sm90_mxfp8_few",
@@ -48,7 +59,8 @@ const QmvFamily kFamilies[] = {
      nullptr,
      "qmv_sm90_mxfp8_columns",
      4,
-     4},
+     kCheap4,
+     kCheap4},
     {{Mode::nvfp4, 4, 16},
      DType::u8,
      "qmv_sm90_nvfp4_few",
@@ -57,7 +69,8 @@ const QmvFamily kFamilies[] = {
      "qmv_sm90_nvfp4_slots_helped",
      "qmv_sm90_fp4_columns",
      1,
-     2},
+     kCheap2,
+     kCheap2},
 };
 #undef MB_HELPED_FAMILIES
 #undef MB_FAMILIES

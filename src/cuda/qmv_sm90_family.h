@@ -15,7 +15,9 @@ struct QmvFamily {
   const char* slots_helped;  // the same where scales do not come with stages as words
   const char* columns;       // makes columns of x for `many`
   uint32_t few_tokens;
-  uint32_t cheap_columns;  // of `many`, QmvTraits::kFew; 8 where there are none
+  // QmvParams::column_costs, of `many` and of the helped ones.
+  uint32_t costs;
+  uint32_t helped_costs;
 };
 
 // Null where there are none.

@@ -294,6 +294,7 @@ Reason share_memory(const MatmulProblem& p, const QmvFamily& family, uint32_t pr
     break;
   }
   plan.kernel = few ? family.few : family.many;
+  q.column_costs = family.costs;
   q.x_first = 0;
   if (!few && q.tokens > 0 && wants_helpers(p, family, processors, q)) {
     // As many columns more as cost no stage, up to two passes'.
@@ -303,6 +304,7 @@ Reason share_memory(const MatmulProblem& p, const QmvFamily& family, uint32_t pr
     if (room >= q.columns) {
       const bool words = q.scale_slots == 0 && q.scale_words != 0;
       plan.kernel = words ? family.helped : family.slots_helped;
+      q.column_costs = family.helped_costs;
       q.x_first = 1;
       q.columns = q.x_room = room;
       q.byte_rows = std::min(room / 2, kMostByteRows);
@@ -423,9 +425,9 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   const bool staged = stages_x(p, q, family->few_tokens);
   const bool few = !staged && q.limbs == 1 && (q.rows <= family->few_tokens || mostly_distinct(p));
   plan.kernel = family->many;
-  q.cheap_columns = family->cheap_columns;
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
+  q.pass_cost = pass_cost(q, q.tokens);
   q.scale_odd = q.scale_slots == 0 ? 15 : 0;
   q.scales_of_tile = q.scale_slots > 0;
   q.scales_in_stage = q.scale_slots == 0;

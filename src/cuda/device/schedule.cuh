@@ -88,10 +88,10 @@ __device__ __forceinline__ void schedule_one(const QmvParams& p, Schedule& s, ui
   __syncwarp();
 }
 
-// What a tile of a matrix with so many rows costs, in eighths of reading it once.
+// What a tile of a matrix with so many rows costs, over all its passes.
 __device__ __forceinline__ uint32_t tile_cost(const QmvParams& p, uint32_t rows) {
-  const uint32_t passes = p.tokens == 1 ? rows : (rows + p.tokens - 1) / p.tokens;
-  return 8 * passes + (rows * p.column_step + 7 - p.cheap_columns) / 8;
+  const uint32_t whole = p.tokens == 1 ? rows : rows / p.tokens, left = rows - whole * p.tokens;
+  return whole * p.pass_cost + (left > 0 ? pass_cost(p, left) : 0);
 }
 
 // Where this thread block's share of `total` begins and ends, each if that is within matrix `d`,
