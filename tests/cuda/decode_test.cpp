@@ -1,6 +1,7 @@
 // The fast decoders of the CUDA kernels against the definitions in src/formats, on every code in
 // every place of a word and on every scale byte.
 #include "cuda/device/decode_bytes.cuh"
+#include "cuda/device/qmv_decode.cuh"
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@ namespace moeblas::test {
 namespace {
 
 using cuda::device::Decoder;
+using cuda::device::QmvDecoder;
 
 bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b; }
 
@@ -28,9 +30,8 @@ using FastFormats = testing::Types<formats::Affine<2>, formats::Affine<3>, forma
 TYPED_TEST_SUITE(Decoders, FastFormats);
 
 // Eight codes as a row holds them, decoded; the value of element e.
-template <class Format>
+template <class D>
 std::array<float, 8> decoded(const std::array<unsigned int, 8>& codes) {
-  using D = Decoder<Format>;
   formats::uint64 octet = 0;
   for (int i = 0; i < 8; ++i) octet = formats::with_code<D::kBits>(octet, i, codes[i]);
   // Behind eight codes that are no whole words stand the next ones.
@@ -47,16 +48,17 @@ std::array<float, 8> decoded(const std::array<unsigned int, 8>& codes) {
   return values;
 }
 
-TYPED_TEST(Decoders, EveryCodeInEveryPlace) {
-  constexpr unsigned int kCodes = 1u << Decoder<TypeParam>::kBits;
+template <class Format, class D>
+void check_every_code() {
+  constexpr unsigned int kCodes = 1u << D::kBits;
   for (int place = 0; place < 8; ++place) {
     for (unsigned int code = 0; code < kCodes; ++code) {
       // The neighbours hold something else, so that no bit can come from them.
       std::array<unsigned int, 8> codes;
       for (int i = 0; i < 8; ++i) codes[i] = i == place ? code : (code * 5 + 3 * i + 1) % kCodes;
-      const std::array<float, 8> values = decoded<TypeParam>(codes);
+      const std::array<float, 8> values = decoded<D>(codes);
       for (int i = 0; i < 8; ++i) {
-        const float expected = value_of<TypeParam>(codes[i]);
+        const float expected = value_of<Format>(codes[i]);
         ASSERT_TRUE(same(values[i], expected)) << "code " << codes[i] << " in place " << i << ": "
                                                << values[i] << ", expected " << expected;
         if (expected == 0) {
@@ -65,6 +67,11 @@ TYPED_TEST(Decoders, EveryCodeInEveryPlace) {
       }
     }
   }
+}
+
+TYPED_TEST(Decoders, EveryCodeInEveryPlace) {
+  check_every_code<TypeParam, Decoder<TypeParam>>();
+  check_every_code<TypeParam, QmvDecoder<TypeParam>>();
 }
 
 TYPED_TEST(Decoders, BringEveryElementOnce) {

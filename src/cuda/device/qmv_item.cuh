@@ -1,8 +1,8 @@
 // One warp's share of a stage of qmv_sm90: 32 rows x 64 bytes of codes, times columns of x.
 #pragma once
 
-#include "cuda/device/decode.cuh"
 #include "cuda/device/ptx.cuh"
+#include "cuda/device/qmv_decode.cuh"
 #include "cuda/device/x_columns.cuh"
 #include "cuda/qmv_sm90.h"
 
@@ -13,7 +13,7 @@ namespace moeblas::cuda::device {
 template <class F, int scale, int tiles, int group>
 struct QmvTraits {
   using Format = F;
-  using Decode = Decoder<F>;
+  using Decode = QmvDecoder<F>;
   static constexpr int kScale = scale, kTiles = tiles, kGroup = group;
   static constexpr bool kHelped = false;  // by warps beside those who multiply (qmv_helpers.cuh)
   // Whether scales come with every stage, those of an item at multiples of their size: known to the
