@@ -70,13 +70,14 @@ struct FfnOneConsumer {
   __device__ __forceinline__ uint32_t scales_of_chunk() const {
     return memory.scales + chunk.at * p.scale_bytes;
   }
-  // `y` depends on all that was read of the chunk.
+  // `y` depends on all that was read of the chunk by this lane.
   __device__ __forceinline__ void give_chunk_back(const float (&y)[2][4]) {
     const uint32_t none = nothing_of(__float_as_uint(y[0][0]) ^ __float_as_uint(y[0][2]) ^
                                      __float_as_uint(y[1][0]) ^ __float_as_uint(y[1][2]));
     __syncwarp();
     constexpr uint32_t kEmpty = offsetof(FfnOneShared, empty) - offsetof(FfnOneShared, full);
-    if (lane == 0) barrier_arrive(full + kEmpty + chunk.at * 8 + none);
+    // By every lane: racecheck takes an arrival for that lane's accesses alone.
+    barrier_arrive(full + kEmpty + chunk.at * 8 + none);
     chunk.advance(p.chunks, kOneTeams);
   }
 
@@ -342,7 +343,7 @@ __device__ __forceinline__ void make_barriers(FfnOneShared& shared) {
 #pragma unroll
   for (uint32_t i = 0; i < kOneMostChunks; ++i) {
     barrier_init(shared_address(&shared.full[i]), 1 + 32);
-    barrier_init(shared_address(&shared.empty[i]), kOneTeam);
+    barrier_init(shared_address(&shared.empty[i]), 32 * kOneTeam);
   }
 #pragma unroll
   for (uint32_t i = 0; i < kOneTileSums; ++i) {

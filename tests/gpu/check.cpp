@@ -62,6 +62,7 @@ std::vector<Source> sources() {
   list.push_back({"moe_unpermute", "permute", unpermute_job, 0.5});
   list.push_back({"moe_ffn", "ffn", ffn_job});
   list.push_back({"long moe_ffn", "ffn", long_ffn_job, 0.1});
+  list.push_back({"deep moe_ffn", "ffn", deep_ffn_job, 0.1});
   return list;
 }
 

@@ -1,6 +1,7 @@
 // The fused expert layer against float64, with a bound that follows its roundings.
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "maker.h"
@@ -141,9 +142,12 @@ struct Reference {
       std::vector<double> size(static_cast<size_t>(hidden));
       for (int64_t h = 0; h < hidden; ++h)
         row[static_cast<size_t>(h)].value = at(x, t * hidden + h);
+      std::map<int64_t, std::vector<Bounded>> of_expert;  // which the token may name again
       for (int64_t j = 0; j < k; ++j) {
         const int64_t e = expert(t * k + j);
         if (e < 0) continue;
+        std::vector<Bounded>& all = of_expert[e];
+        if (!all.empty()) continue;
         std::vector<Bounded> inside;
         for (int64_t i = 0; i < inner; ++i) {
           const GluLayout layout = layer.options.glu_layout;
@@ -172,11 +176,19 @@ struct Reference {
           a.off += unit * (std::fabs(a.value) + a.off) + least;  // rounded once to x's dtype
           inside.push_back(a);
         }
-        const double w = at(weights, t * k + j);
         for (int64_t h = 0; h < hidden; ++h) {
           Bounded y = dot(downs.matrix(e), h, inside, rounding(layer.down));
           if (layer.down_bias >= 0) y.value += at(layer.down_bias, e * hidden + h);
           y.off += 2 * kUnit * std::fabs(y.value);
+          all.push_back(y);
+        }
+      }
+      for (int64_t j = 0; j < k; ++j) {
+        const int64_t e = expert(t * k + j);
+        if (e < 0) continue;
+        const double w = at(weights, t * k + j);
+        for (int64_t h = 0; h < hidden; ++h) {
+          const Bounded& y = of_expert[e][static_cast<size_t>(h)];
           Bounded& s = sum[static_cast<size_t>(h)];
           s.value += w * y.value;
           s.off += std::fabs(w) * y.off;
@@ -198,34 +210,40 @@ struct Reference {
 
 namespace {
 
-// `long_rows`: of activations, of few of which shared memory holds one whole, and so many rows of
-// gates that each thread block has several tiles.
-Job make_ffn_job(uint64_t seed, bool long_rows) {
+// long_rows: of activations, of few of which shared memory holds one whole, and so many rows of
+// gates that each thread block has several tiles. deep: see deep_ffn_job.
+enum class Kind { any, long_rows, deep };
+
+Job make_ffn_job(uint64_t seed, Kind kind) {
+  const bool long_rows = kind == Kind::long_rows, deep = kind == Kind::deep;
   Maker m("moe_ffn", seed);
   // Every fourth for the rows of many tokens: in turn each of their formats, in both products and
   // then in one, at each of their widths of tiles.
-  const bool tiles = seed % 4 == 3 && !long_rows;
+  const bool tiles = seed % 4 == 3 && kind == Kind::any;
   const uint64_t turn = seed / 4;
   const QuantSpec of_tiles[] = {
       {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
   // Every fourth of one token, in turn each of its kernels.
-  const bool one = seed % 4 == 1 && !long_rows;
+  const bool one = seed % 4 == 1 && kind == Kind::any;
   const DType dtype = tiles || long_rows ? DType::bf16
-                      : one              ? std::array{DType::f16, DType::bf16}[turn % 2]
-                            : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
+                      : one || deep      ? std::array{DType::f16, DType::bf16}[turn % 2]
+                                    : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const DType of_scales =
-      tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[turn / 5 % 3];
+      tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[(deep ? seed : turn / 5) % 3];
   const auto format = [&] {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = tiles || one || long_rows || m.random.one_in(2);
+  const bool modelled = tiles || one || long_rows || deep || m.random.one_in(2);
   if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 35) % 5];
   } else if (one || long_rows) {
     first = second = of_tiles[(long_rows ? seed : turn) % 5];
+  } else if (deep) {
+    const uint64_t kernel = seed % 9;
+    first = second = kernel < 6 ? of_tiles[kernel / 3] : of_tiles[kernel - 4];
   } else if (modelled) {
     first = second =
         m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::affine, 4, 32},
@@ -237,21 +255,28 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
     const QuantSpec full = s.resolved();
     return modelled ? std::max<int64_t>(full.group_size, 128 / full.bits) : test::packed_unit(full);
   };
+  // 1.2 MB of an expert's codes.
+  const int64_t half_of_8_bits = deep && first.resolved().bits == 8 ? 2 : 1;
   const int64_t hidden = long_rows ? 256
+                         : deep    ? 832
                                    : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
                                                              : m.random.pick({1, 1, 2, 3}));
-  const int64_t inner = long_rows ? 6144
-                                  : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6})
-                                                             : m.random.pick({1, 1, 2}));
-  const int64_t experts = tiles ? 2 : long_rows ? 6 : m.random.between(1, modelled ? 12 : 6);
-  const int64_t k = tiles || long_rows ? 2
-                    : one              ? m.random.pick({1, 2, 5, 8})
-                                       : m.random.pick({1, 2, 3});
-  const int64_t tokens = tiles       ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
-                         : one       ? 1
-                         : long_rows ? 5
-                         : modelled  ? m.random.pick({1, 1, 3, 8, 21, 40})
-                                     : m.random.pick({1, 1, 2, 5, 9, 17});
+  const int64_t inner =
+      long_rows ? 6144
+      : deep    ? 1024 / half_of_8_bits
+             : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
+  const int64_t experts = tiles || deep ? 2
+                          : long_rows   ? 6
+                                        : m.random.between(1, modelled ? 12 : 6);
+  const int64_t k = deep                 ? (seed / 9 % 2 == 0 ? 21 : 32)
+                    : tiles || long_rows ? 2
+                    : one                ? m.random.pick({1, 2, 5, 8})
+                                         : m.random.pick({1, 2, 3});
+  const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
+                         : one || deep ? 1
+                         : long_rows   ? 5
+                         : modelled    ? m.random.pick({1, 1, 3, 8, 21, 40})
+                                       : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
@@ -261,14 +286,14 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
   const int64_t known = mapped ? 2 * experts : experts;
   // Where an expert may meet some rows more than a whole tile, few of the ids are none.
   const int ids = m.ids(m.random.pick({DType::i32, DType::i64, DType::u8}), {tokens, k}, known,
-                        tiles && tokens % 64 == 0 ? 60 : 7);
+                        deep || (tiles && tokens % 64 == 0) ? 60 : 7);
   const int map = mapped ? m.ids(DType::i32, {known}, experts, 3) : -1;
   if (mapped) m.job.tensors.back().role = Role::input;
   const int weights = m.floats(DType::f32, {tokens, k}, 0.5);
   const int64_t rows = layer.separate ? inner : 2 * inner;
   const auto packed = [&](const QuantSpec& spec, const Shape& shape) {
     return m.packed(spec, shape, dtype, scale,
-                    tiles || one ? std::optional(of_scales) : std::nullopt);
+                    tiles || one || deep ? std::optional(of_scales) : std::nullopt);
   };
   layer.gate = packed(first, {experts, rows, hidden});
   if (layer.separate) layer.up = packed(first, {experts, rows, hidden});
@@ -324,7 +349,8 @@ Job make_ffn_job(uint64_t seed, bool long_rows) {
 
 }  // namespace
 
-Job ffn_job(uint64_t seed) { return make_ffn_job(seed, false); }
-Job long_ffn_job(uint64_t seed) { return make_ffn_job(seed, true); }
+Job ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::any); }
+Job long_ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::long_rows); }
+Job deep_ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::deep); }
 
 }  // namespace moeblas::gpu

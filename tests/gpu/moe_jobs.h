@@ -11,6 +11,10 @@ Job permute_job(uint64_t seed);
 Job unpermute_job(uint64_t seed);
 Job ffn_job(uint64_t seed);
 Job long_ffn_job(uint64_t seed);  // of long rows of activations
+// One token with codes enough for each thread block of ffn_one_sm90 to come back to its places, of
+// two experts that it names again and again: in turn each of its kernels, in every other nine those
+// for many codes.
+Job deep_ffn_job(uint64_t seed);
 Job qqmm_job(uint64_t seed);      // qqmm, gather_qqmm and grouped_qqmm in turn
 Job dual_job(uint64_t seed);      // quantize_dual, swizzled scales among them
 Job swizzled_job(uint64_t seed);  // quantize with swizzled scales

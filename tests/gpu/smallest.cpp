@@ -154,11 +154,14 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   for (uint64_t seed = 0; seed < 96; ++seed) {
     run_all([&] { return job_of(test::one_row_case(seed), test::Side::left); }, one_row);
   }
-  // So many rows of w that each thread block has two tall tiles.
+  // So many rows of w that each thread block has two tall tiles; tall tiles of rows so long that
+  // their places are filled again.
   for (Mode mode : {Mode::mxfp4, Mode::nvfp4}) {
-    const test::Case c = product_case(Op::quantized_matmul, QuantSpec{mode}, DType::bf16, true, 1,
-                                      kBlocks * 96 + 1, 512, test::Ids::uniform);
-    run_all([&] { return job_of(c, test::Side::left); }, one_row);
+    for (const auto& [n, k] : {std::pair{kBlocks * 96 + 1, 512}, std::pair{int64_t{4288}, 6144}}) {
+      const test::Case c = product_case(Op::quantized_matmul, QuantSpec{mode}, DType::bf16, true, 1,
+                                        n, k, test::Ids::uniform);
+      run_all([&] { return job_of(c, test::Side::left); }, one_row);
+    }
   }
   // What is aligned as kernels with bulk copies want it.
   for (uint64_t seed = 0; seed < 250; ++seed) {
@@ -308,6 +311,11 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   for (const std::string& row : layer_rows) {
     if (row != "ffn_sm90") continue;
     for (uint64_t seed = 0; seed < 5; ++seed) run_all([&] { return long_ffn_job(seed); }, {row});
+  }
+  // Places in shared memory that are filled again, in each of its kernels.
+  for (const std::string& row : layer_rows) {
+    if (row != "ffn_one_sm90") continue;
+    for (uint64_t seed = 0; seed < 18; ++seed) run_all([&] { return deep_ffn_job(seed); }, {row});
   }
   // With tiles of several sizes.
   std::vector<std::string> sized;
