@@ -130,7 +130,9 @@ class HeldAdder : public HeldBlock<kShares> {
       // What was loaded has come before its place is given back to all who fill it.
       const uint32_t none = device::nothing_of(any);
       __syncwarp();
-      if (lane_ < kShares) {
+      if constexpr (kShares == 1) {
+        device::barrier_arrive(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none);
+      } else if (lane_ < kShares) {
         device::cluster_barrier_arrive(
             device::cluster_address(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none, lane_));
       }

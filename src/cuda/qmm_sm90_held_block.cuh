@@ -33,13 +33,19 @@ class HeldBlock {
     init(kFull, HeldMemory::kSlots, 1);
     init(kEmpty, HeldMemory::kSlots, p_.slices);
     init(kXFull, 2 * kHeldWarps, 1);
-    init(kSumsFull, 2, 1);
-    init(kSumsEmpty, 2, kHeldAdders * kShares);
+    if constexpr (kShares == 1) {
+      init(kSumsFull, 2, 32 * p_.slices);
+      init(kSumsEmpty, 2, 32 * kHeldAdders);
+    } else {
+      init(kSumsFull, 2, 1);
+      init(kSumsEmpty, 2, kHeldAdders * kShares);
+    }
     device::barrier_init_visible();
   }
-  // The sums of this batch that are this block's to add up.
+  // The sums of this batch that are this block's to add up. Within one block they come by plain
+  // stores, behind which every lane arrives.
   __device__ void expect_sums(uint32_t batch) const {
-    if (batch * kHeldBatch >= count_) return;
+    if (kShares == 1 || batch * kHeldBatch >= count_) return;
     device::barrier_expect(barrier(kSumsFull + batch % 2),
                            units(batch) * kShares * p_.slices * HeldMemory::kPlace);
   }

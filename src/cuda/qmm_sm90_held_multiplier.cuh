@@ -268,9 +268,19 @@ class HeldMultiplier : public HeldBlock<kShares> {
       const uint32_t unit = tile % kHeldBatch * 2 + u, owner = HeldUnits::owner(unit, kShares);
       const uint32_t to =
           Block::place_of(batch, HeldUnits::place(unit, kShares), rank_, slice_) + lane_ * 16;
-      device::store_async_4(device::cluster_address(to, owner),
-                            device::cluster_address(full, owner), sums[u][0], sums[u][1],
-                            sums[u][2], sums[u][3]);
+      if constexpr (kShares == 1) {
+        device::store_shared_4(to, {__float_as_uint(sums[u][0]), __float_as_uint(sums[u][1]),
+                                    __float_as_uint(sums[u][2]), __float_as_uint(sums[u][3])});
+      } else {
+        device::store_async_4(device::cluster_address(to, owner),
+                              device::cluster_address(full, owner), sums[u][0], sums[u][1],
+                              sums[u][2], sums[u][3]);
+      }
+    }
+    if constexpr (kShares == 1) {
+      if (tile % kHeldBatch == kHeldBatch - 1 || tile + 1 == Block::count_) {
+        device::barrier_arrive(full);
+      }
     }
   }
 

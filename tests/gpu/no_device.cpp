@@ -148,6 +148,11 @@ cudaError_t cudaFuncGetParamInfo(const void*, size_t, size_t*, size_t*) {
   return cudaErrorNotSupported;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+// As many as a Hopper runs of two thread blocks each.
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t*) {
+  *clusters = 66;
+  return cudaSuccess;
+}
 // What older compilers' stubs of kernels call.
 cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
   return cudaErrorNotSupported;
