@@ -116,6 +116,13 @@ RULES = [
         why="weights decoded into registers, 8 fewer of them for a warp that writes rows of x",
     ),
     Rule(
+        r"^qmm_sm90_either<Affine<.*, 8>, Tiles128,",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=31,
+        why="as below",
+    ),
+    Rule(
         r"^qmm_sm90_either<",
         has=(BULK, HGMMA_REGISTERS),
         lacks=(HGMMA_SHARED,),
@@ -123,16 +130,24 @@ RULES = [
         why="as qmm_sm90, twice: beside wider tiles some numbers of a tile are spilled",
     ),
     Rule(
+        r"^qmm_sm90<Affine<Bfloat16Pairs, 8>, Tiles256>",
+        has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
+        lacks=(HGMMA_SHARED,),
+        local=2,
+        why="as below; a number waits in local memory for a tile's beginning",
+    ),
+    Rule(
+        r"^qmm_sm90<AnyAffine<Bfloat16Pairs, 8>, Tiles256Any>",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=2,
+        why="as above, scales of any group",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Affine<",
         has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
         lacks=(HGMMA_SHARED,),
         why="weights decoded into registers, scale and bias in one multiply-add of pairs",
-    ),
-    Rule(
-        r"^qmm_sm90<EndingIn<BlockNvfp4<Bfloat16Pairs>, 2>, NibbleTiles<Tiles256>>",
-        has=(BULK, HGMMA_REGISTERS),
-        local=128,
-        why="a miss: some numbers are spilled",
     ),
     Rule(
         r"^qmm_sm90<",

@@ -29,7 +29,7 @@ struct Source {
   const char* op;
   const char* problem;
   std::function<Job(uint64_t)> make;
-  double share = 1;  // of the cases
+  double share = 1;  // of the cases, unless it is asked for by name
 };
 
 std::vector<Source> sources() {
@@ -47,9 +47,9 @@ std::vector<Source> sources() {
   list.push_back({"few rows", "matmul",
                   [](uint64_t seed) { return job_of(test::few_rows_case(seed, kBlocks)); }, 0.2});
   list.push_back(
-      {"few of one", "matmul", [](uint64_t seed) { return job_of(few_of_one_case(seed)); }, 0.3});
+      {"few of one", "matmul", [](uint64_t seed) { return job_of(few_of_one_case(seed)); }, 0.2});
   list.push_back({"few by slices", "matmul",
-                  [](uint64_t seed) { return job_of(few_by_slices_case(seed)); }, 0.3});
+                  [](uint64_t seed) { return job_of(few_by_slices_case(seed)); }, 0.1});
   list.push_back(
       {"many tiles", "matmul", [](uint64_t seed) { return job_of(many_tiles_case(seed)); }, 0.5});
   list.push_back(
@@ -80,7 +80,8 @@ std::vector<std::string> rows_of(const char* backend, const char* problem) {
 void run_source(const Machine& machine, const Source& source, const Arguments& arguments,
                 Report& report) {
   const std::vector<std::string> rows = rows_of(machine.backend, source.problem);
-  const auto count = static_cast<uint64_t>(static_cast<double>(arguments.cases) * source.share);
+  const auto count = static_cast<uint64_t>(static_cast<double>(arguments.cases) *
+                                           (arguments.op.empty() ? source.share : 1));
   std::atomic<uint64_t> next{arguments.first};
   const auto work = [&](uint64_t thread) {
     std::unique_ptr<Lane> memory;
