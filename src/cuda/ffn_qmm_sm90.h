@@ -2,7 +2,7 @@
 // workspace it wants, and its launches:
 //
 //   [map_experts]   where there is an expert_map
-//   grouping        pairs by expert, rows of x staged: two launches (qmm_sm90_rows.cu)
+//   grouping        pairs by expert, rows of x staged: two launches (qmm_sm90_place.cu)
 //   gates           gate and up rows of w side by side; activations, staged for the next product
 //   sums            down; float32 rows, one for each pair
 //   combine         their weighted sums

@@ -2,6 +2,7 @@
 // multiply.
 #pragma once
 
+#include "cuda/device/kept.cuh"
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_sm90_held_block.cuh"
 #include "cuda/qmm_sm90_pairs.cuh"
@@ -24,11 +25,8 @@ class HeldMultiplier : public HeldBlock<kShares> {
   __device__ HeldMultiplier(const QmmHeldParams& p, uint32_t base)
       : Block(p, base), lane_(threadIdx.x % 32), slice_(device::uniform(threadIdx.x / 32)) {
     const uint32_t row = lane_ / 4, t = lane_ % 4;
-    codes_ = base + HeldOrder::codes(row, t, slice_);
-    scales_ = base + HeldMemory::kScales + HeldOrder::scales(row, slice_);
-    // What comes out of a shuffle is kept, not made anew at every use.
-    codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
-    scales_ = __shfl_sync(0xffffffffu, scales_, lane_);
+    codes_ = device::kept(base + HeldOrder::codes(row, t, slice_), lane_);
+    scales_ = device::kept(base + HeldMemory::kScales + HeldOrder::scales(row, slice_), lane_);
   }
 
   __device__ void multiply() {

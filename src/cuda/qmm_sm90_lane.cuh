@@ -4,6 +4,7 @@
 // between two products of a warpgroup, and at few tokens nothing else hides it.
 #pragma once
 
+#include "cuda/device/kept.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
 #include "cuda/qmm_sm90_weights.cuh"
 
@@ -31,10 +32,9 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
-    if constexpr (Block::kByBlocks || Tiles::kExtra != 0) codes_ = kept(codes_);
+    if constexpr (Block::kByBlocks || Tiles::kExtra != 0) codes_ = device::kept(codes_, lane_);
     if constexpr (Block::kWholeScales) {
-      end_block_ =
-          __shfl_sync(0xffffffffu, (p.k + kBlockK - 1 - t * (kBlockK / 4)) / kBlockK, lane_);
+      end_block_ = device::kept((p.k + kBlockK - 1 - t * (kBlockK / 4)) / kBlockK, lane_);
     }
   }
 

@@ -11,6 +11,7 @@
 // The time goes into the exponentials, and into writing: 4 bytes a sum of the second product.
 #pragma once
 
+#include "cuda/device/kept.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
 #include "simt/elements.h"
@@ -30,11 +31,11 @@ class LayerEnd {
                       uint32_t out, uint32_t out_rows, uint32_t group)
       : p_(p),
         tile_(tile),
-        first_row_(kept(first_row)),
-        out_(kept(out)),
-        out_rows_(kept(out_rows)),
+        first_row_(device::kept(first_row, threadIdx.x % 32)),
+        out_(device::kept(out, threadIdx.x % 32)),
+        out_rows_(device::kept(out_rows, threadIdx.x % 32)),
         group_(group),
-        thread_(kept(threadIdx.x % 128)),
+        thread_(device::kept(threadIdx.x % 128, threadIdx.x % 32)),
         warp_(thread_ / 32),
         g_(thread_ % 32 / 4),
         c_(thread_ % 4) {}

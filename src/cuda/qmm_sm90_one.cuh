@@ -15,6 +15,7 @@
 #pragma once
 
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/kept.cuh"
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_sm90_one_order.h"
 #include "cuda/qmm_sm90_one_params.h"
@@ -150,10 +151,10 @@ class OneConsumer : public OneBlock<kTokens, kSets> {
     biases_ = device::uniform(kOneSetRows * p.scale_chunk);
     scale_eighth_ = device::uniform(8 * p.scale_chunk);
     x_ = base + Memory::kX + OneOrder::rows(lane_ / 4, t, warpgroup_, kTokens);
-    codes_ = __shfl_sync(0xffffffffu, codes_, lane_);
-    scale_swizzle_ = __shfl_sync(0xffffffffu, scale_swizzle_, lane_);
-    scales_ = __shfl_sync(0xffffffffu, scales_, lane_);
-    x_ = __shfl_sync(0xffffffffu, x_, lane_);
+    codes_ = device::kept(codes_, lane_);
+    scale_swizzle_ = device::kept(scale_swizzle_, lane_);
+    scales_ = device::kept(scales_, lane_);
+    x_ = device::kept(x_, lane_);
   }
 
   __device__ void consume() {

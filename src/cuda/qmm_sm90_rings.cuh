@@ -8,13 +8,6 @@
 
 namespace moeblas::cuda {
 
-// A number of this thread's in a register from here on. What follows from which thread or block
-// this is, the compiler makes anew at every use, from a special register that takes some 30 clocks
-// to read: up to 20 times as a tile ends. What comes out of a shuffle it keeps.
-__device__ __forceinline__ uint32_t kept(uint32_t value) {
-  return __shfl_sync(0xffffffffu, value, threadIdx.x % 32);
-}
-
 // Rings in shared memory and the barriers at which their slots are full and empty.
 template <class Weights, class Tiles>
 class QmmBlock {

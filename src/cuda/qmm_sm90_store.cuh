@@ -36,9 +36,10 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
     const uint32_t octet = thread_ % 8, token = thread_ / 8;
     const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
+    const auto keep = [&](uint32_t value) { return device::kept(value, lane_); };
     const Places at = {
-        kept(out + transposed_), kept(out + token * 128 + ((octet ^ (token % 8)) << 4)),
-        kept(Block::out_rows(n) + token * 8), kept(tile.row + token), kept(first_n + octet * 8)};
+        keep(out + transposed_), keep(out + token * 128 + ((octet ^ (token % 8)) << 4)),
+        keep(Block::out_rows(n) + token * 8), keep(tile.row + token), keep(first_n + octet * 8)};
     // Where one buffer is filled while the other is read, a barrier has been passed since another
     // warp last read the first, unless tiles have unlike numbers of steps.
     if (kBuffers == 1 || kSteps == 1 || Tiles::kExtra != 0) device::named_barrier(1 + group_, 128);

@@ -10,15 +10,10 @@
 #pragma once
 
 #include "cuda/device/fold_e4m3.cuh"
+#include "cuda/device/kept.cuh"
 #include "cuda/device/ptx.cuh"
 
 namespace moeblas::cuda::device {
-
-// The same value, of the lane itself, which stays in its register: the compiler does not see that
-// it could be made anew.
-__device__ __forceinline__ uint32_t kept(uint32_t value, uint32_t lane) {
-  return __shfl_sync(~0u, value, static_cast<int>(lane));
-}
 
 // A word's eight codes, four in a word.
 struct CodeBytes {
