@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cuda/one_matrix.h"
 #include "cuda/qmv_sm90_operands.h"
 #include "cuda/queue.h"
 
@@ -22,37 +23,11 @@ constexpr uint32_t kLeastSlices = 9;  // of fewer, half of the warps have none
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-const char* format_of(const MatmulProblem& p) {
-  const QuantSpec& spec = *p.w.spec;
-  if (spec.mode == Mode::mxfp4) return "mxfp4_bf16";
-  if (spec.mode == Mode::nvfp4) return "nvfp4_bf16";
-  const bool plain = p.w.scales.dtype == DType::bf16 && spec.group_size >= 32;
-  return spec.mode == Mode::affine && spec.bits == 4 && plain ? "affine4_bf16" : nullptr;
-}
-
 TensorMapShape codes_shape(const MatmulProblem& p, uint32_t slices, uint32_t rows) {
-  TensorMapShape s;
-  s.data = p.w.values.data;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  s.add(kFewPiece / 4, 4, kFewPiece / 4);
+  static_assert(kFewPiece == kOneMatrixLine);
+  TensorMapShape s = one_matrix_lines(p);
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), rows);
   s.add(static_cast<uint64_t>(p.k) / kFewSlice, kFewPiece, slices);
-  return s;
-}
-TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, uint32_t row_bytes,
-                            uint32_t rows) {
-  const uint64_t size = size_of(m.dtype);
-  TensorMapShape s;
-  s.data = m.data;
-  s.swizzle = row_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-              : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-              : row_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                : CU_TENSOR_MAP_SWIZZLE_NONE;
-  s.add(static_cast<uint64_t>(p.k) / static_cast<uint64_t>(p.w.spec->group_size) * size, 1,
-        row_bytes);
-  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(m.row_stride) * size, rows);
   return s;
 }
 
@@ -61,7 +36,7 @@ TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, uint32_t 
 Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   using Size = long long;
   if (!p.transpose) return Reason::of("w is packed along N");
-  plan.format = format_of(p);
+  plan.format = one_matrix_format(p);
   if (plan.format == nullptr) {
     return Reason::of("not affine 4-bit with scales of bfloat16 in groups of 32 or more");
   }
@@ -113,16 +88,10 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   plan.shared_bytes = ring + q.stages * q.stage_bytes + 1024;
   plan.codes = codes_shape(p, q.slices, tile_rows);
   if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
-  plan.scales = scales_shape(p, p.w.scales, q.scale_row, tile_rows);
-  if (const Reason r = why_no_tensor_map(plan.scales, "rows of scales")) return r;
-  plan.biases = plan.scales;
-  if (operands == 2) {
-    plan.biases = scales_shape(p, p.w.biases, q.scale_row, tile_rows);
-    if (const Reason r = why_no_tensor_map(plan.biases, "rows of biases")) return r;
-  }
-  for (const TensorMapShape* s : {&plan.scales, &plan.biases}) {
-    if (s->stride[1] < s->size[0]) return Reason::of("rows of scales overlap");
-  }
+  if (const Reason r = why_no_scales(p, q.scale_row, tile_rows)) return r;
+  plan.scales = one_matrix_scales(p, p.w.scales, q.scale_row, tile_rows);
+  plan.biases =
+      operands == 2 ? one_matrix_scales(p, p.w.biases, q.scale_row, tile_rows) : plan.scales;
   if (p.w.values.row_stride < p.k / 2) return Reason::of("rows of codes overlap");
   q.x = static_cast<const uint16_t*>(x.data);
   q.w = static_cast<const uint8_t*>(p.w.values.data);

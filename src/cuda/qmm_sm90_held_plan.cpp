@@ -3,10 +3,10 @@
 #include <string>
 
 #include "cuda/device.h"
+#include "cuda/one_matrix.h"
 #include "cuda/qmm_sm90_held_cut.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_plan.h"
-#include "cuda/tensor_map.h"
 
 namespace moeblas::cuda {
 
@@ -16,46 +16,22 @@ using dispatch::Matrices;
 namespace {
 
 bool is_of_its_format(const MatmulProblem& p) {
-  if (!p.w.spec || p.x.values.dtype != DType::bf16) return false;
-  const QuantSpec& spec = *p.w.spec;
-  return spec.mode == Mode::affine && spec.bits == 4 && spec.group_size == 64 &&
-         p.w.scales.dtype == DType::bf16;
+  return one_matrix_format(p) != nullptr && p.w.spec->mode == Mode::affine &&
+         p.w.spec->group_size == 64;
 }
 
-// Rows of x behind the last read as zeros, and so does all that is behind the end of K.
 TensorMapShape rows_shape(const MatmulProblem& p) {
-  const Matrices& x = p.x.values;
-  TensorMapShape s;
-  s.data = x.data;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  constexpr uint32_t kPiece = 64;
-  s.add(kPiece, 2, kPiece);
-  s.add(static_cast<uint64_t>(p.m), static_cast<uint64_t>(x.row_stride) * 2, kHeldTokens);
-  s.add(static_cast<uint64_t>(p.k) / kPiece, kPiece * 2, kHeldXPieces);
-  return s;
+  return one_matrix_rows(p, kHeldTokens, kHeldXPieces);
 }
 TensorMapShape codes_shape(const MatmulProblem& p, uint32_t slices) {
-  TensorMapShape s;
-  s.data = p.w.values.data;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  constexpr uint32_t kPiece = 128;
-  s.add(kPiece / 4, 4, kPiece / 4);
-  s.add(kHeldPieces, kPiece, kHeldPieces);
+  TensorMapShape s = one_matrix_lines(p);
+  s.add(kHeldPieces, kOneMatrixLine, kHeldPieces);
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), kHeldRows);
-  s.add(static_cast<uint64_t>(p.k) / kHeldSlice, kHeldPieces * kPiece, slices);
+  s.add(static_cast<uint64_t>(p.k) / kHeldSlice, kHeldPieces * kOneMatrixLine, slices);
   return s;
 }
 TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m) {
-  const uint64_t size = size_of(m.dtype);
-  TensorMapShape s;
-  s.data = m.data;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  s.add(static_cast<uint64_t>(p.k / p.w.spec->group_size) * size, 1, kHeldScaleBox);
-  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(m.row_stride) * size, kHeldRows);
-  return s;
+  return one_matrix_scales(p, m, kHeldScaleBox, kHeldRows);
 }
 
 HeldCut cut_of(const MatmulProblem& p) {
@@ -68,10 +44,7 @@ HeldCut cut_of(const MatmulProblem& p) {
   if (why_no_tensor_map(rows_shape(p), "") || why_no_tensor_map(codes_shape(p, cut.slices), "")) {
     return {};
   }
-  for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
-    const TensorMapShape shape = scales_shape(p, *m);
-    if (shape.stride[1] < shape.size[0] || why_no_tensor_map(shape, "")) return {};
-  }
+  if (why_no_scales(p, kHeldScaleBox, kHeldRows)) return {};
   return cut;
 }
 

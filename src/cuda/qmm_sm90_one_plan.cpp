@@ -2,10 +2,10 @@
 
 #include <string>
 
+#include "cuda/one_matrix.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_one_cut.h"
 #include "cuda/qmm_sm90_plan.h"
-#include "cuda/tensor_map.h"
 
 namespace moeblas::cuda {
 
@@ -14,57 +14,22 @@ using dispatch::Matrices;
 
 namespace {
 
-// The format in the names of its kernels; null: there are none.
-const char* format_of(const MatmulProblem& p) {
-  if (!p.w.spec || p.x.values.dtype != DType::bf16) return nullptr;
-  const QuantSpec& spec = *p.w.spec;
-  if (spec.mode == Mode::mxfp4) return "mxfp4_bf16";
-  if (spec.mode == Mode::nvfp4) return "nvfp4_bf16";
-  const bool plain = p.w.scales.dtype == DType::bf16 && spec.group_size >= 32;
-  return spec.mode == Mode::affine && spec.bits == 4 && plain ? "affine4_bf16" : nullptr;
-}
-
 uint32_t scale_bytes(const MatmulProblem& p) {
   return static_cast<uint32_t>(size_of(p.w.scales.dtype));
 }
 uint32_t group(const MatmulProblem& p) { return static_cast<uint32_t>(p.w.spec->group_size); }
 
-// Rows of x behind the last read as zeros.
 TensorMapShape rows_shape(const MatmulProblem& p, uint32_t tokens) {
-  const Matrices& x = p.x.values;
-  TensorMapShape s;
-  s.data = x.data;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  constexpr uint32_t kPiece = 64;
-  const int64_t row = p.m > 1 ? x.row_stride : p.k;
-  s.add(kPiece, 2, kPiece);
-  s.add(static_cast<uint64_t>(p.m), static_cast<uint64_t>(row) * 2, tokens);
-  s.add(static_cast<uint64_t>(p.k) / kPiece, kPiece * 2, kOneXPieces);
-  return s;
+  return one_matrix_rows(p, tokens, kOneXPieces);
 }
 TensorMapShape codes_shape(const MatmulProblem& p) {
-  TensorMapShape s;
-  s.data = p.w.values.data;
-  s.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
-  s.fetch = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  constexpr uint32_t kPiece = 128;
-  s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  s.add(kPiece / 4, 4, kPiece / 4);
-  s.add(static_cast<uint64_t>(p.k) / 2 / kPiece, kPiece, kOnePieces);
+  TensorMapShape s = one_matrix_lines(p);
+  s.add(static_cast<uint64_t>(p.k) / 2 / kOneMatrixLine, kOneMatrixLine, kOnePieces);
   s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), kOneSetRows);
   return s;
 }
 TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, const OneCut& cut) {
-  const uint64_t size = size_of(m.dtype);
-  TensorMapShape s;
-  s.data = m.data;
-  s.swizzle = cut.scale_chunk == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-              : cut.scale_chunk == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                      : CU_TENSOR_MAP_SWIZZLE_32B;
-  s.add(static_cast<uint64_t>(p.k) / group(p) * size, 1, cut.scale_chunk);
-  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(m.row_stride) * size, kOneSetRows);
-  return s;
+  return one_matrix_scales(p, m, cut.scale_chunk, kOneSetRows);
 }
 
 // Tokens of the kernels, the fewest that those of kWide are for, and the sets of rows that they
@@ -81,7 +46,7 @@ uint32_t shared_bytes(bool narrow, uint32_t sets) {
 }
 
 OneCut cut_of(const MatmulProblem& p) {
-  if (format_of(p) == nullptr || !qmm_sm90_shares(p) || p.m > kWide) return {};
+  if (one_matrix_format(p) == nullptr || !qmm_sm90_shares(p) || p.m > kWide) return {};
   if (p.m > kNarrow && p.m < kLeastOfWide) return {};
   const Matrices& x = p.x.values;
   if (x.col_stride != 1 || (p.m > 1 && x.row_stride < p.k)) return {};
@@ -93,11 +58,7 @@ OneCut cut_of(const MatmulProblem& p) {
   const int64_t block = p.m > kNarrow ? 10 : 6;
   if (cut.sets == 0 || cut.time() * block + 18 > qmm_sm90_share_time(p) * 5) return {};
   if (why_no_tensor_map(codes_shape(p), "")) return {};
-  for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
-    if (m->data == nullptr) continue;
-    const TensorMapShape shape = scales_shape(p, *m, cut);
-    if (shape.stride[1] < shape.size[0] || why_no_tensor_map(shape, "")) return {};
-  }
+  if (why_no_scales(p, cut.scale_chunk, kOneSetRows)) return {};
   return cut;
 }
 
@@ -124,7 +85,7 @@ void qmm_sm90_run_one(const MatmulProblem& p, Queue& queue) {
   q.group = group(p);
   q.scale_bytes = scale_bytes(p);
   q.wide_out = alignment(p.out) >= 4 && p.n % 2 == 0;
-  const std::string name = std::string("qmm_sm90_one_") + format_of(p) +
+  const std::string name = std::string("qmm_sm90_one_") + one_matrix_format(p) +
                            (narrow ? "_16_" : "_32_") + std::to_string(cut.sets);
   queue.run_early(name.c_str(),
                   static_cast<uint32_t>(ceil_div(p.n, cut.rows())) * kOneClusterBlocks, kOneThreads,
