@@ -6,8 +6,6 @@
 namespace moeblas::cuda {
 using namespace device;
 }
-#include "cuda/qmm_sm90_held_cut.h"
-#include "cuda/qmm_sm90_held_order.h"
 #include "cuda/qmm_sm90_one_cut.h"
 #include "cuda/qmm_sm90_one_order.h"
 #include "cuda/qmm_sm90_shares.cuh"
@@ -492,43 +490,6 @@ TEST(QmmOneCut, ScalesOfEightRowsLieInDifferentBanks) {
       }
     }
   }
-}
-
-// Every k is in one warp's slice, but for those behind the end of K, which read as zeros.
-TEST(QmmHeldCut, MakesEveryKOnceByTheFewestBlocks) {
-  uint32_t taken = 0;
-  for (int64_t k = 256; k <= 32768; k += 256) {
-    const cuda::HeldCut cut = cuda::held_cut(136, k);
-    if (cut.shares == 0) continue;
-    ++taken;
-    ASSERT_EQ(k % cuda::kHeldSlice, 0);
-    ASSERT_LE(cut.shares, cuda::kHeldMostShares);
-    ASSERT_LE(cut.slices, cuda::kHeldWarps);
-    ASSERT_GT(2 * cut.slices, cuda::kHeldWarps);
-    const int64_t share = int64_t{cut.slices} * cuda::kHeldSlice;
-    ASSERT_GE(cut.shares * share, k);
-    ASSERT_LT((cut.shares - 1) * share, k) << "a block has none";
-    ASSERT_TRUE(cut.shares == 1 || k > cut.shares / 2 * int64_t{cuda::kHeldMostK});
-  }
-  EXPECT_GT(taken, 25u);
-  const auto shares = [](int64_t n, int64_t k) { return cuda::held_cut(n, k).shares; };
-  EXPECT_EQ(shares(128256, 4096), 1u);
-  EXPECT_EQ(shares(57344, 8192), 2u);
-  EXPECT_EQ(shares(16384, 16384), 4u);
-  EXPECT_EQ(shares(32768, 16896), 0u);
-  EXPECT_EQ(shares(200000, 2048), 0u);
-  EXPECT_EQ(shares(151936, 2560), 0u) << "others take less time";
-  EXPECT_EQ(shares(8192, 8192), 0u) << "others take less time";
-  EXPECT_EQ(shares(4096, 4096), 0u) << "others take less time";
-}
-
-TEST(QmmHeldCut, LargeMatricesHaveAllClusters) {
-  for (uint32_t at_once : {1u, 30u, 66u, 132u}) {
-    EXPECT_EQ(cuda::held_clusters(16384, 16384, at_once), at_once);
-    EXPECT_EQ(cuda::held_clusters(136, 4096, at_once), 1u);
-    EXPECT_EQ(cuda::held_clusters(1, 4096, at_once), 1u);
-  }
-  EXPECT_EQ(cuda::held_clusters(201, 4096, 132), 2u);
 }
 
 }  // namespace
