@@ -32,8 +32,9 @@ inline constexpr char kSchemas[] = R\"SCHEMAS(
 @schemas@)SCHEMAS\";
 ")
 
-add_library(moeblas_torch SHARED 
-  src/torch/call.cpp src/torch/operators.cpp src/torch/shims.cpp)
+add_library(moeblas_torch SHARED
+  src/torch/call.cpp src/torch/operators.cpp src/torch/quantization.cpp src/torch/products.cpp
+  src/torch/block_products.cpp src/torch/layers.cpp src/torch/shims.cpp)
 target_include_directories(moeblas_torch PRIVATE src ${CMAKE_CURRENT_BINARY_DIR}/generated)
 target_include_directories(moeblas_torch SYSTEM PRIVATE ${torch_folder}/include)
 target_compile_definitions(moeblas_torch PRIVATE TORCH_TARGET_VERSION=0x020a000000000000)
