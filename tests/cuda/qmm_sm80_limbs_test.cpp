@@ -116,6 +116,15 @@ TEST(QmmSm80Limbs, WhatLimbsDoNotHold) {
   const Operands o = operands_of(c, kPoison);
   for (int64_t i = 0; i < o.scales.numel(); ++i) *o.scales.byte(i) = static_cast<uint8_t>(i % 5);
   run_case(kRow, c, o, 1, kPoison);
+  // Beside others they would be less than what a sum may be off by.
+  for (uint8_t scale = 0; scale < 5; ++scale) {
+    const Operands smallest = operands_of(c, kPoison);
+    for (int64_t i = 0; i < o.scales.numel(); ++i) *smallest.scales.byte(i) = scale;
+    for (int64_t i = 0; i < 4 * o.codes.numel(); ++i) {
+      smallest.codes.byte(i / 4)[i % 4] = static_cast<uint8_t>(1 + i % 7 + (i % 3 == 0 ? 128 : 0));
+    }
+    run_case(kRow, c, smallest, 1, kPoison);
+  }
 }
 
 }  // namespace
