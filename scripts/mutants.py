@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that the tests can fail: plants one bug after the other and demands that a named test sees it.
 
-    scripts/mutants.py [--check] [--only NAME ...] [--seeds 20] [--markdown FILE]
+    scripts/mutants.py [--check] [--only NAME ...] [--resume] [--seeds 20] [--markdown FILE]
 
 First every mutant of tests/mutants/mutants.toml must apply: `find` occurs exactly once in `file`, `row` is
 a row of a dispatch table, and every pattern of `killed_by` names a test; --check ends there, without
@@ -9,12 +9,18 @@ building anything. The rest works on a copy of the tracked files under build/mut
 must pass every named test, and the generated cases from `--seeds` fresh starting points. Then, for every
 mutant, `find` is replaced, the tests are rebuilt, and the test named in `killed_by` must fail. A mutant
 that survives is an error, and so is one that does not build, unless `killed_by` says that a static_assert
-must refuse it. Bugs in CUDA's own rows take a toolkit (nvcc), and no GPU. The table that --markdown writes
-says for every class of bug in which rows it was planted.
+must refuse it. Bugs in CUDA's own rows take a toolkit (nvcc), and no GPU.
+
+Every verdict goes into tests/mutants/results.json at once, with its day and the digest of the file that had
+the bug: --resume leaves out what was killed in a file that is still the same. The table that --markdown puts
+in the place of FILE's says of every bug what became of it and when; --only without names makes the table alone.
 """
 
 import argparse
+import datetime
 import fnmatch
+import hashlib
+import json
 import os
 import pathlib
 import random
@@ -29,6 +35,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "mutants" / "tree"
 BUILD = ROOT / "build" / "mutants" / "build"
+RESULTS = ROOT / "tests" / "mutants" / "results.json"
 BY_COMPILER = "static_assert"
 NO_SINGLE_ROW = {"every row", "no row"}
 GENERATED = ["ops_test *.Generated", "moe_test *.Generated"]
@@ -176,17 +183,79 @@ def check_unmutated(mutants, seeds):
         print(f"fresh seeds {i + 1}/{seeds}: from {first}: pass", flush=True)
 
 
-def plant(mutant):
-    path = TREE / mutant["file"]
-    text = path.read_text()
-    path.write_text(text.replace(mutant["find"], mutant["replace"]))
-    return path, text
+def planted(mutant, root):
+    """The file as it is, and with the bug."""
+    text = (root / mutant["file"]).read_text()
+    return text, text.replace(mutant["find"], mutant["replace"])
+
+
+def digest(mutant, root):
+    """Of the file with the bug and of the test that is named; what changes beside them does not count."""
+    text = "\0".join([mutant["file"], planted(mutant, root)[1], mutant["killed_by"]])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def results_so_far():
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+
+
+def record(mutant, verdict):
+    """Reads again first: another run may have written in the meantime."""
+    results = results_so_far()
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    results[mutant["name"]] = {"verdict": verdict, "day": day, "planted": digest(mutant, TREE)}
+    # A line each: a result that is new is one line of a diff.
+    lines = (f"  {json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results))
+    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def write_table(mutants, path):
+    """In the place of the table that `path` has, which is its end; the text in front stays."""
+    header = "| class of bug | planted in | mutant | test that must fail | | when |\n|---|---|---|---|---|---|\n"
+    results, rows = results_so_far(), []
+    for mutant in mutants:
+        result = results.get(mutant["name"], {"verdict": "not run yet", "day": ""})
+        cells = [mutant["class"], mutant["row"], mutant["name"]]
+        cells += [f"`{mutant['killed_by'].split()[1]}`", result["verdict"], result["day"]]
+        rows.append("| " + " | ".join(cells) + " |")
+    text = path.read_text() if path.is_file() else ""
+    front = text[: text.find("| class of bug |")] if "| class of bug |" in text else text
+    path.write_text(front + header + "\n".join(sorted(rows)) + "\n")
+
+
+def plant_all(mutants, seeds):
+    """The names of those that survive."""
+    generated = {g.split()[0] for g in GENERATED} if seeds else set()
+    copy_tree()
+    configure(sorted({m["killed_by"].split()[0] for m in mutants} | generated))
+    check_unmutated(mutants, seeds)
+    survivors = []
+    for mutant in mutants:
+        start = time.monotonic()
+        path = TREE / mutant["file"]
+        text, with_bug = planted(mutant, TREE)
+        path.write_text(with_bug)
+        try:
+            verdict = verdict_of(mutant)
+        finally:
+            path.write_text(text)
+        print(
+            f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)",
+            flush=True,
+        )
+        record(mutant, verdict)
+        if verdict != "killed":
+            survivors.append(mutant["name"])
+    return survivors
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="only whether every mutant applies")
     parser.add_argument("--only", nargs="*", help="names of mutants; default: all")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what was killed in files that are the same"
+    )
     parser.add_argument(
         "--seeds", type=int, default=20, help="fresh starting points of the generator"
     )
@@ -201,35 +270,17 @@ def main():
             f"{len(mutants)} mutants in {len({m['row'] for m in mutants} - NO_SINGLE_ROW)} rows apply"
         )
         return 0
-    if arguments.only:
-        mutants = [m for m in mutants if m["name"] in arguments.only]
-    generated = {g.split()[0] for g in GENERATED} if arguments.seeds else set()
-    targets = sorted({m["killed_by"].split()[0] for m in mutants} | generated)
-
-    copy_tree()
-    configure(targets)
-    check_unmutated(mutants, arguments.seeds)
-    rows, survivors = [], []
-    for mutant in mutants:
-        start = time.monotonic()
-        path, text = plant(mutant)
-        try:
-            verdict = verdict_of(mutant)
-        finally:
-            path.write_text(text)
-        print(
-            f"{mutant['name']} in {mutant['row']}: {verdict} ({time.monotonic() - start:.0f} s)",
-            flush=True,
-        )
-        rows.append(
-            f"| {mutant['class']} | {mutant['row']} | {mutant['name']} | `{mutant['killed_by'].split()[1]}` | {verdict} |"
-        )
-        if verdict != "killed":
-            survivors.append(mutant["name"])
+    chosen = mutants
+    if arguments.only is not None:
+        chosen = [m for m in mutants if m["name"] in arguments.only]
+    if arguments.resume:
+        results = results_so_far()
+        done = {name: r["planted"] for name, r in results.items() if r["verdict"] == "killed"}
+        chosen = [m for m in chosen if done.get(m["name"]) != digest(m, ROOT)]
+    survivors = plant_all(chosen, arguments.seeds) if chosen else []
     if arguments.markdown:
-        header = "| class of bug | planted in | mutant | test that must fail | |\n|---|---|---|---|---|\n"
-        arguments.markdown.write_text(header + "\n".join(sorted(rows)) + "\n")
-    print(f"{len(rows) - len(survivors)} passed, {len(survivors)} failed")
+        write_table(mutants, arguments.markdown)
+    print(f"{len(chosen) - len(survivors)} passed, {len(survivors)} failed")
     return 1 if survivors else 0
 
 
