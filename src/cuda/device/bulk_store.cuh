@@ -9,8 +9,9 @@
 
 namespace moeblas::cuda::device {
 
-// This thread's stores to shared memory so far come before what bulk copies and the tensor cores do
-// there after the next barrier.
+// What this thread has read and stored in shared memory so far, or seen of it at a barrier, comes
+// before what bulk copies and the tensor cores do there: its own from here on, others' after the
+// next barrier.
 __device__ __forceinline__ void shared_stores_visible() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

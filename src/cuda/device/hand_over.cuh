@@ -14,10 +14,6 @@ __device__ __forceinline__ void copy_run(uint32_t to, const void* from, uint32_t
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// Between what threads did in shared memory and copies that overwrite it.
-__device__ __forceinline__ void fence_for_copies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 // Two values as neighbouring bfloat16, each rounded to the nearest, of two as near to the even one.
 __device__ __forceinline__ uint32_t bfloat16_pair(float first, float second) {

@@ -13,6 +13,7 @@
 // here: NaN is stored in their place, and in the end those who multiply find it (mend).
 #pragma once
 
+#include "cuda/device/bulk_store.cuh"
 #include "cuda/device/hand_over.cuh"
 #include "cuda/device/qmv_bytes.cuh"
 #include "cuda/device/qmv_plain.cuh"
@@ -220,7 +221,7 @@ struct Helper {
     chunk = thread / 32;
     filling = true;
     if (thread == 0) {
-      fence_for_copies();
+      shared_stores_visible();
       bring_rows<T>(p, shared.schedule, memory, passes + 1, next.first, next.tokens, copied);
     }
     barrier_wait(copied, copies & 1);

@@ -20,6 +20,7 @@ inline std::vector<LateStore>& late_stores() {
   return of_threads[test::thread_index()];
 }
 
+inline void shared_stores_visible() {}
 inline void store_run(void* to, uint32_t from, uint32_t bytes) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
     test::block_fails("a run begins or ends within 16 bytes");
