@@ -236,10 +236,10 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
                                                   ceil_div(blocks, kPartBlocks));
   q.part_blocks = static_cast<uint32_t>(ceil_div(blocks, parts));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
-  queue.run(staging("stage_rows_", p).c_str(),
-            static_cast<uint32_t>(
-                std::min(ceil_div(p.total_rows() * int64_t{q.row_parts}, kStageWarps), most)),
-            kStageThreads, 0, q);
+  queue.run_early(staging("stage_rows_", p).c_str(),
+                  static_cast<uint32_t>(
+                      std::min(ceil_div(p.total_rows() * int64_t{q.row_parts}, kStageWarps), most)),
+                  kStageThreads, 0, q);
   return q.runs;
 }
 
