@@ -140,11 +140,12 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
       if (tile.tokens == 0) return;
       // The first scales in front of codes, or they come behind all of those that there is room
       // for.
-      if (kScalesFirst && n == 0 && p_.scales_in_boxes != 0) copy_first_scales();
+      if (scales_first() && n == 0 && p_.scales_in_boxes != 0) copy_first_scales();
       records_.release(n);
       const uint32_t pieces = Block::code_slots(), first = tile.share * pieces;
 #pragma unroll 1
       for (uint32_t i = first; i < first + pieces; ++i, ++filled) {
+        if (kSharesWait && filled == 1 && p_.shares > 1) wait_for_first();
         const uint32_t slot = filled % kSlots, full = barrier(kFull) + slot * 8;
         device::barrier_wait(barrier(kEmpty) + slot * 8, (filled / kSlots % 2) ^ 1);
         device::barrier_expect(full, Memory::kCodeSlotBytes);
@@ -193,9 +194,11 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
         const uint32_t to = base_ + Memory::kScales + slot * Memory::kScaleSlotBytes;
         const uint32_t full = barrier(Block::kScalesFull) + slot * 8;
         if (Weights::kScales > 0 && !boxes) copy_scales(n, i, to);
-        if (boxes && lane == 0 && !(kScalesFirst && filled == 0)) copy_scale_boxes(n, i, to, full);
+        if (boxes && lane == 0 && !(scales_first() && filled == 0)) {
+          copy_scale_boxes(n, i, to, full);
+        }
         // Nothing waits for these before the tile's end.
-        if (i == (kScalesFirst ? min(1u, chunks - 1) : 0)) send_out_rows(n);
+        if (i == (scales_first() ? min(1u, chunks - 1) : 0)) send_out_rows(n);
         // Copies arrive as they end, those of where rows go too; what was stored with lane 0, boxes
         // by their bytes.
         device::copies_async_arrive(full);
@@ -212,6 +215,15 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
   static constexpr bool kBoxes = Weights::kScales > 0 && Weights::kEnding != Ending::activations;
   // By who sends codes: the copies of a block begin in the order in which they are asked for.
   static constexpr bool kScalesFirst = kBoxes && Memory::Codes::kFew;
+  // Beside more tokens where K is shared out. There codes wait as well, all but the first: what
+  // all multiprocessors ask for at once would stand in front of what first products need.
+  static constexpr bool kSharesWait =
+      kBoxes && Memory::Codes::kSlabs && !Memory::Codes::kFew && Block::kShares;
+  __device__ bool scales_first() const { return kScalesFirst || (kSharesWait && p_.shares > 1); }
+  __device__ void wait_for_first() const {
+    if (p_.scales_in_boxes != 0) device::barrier_wait(barrier(Block::kScalesFull), 0);
+    device::barrier_wait(barrier(Block::kCodesFull), 0);
+  }
   __device__ void copy_first_scales() const {
     copy_scale_boxes(0, 0, base_ + Memory::kScales, barrier(Block::kScalesFull));
   }
