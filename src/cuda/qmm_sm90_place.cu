@@ -26,12 +26,6 @@ namespace {
 
 constexpr uint32_t kAll = 0xffffffffu;
 
-__device__ void wait_for_counts() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  device::wait_for_previous_launch();
-#endif
-}
-
 // A pair's matrix of w, and the number of matrices where it has none.
 __device__ uint32_t key_of(const PlaceRowsParams& p, uint32_t pair) {
   const uint32_t x = pair / p.top_k;
@@ -382,7 +376,7 @@ __global__ void __launch_bounds__(kStageThreads)
   __shared__ std::conditional_t<kFront, PlacesByTile, uint4[kWarps][kStepChunks]> shared;
   let_products_begin();
   if (!kFront && blockIdx.x == p.blocks) {
-    wait_for_counts();
+    wait_for_launch_in_front();
     return choose_tiles(p, sums);
   }
   const uint32_t begin = blockIdx.x * p.block_pairs;
@@ -390,7 +384,7 @@ __global__ void __launch_bounds__(kStageThreads)
   for (uint32_t i = threadIdx.x; i < count; i += kStageThreads) {
     places[i] = key_of(p, begin + i);
   }
-  wait_for_counts();
+  wait_for_launch_in_front();
   if constexpr (kFront) {
     for (uint32_t i = blockIdx.x * kStageThreads + threadIdx.x; i < p.zero_count;
          i += p.blocks * kStageThreads) {

@@ -12,19 +12,12 @@
 namespace moeblas::cuda {
 namespace {
 
-// The launch may begin before what is in front of it is done. Products, which read w before they
-// wait for this one, may not.
-__device__ void wait_for_rows() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  device::wait_for_previous_launch();
-#endif
-}
-
 template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
     stage_rows(const __grid_constant__ StageRowsParams p) {
   __shared__ uint4 shared[kWarps][kStepChunks];
-  wait_for_rows();
+  // Products, which read w before they wait for this launch, may not begin before what is in front.
+  wait_for_launch_in_front();
   let_products_begin();
   const uint32_t step = gridDim.x * kStageThreads;
   for (uint32_t i = blockIdx.x * kStageThreads + threadIdx.x; i < p.zero_count; i += step) {

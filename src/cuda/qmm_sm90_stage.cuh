@@ -21,6 +21,13 @@ __device__ void let_products_begin() {
 #endif
 }
 
+// These launches begin before what is in front of them is done.
+__device__ void wait_for_launch_in_front() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  device::wait_for_previous_launch();
+#endif
+}
+
 __device__ uint32_t warp_index() { return threadIdx.x / 32; }
 __device__ uint32_t lane_index() { return threadIdx.x % 32; }
 
