@@ -79,8 +79,8 @@ RULES = [
         r"^qmm_sm90_held<",
         has=(BULK, r"HMMA"),
         lacks=(r"HGMMA",),
-        local=4,
-        why="weights in bulk, products by warps that hold rows of x; a few numbers of a tile's end",
+        local=2,
+        why="weights in bulk, products by warps that hold rows of x; a number of activations' end",
     ),
     Rule(
         r"^qmm_sm90<(EndingIn<)?Dense<",

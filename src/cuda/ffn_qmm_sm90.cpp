@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/ffn_combine.h"
+#include "cuda/qmm_sm90_held_plan.h"
 #include "cuda/qmm_sm90_layout.h"
 #include "cuda/qmm_sm90_parts.h"
 #include "cuda/qmm_sm90_plan.h"
@@ -172,6 +173,12 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, uint32_t cod
   q.n = 2 * glu.pitch;
 }
 
+// Whether the kernel that holds rows of x in registers makes the first product.
+bool holds_gates(const FfnProblem& p, const Plan& plan) {
+  if (p.activation != Activation::silu || plan.bias.data != nullptr) return false;
+  return plan.lower_bias.data == nullptr && qmm_sm90_holds_gates(plan.first, plan.lower);
+}
+
 }  // namespace
 
 Reason ffn_qmm_sm90_reject(const FfnProblem& p) {
@@ -217,12 +224,18 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden};
     QmmProduct sums(plan.second, &staged);
     sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
-    QmmProduct gates(plan.first, &rows, lower_scales(plan));
-    gates.set([&](QmmSm90Params& q) {
-      q.out = base + plan.hidden;
-      set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
-    });
-    gates.run("gates", p.device.id, queue);
+    uint8_t* hidden = base + plan.hidden;
+    if (rows.sources != nullptr && sums.nibbles && holds_gates(p, plan)) {
+      qmm_sm90_run_held_gates(plan.first, plan.lower, plan.first_is_up, rows, hidden,
+                              staged_k(plan.second), queue);
+    } else {
+      QmmProduct gates(plan.first, &rows, lower_scales(plan));
+      gates.set([&](QmmSm90Params& q) {
+        q.out = hidden;
+        set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
+      });
+      gates.run("gates", p.device.id, queue);
+    }
     sums.run("sums", p.device.id, queue);
   }
   sum_rows(p, down, 1, mapped ? experts : nullptr, false, queue);

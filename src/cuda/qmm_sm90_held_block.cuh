@@ -8,22 +8,63 @@
 
 namespace moeblas::cuda {
 
-// A block's tiles, and its barriers.
-template <uint32_t kShares>
+// Neighbouring tiles of one matrix, for the same rows of x, which follow each other from `row` on.
+struct HeldSegment {
+  uint32_t matrix, row, rows;
+  uint32_t tile, count;
+  bool again;  // other rows of x meet the same tiles at about the same time
+};
+
+// A block's tiles, and its barriers. Runs are rows of several matrices.
+template <uint32_t kShares, HeldKind kKind>
 class HeldBlock {
  public:
+  static constexpr bool kRuns = kKind != HeldKind::matrix, kGates = kKind == HeldKind::gates;
+  // Of w, in a tile, that neighbour each other, and come by one box.
+  static constexpr uint32_t kRows = kGates ? kHeldRows / 2 : kHeldRows;
+  static_assert(!kRuns || kShares == 1, "who expects sums does not know their number");
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kFull = 0, kEmpty = kFull + HeldMemory::kSlots;
-  static constexpr uint32_t kXFull = kEmpty + HeldMemory::kSlots, kXEmpty = kXFull + kHeldWarps;
-  static constexpr uint32_t kSumsFull = kXEmpty + kHeldWarps, kSumsEmpty = kSumsFull + 2;
+  static constexpr uint32_t kSumsFull = kEmpty + HeldMemory::kSlots, kSumsEmpty = kSumsFull + 2;
+  static constexpr uint32_t kRowsAsked = kSumsEmpty + 2;
 
   __device__ HeldBlock(const QmmHeldParams& p, uint32_t base)
-      : p_(p), base_(base), rank_(kShares == 1 ? 0 : device::cluster_rank()) {
-    const uint32_t tiles = (p.n + kHeldRows - 1) / kHeldRows;
-    const uint32_t clusters = gridDim.x / kShares, cluster = blockIdx.x / kShares;
-    const uint32_t each = tiles / clusters, more = tiles % clusters;
-    first_ = cluster * each + min(cluster, more);
-    count_ = each + (cluster < more ? 1 : 0);
+      : p_(p),
+        base_(base),
+        rank_(kShares == 1 ? 0 : device::cluster_rank()),
+        tiles_((p.n + kRows - 1) / kRows) {
+    if constexpr (!kRuns) share_out(tiles_);
+  }
+
+  // By whole warps, behind the launch that made the runs.
+  __device__ void find_runs() {
+    if constexpr (kRuns) {
+      const Run run = my_run();
+      share_out(tiles_ * __shfl_sync(kAllLanes, run.before + run.passes, 31));
+    }
+  }
+  // What follows `done` tiles, fewer than count_.
+  __device__ HeldSegment segment(uint32_t done) const {
+    if constexpr (!kRuns) {
+      return {0, 0, p_.m, first_ + done, count_ - done, false};
+    } else {
+      const Run mine = my_run();
+      const uint32_t at = first_ + done;
+      const uint32_t from =
+          31 - __clz(__ballot_sync(kAllLanes, mine.passes > 0 && mine.before * tiles_ <= at));
+      const auto of = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, from); };
+      const uint32_t passes = of(mine.passes), begin = of(mine.begin), end = of(mine.end);
+      const HeldPasses::Place place =
+          HeldPasses{passes, each_, tiles_}.place(at - of(mine.before) * tiles_);
+      HeldSegment s;
+      s.matrix = of(mine.matrix);
+      s.row = begin + place.pass * kHeldTokens;
+      s.rows = min(end - s.row, kHeldTokens);
+      s.tile = place.tile;
+      s.count = min(place.count, count_ - done);
+      s.again = passes > 1;
+      return s;
+    }
   }
 
   __device__ void init_barriers() const {
@@ -32,7 +73,7 @@ class HeldBlock {
     };
     init(kFull, HeldMemory::kSlots, 1);
     init(kEmpty, HeldMemory::kSlots, p_.slices);
-    init(kXFull, 2 * kHeldWarps, 1);
+    init(kRowsAsked, 1, p_.slices);
     if constexpr (kShares == 1) {
       init(kSumsFull, 2, 32 * p_.slices);
       init(kSumsEmpty, 2, 32 * kHeldAdders);
@@ -66,7 +107,51 @@ class HeldBlock {
 
   const QmmHeldParams& p_;
   uint32_t base_, rank_;
-  uint32_t first_, count_;  // tiles
+  uint32_t tiles_;          // of a matrix
+  uint32_t first_, count_;  // tiles, of runs' passes those of one behind those of another
+
+ private:
+  static constexpr uint32_t kAllLanes = 0xffffffff;
+
+  // Of a lane: its rows, and how many passes they are, behind those before.
+  struct Run {
+    uint32_t matrix, begin, end, passes, before;
+  };
+  __device__ Run my_run() const {
+    const uint32_t lane = threadIdx.x % 32;
+    Run r{};
+    if (lane < p_.runs[0]) {
+      const int32_t matrix = p_.matrices[lane];
+      r.begin = p_.runs[1 + lane];
+      r.end = p_.runs[2 + lane];
+      if (matrix >= 0) {
+        r.matrix = static_cast<uint32_t>(matrix);
+        r.passes = (r.end - r.begin + kHeldTokens - 1) / kHeldTokens;
+      }
+    }
+    uint32_t upto = r.passes;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+      const uint32_t below = __shfl_up_sync(kAllLanes, upto, distance);
+      if (lane >= distance) upto += below;
+    }
+    r.before = upto - r.passes;
+    return r;
+  }
+  __device__ void share_out(uint32_t tiles) {
+    const uint32_t clusters = gridDim.x / kShares, cluster = blockIdx.x / kShares;
+    if constexpr (kRuns) {
+      each_ = (tiles + clusters - 1) / clusters;
+      first_ = min(cluster * each_, tiles);
+      count_ = min(each_, tiles - first_);
+    } else {
+      const uint32_t each = tiles / clusters, more = tiles % clusters;
+      first_ = cluster * each + min(cluster, more);
+      count_ = each + (cluster < more ? 1 : 0);
+    }
+  }
+
+  uint32_t each_;  // tiles of a block that has its share
 };
 
 }  // namespace moeblas::cuda

@@ -408,6 +408,9 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   uint8_t* sums = base + QmmGrouping(p).bytes;
   auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
   const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
+  if (rows.sources != nullptr && qmm_sm90_holds_runs(p)) {
+    return qmm_sm90_run_held_runs(p, rows, queue);
+  }
   QmmSm90Params q = params_of(p, rows, kernel_for(p, rows));
   q.shares = shares.count;
   q.share_blocks = shares.blocks;

@@ -48,6 +48,8 @@ std::vector<Source> sources() {
                   [](uint64_t seed) { return job_of(test::few_rows_case(seed, kBlocks)); }, 0.2});
   list.push_back(
       {"few of one", "matmul", [](uint64_t seed) { return job_of(few_of_one_case(seed)); }, 0.2});
+  list.push_back({"few of experts", "matmul",
+                  [](uint64_t seed) { return job_of(few_of_experts_case(seed)); }, 0.2});
   list.push_back({"few by slices", "matmul",
                   [](uint64_t seed) { return job_of(few_by_slices_case(seed)); }, 0.1});
   list.push_back(
@@ -63,6 +65,7 @@ std::vector<Source> sources() {
   list.push_back({"moe_ffn", "ffn", ffn_job});
   list.push_back({"long moe_ffn", "ffn", long_ffn_job, 0.1});
   list.push_back({"deep moe_ffn", "ffn", deep_ffn_job, 0.1});
+  list.push_back({"held moe_ffn", "ffn", held_ffn_job, 0.1});
   return list;
 }
 

@@ -211,11 +211,13 @@ struct Reference {
 namespace {
 
 // long_rows: of activations, of few of which shared memory holds one whole, and so many rows of
-// gates that each thread block has several tiles. deep: see deep_ffn_job.
-enum class Kind { any, long_rows, deep };
+// gates that each thread block has several tiles. deep: see deep_ffn_job. held: of 4-bit experts
+// that some ten rows meet, as qmm_sm90 makes gates and ups of them with rows of x in registers.
+enum class Kind { any, long_rows, deep, held };
 
 Job make_ffn_job(uint64_t seed, Kind kind) {
   const bool long_rows = kind == Kind::long_rows, deep = kind == Kind::deep;
+  const bool held = kind == Kind::held;
   Maker m("moe_ffn", seed);
   // Every fourth for the rows of many tokens: in turn each of their formats, in both products and
   // then in one, at each of their widths of tiles.
@@ -225,19 +227,23 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
       {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::mxfp8}, {Mode::nvfp4}};
   // Every fourth of one token, in turn each of its kernels.
   const bool one = seed % 4 == 1 && kind == Kind::any;
-  const DType dtype = tiles || long_rows ? DType::bf16
-                      : one || deep      ? std::array{DType::f16, DType::bf16}[turn % 2]
+  const DType dtype = tiles || long_rows || held ? DType::bf16
+                      : one || deep              ? std::array{DType::f16, DType::bf16}[turn % 2]
                                     : std::array{DType::f32, DType::f16, DType::bf16}[seed % 3];
   const DType of_scales =
-      tiles ? dtype : std::array{DType::f32, DType::f16, DType::bf16}[(deep ? seed : turn / 5) % 3];
+      tiles || held ? dtype
+                    : std::array{DType::f32, DType::f16, DType::bf16}[(deep ? seed : turn / 5) % 3];
   const auto format = [&] {
     return m.random.one_in(6) ? QuantSpec{Mode::dense, 0, 0} : draw_format(m.random, false);
   };
   Layer layer;
   QuantSpec first = format(), second = format();
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
-  const bool modelled = tiles || one || long_rows || deep || m.random.one_in(2);
-  if (tiles) {
+  const bool modelled = tiles || one || long_rows || deep || held || m.random.one_in(2);
+  if (held) {
+    first = {Mode::affine, 4, 64};
+    second = m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}});
+  } else if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 35) % 5];
   } else if (one || long_rows) {
     first = second = of_tiles[(long_rows ? seed : turn) % 5];
@@ -259,26 +265,31 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const int64_t half_of_8_bits = deep && first.resolved().bits == 8 ? 2 : 1;
   const int64_t hidden = long_rows ? 256
                          : deep    ? 832
+                         : held    ? m.random.pick({2560, 3584, 4096})
                                    : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
                                                              : m.random.pick({1, 1, 2, 3}));
   const int64_t inner =
       long_rows ? 6144
       : deep    ? 1024 / half_of_8_bits
+      : held    ? m.random.pick({128, 256})
              : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles || deep ? 2
                           : long_rows   ? 6
+                          : held        ? m.random.pick({2, 3, 5})
                                         : m.random.between(1, modelled ? 12 : 6);
-  const int64_t k = deep                 ? (seed / 9 % 2 == 0 ? 21 : 32)
-                    : tiles || long_rows ? 2
-                    : one                ? m.random.pick({1, 2, 5, 8})
-                                         : m.random.pick({1, 2, 3});
+  const int64_t k = deep                         ? (seed / 9 % 2 == 0 ? 21 : 32)
+                    : tiles || long_rows || held ? 2
+                    : one                        ? m.random.pick({1, 2, 5, 8})
+                                                 : m.random.pick({1, 2, 3});
   const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one || deep ? 1
                          : long_rows   ? 5
+                         : held        ? experts * m.random.between(6, 16) / 2
                          : modelled    ? m.random.pick({1, 1, 3, 8, 21, 40})
                                        : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);
   layer.options.activation = static_cast<Activation>(m.random.below(5));
+  if (held) layer.options.activation = Activation::silu;
   layer.options.glu_layout = static_cast<GluLayout>(m.random.below(3));
   const double scale = 1 / std::sqrt(static_cast<double>(hidden));
   const int x = m.floats(dtype, {tokens, hidden});
@@ -293,12 +304,12 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const int64_t rows = layer.separate ? inner : 2 * inner;
   const auto packed = [&](const QuantSpec& spec, const Shape& shape) {
     return m.packed(spec, shape, dtype, scale,
-                    tiles || one || deep ? std::optional(of_scales) : std::nullopt);
+                    tiles || one || deep || held ? std::optional(of_scales) : std::nullopt);
   };
   layer.gate = packed(first, {experts, rows, hidden});
   if (layer.separate) layer.up = packed(first, {experts, rows, hidden});
   layer.down = packed(second, {experts, hidden, inner});
-  if (m.random.one_in(2)) {
+  if (!held && m.random.one_in(2)) {
     layer.gate_bias = m.floats(DType::bf16, {experts, rows});
     if (layer.separate) layer.up_bias = m.floats(DType::f32, {experts, rows});
     layer.down_bias = m.floats(DType::f32, {experts, hidden});
@@ -352,5 +363,6 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
 Job ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::any); }
 Job long_ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::long_rows); }
 Job deep_ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::deep); }
+Job held_ffn_job(uint64_t seed) { return make_ffn_job(seed, Kind::held); }
 
 }  // namespace moeblas::gpu

@@ -295,6 +295,32 @@ Case few_of_one_case(uint64_t seed) {
   return c;
 }
 
+Case few_of_experts_case(uint64_t seed) {
+  test::Random random(seed * 0x9e3779b97f4a7c15u + 19);
+  const int64_t experts = random.pick({1, 2, 3, 5, 8}), top_k = random.pick({1, 2, 3});
+  const int64_t n = random.pick({1, 15, 40, 131, 136, 201});
+  Case c = product_case(Op::gather_qmm, QuantSpec{Mode::affine, 4, 64}, DType::bf16, true, 1, n,
+                        random.pick({2560, 3584, 4096}),
+                        random.pick({test::Ids::uniform, test::Ids::mixed}), experts);
+  c.seed = seed;
+  as_expert_layer(c, (experts * random.between(5, 11) + top_k - 1) / top_k, top_k);
+  if (random.one_in(3)) {
+    const int64_t k = c.x.shape.back() + 8 * random.between(1, 40);
+    c.x.strides = Shape{k, k, k, 1};
+  }
+  if (random.one_in(3)) {
+    const int64_t row = n + random.between(1, 9);
+    c.out.strides = Shape{top_k * row, row, row, 1};
+  }
+  c.values = random.pick({test::Values::normal, test::Values::normal, test::Values::positive,
+                          test::Values::integers, test::Values::ends, test::Values::specials});
+  if (c.values == test::Values::ends) {
+    c.scale_exponent = random.pick({-110, -30, 30, 110});
+    c.x_exponent = -c.scale_exponent;
+  }
+  return c;
+}
+
 Case few_by_slices_case(uint64_t seed) {
   const QuantSpec format = few_format(seed);
   test::Random random(seed * 0x9e3779b97f4a7c15u + 17);

@@ -36,6 +36,9 @@ test::Case few_of_one_case(uint64_t seed);
 // The same in slices of K, as qmm_few_sm90 takes it: each number of slices and blocks, with few
 // tiles and with many.
 test::Case few_by_slices_case(uint64_t seed);
+// An expert layer's product by matrices that some ten rows meet each, as qmm_sm90 makes it with
+// rows of x in registers.
+test::Case few_of_experts_case(uint64_t seed);
 // segmented_mm as kernels with bulk copies want it: a and b along K or turned, with gaps, tiles in
 // whole and with a rest, from so few segments that small tiles are made to so many that large ones
 // are.

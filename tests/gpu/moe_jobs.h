@@ -15,6 +15,8 @@ Job long_ffn_job(uint64_t seed);  // of long rows of activations
 // two experts that it names again and again: in turn each of its kernels, in every other nine those
 // for many codes.
 Job deep_ffn_job(uint64_t seed);
+// Experts of 4-bit codes that some ten rows meet, without biases.
+Job held_ffn_job(uint64_t seed);
 Job qqmm_job(uint64_t seed);      // qqmm, gather_qqmm and grouped_qqmm in turn
 Job dual_job(uint64_t seed);      // quantize_dual, swizzled scales among them
 Job swizzled_job(uint64_t seed);  // quantize with swizzled scales

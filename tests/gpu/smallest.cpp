@@ -247,6 +247,14 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
         },
         one_matrix);
   }
+  // Of an expert layer: experts of 12 rows on the average, so that some have one pass and others
+  // two.
+  {
+    test::Case layer = product_case(Op::gather_qmm, QuantSpec{Mode::affine, 4, 64}, DType::bf16,
+                                    true, 1, 201, 2560, test::Ids::uniform, 3);
+    as_expert_layer(layer, 18, 2);
+    run_all([&] { return job_of(layer, test::Side::left); }, one_matrix);
+  }
   // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {
     run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);
@@ -311,6 +319,11 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   for (const std::string& row : layer_rows) {
     if (row != "ffn_sm90") continue;
     for (uint64_t seed = 0; seed < 5; ++seed) run_all([&] { return long_ffn_job(seed); }, {row});
+  }
+  // Gates and ups with rows of x in registers.
+  for (const std::string& row : layer_rows) {
+    if (row != "ffn_qmm_sm90") continue;
+    for (uint64_t seed = 0; seed < 2; ++seed) run_all([&] { return held_ffn_job(seed); }, {row});
   }
   // Places in shared memory that are filled again, in each of its kernels.
   for (const std::string& row : layer_rows) {
