@@ -3,7 +3,7 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_FEW_SM90_ALL(mxfp4_bf16, BlockFp4);
-MB_QMM_FEW_SM90_ALL(nvfp4_bf16, BlockNvfp4<Bfloat16Pairs>);
+MB_QMM_FEW_SM90_PAIRS(mxfp4_bf16, BlockFp4);
+MB_QMM_FEW_SM90_PAIRS(nvfp4_bf16, BlockNvfp4<Bfloat16Pairs>);
 
 }  // namespace moeblas::cuda

@@ -18,8 +18,10 @@ using dispatch::Reason;
 constexpr uint32_t kSharedBytes = 232448 - 1024;
 // That run at once on an H100 and an H200.
 constexpr uint32_t kBlocks = 132;
-constexpr uint32_t kClusterBlocks = 2, kMostRows = 8;
+constexpr uint32_t kMostPasses = 4;
 constexpr uint32_t kLeastSlices = 9;  // of fewer, half of the warps have none
+
+constexpr uint32_t kMostKept = 64 << 10;  // bytes
 
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
@@ -40,17 +42,19 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   if (plan.format == nullptr) {
     return Reason::of("not affine 4-bit with scales of bfloat16 in groups of 32 or more");
   }
+  plan.in_place = p.w.spec->mode == Mode::affine && p.w.spec->group_size == kFewGroup;
   if (p.w.spec->mode == Mode::affine && p.options.precision == Precision::exact) {
     return Reason::of("precision is exact, and affine weights are rounded to 16 bits here");
   }
   if (p.batch.numel() != 1) return Reason::of("a batch of matrices");
-  if (p.m > kMostRows) return Reason::of("M = %lld, more than %u", Size{p.m}, kMostRows);
+  if (p.m > kFewTokens) return Reason::of("M = %lld, more than %u", Size{p.m}, kFewTokens);
   if (p.k < kLeastSlices * kFewSlice || p.k % kFewSlice != 0) {
     return Reason::of("K = %lld, not %u slices of %u or more", Size{p.k}, kLeastSlices, kFewSlice);
   }
   const auto slices = static_cast<uint32_t>(p.k / kFewSlice);
-  if (slices > kClusterBlocks * kFewWarps) {
-    return Reason::of("K = %lld, more than %u", Size{p.k}, kClusterBlocks * kFewWarps * kFewSlice);
+  constexpr uint32_t kMostSlices = kMostPasses * kFewBlocks * kFewWarps;
+  if (slices > kMostSlices) {
+    return Reason::of("K = %lld, more than %u", Size{p.k}, kMostSlices * kFewSlice);
   }
   if (p.n > int64_t{1} << 30) return Reason::of("N is beyond 2^30");
   const Matrices& x = p.x.values;
@@ -60,18 +64,17 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   if (p.out.col_stride != 1) return Reason::of("rows of out are not runs");
   QmmFewParams& q = plan.params;
   // Blocks of a cluster share what of x they have to load before they can begin.
-  plan.tokens = kMostRows;
   plan.parts = slices <= kFewWarps ? 8 : 16;
-  plan.blocks = kClusterBlocks;
   const uint32_t tile_rows = kFewWarps / plan.parts * kFewTaskRows;
   q.tiles = ceil_div(static_cast<uint32_t>(p.n), tile_rows);
-  plan.clusters = std::min(kBlocks / plan.blocks, q.tiles);
+  plan.clusters = std::min(kBlocks / kFewBlocks, q.tiles);
   q.group = static_cast<uint32_t>(p.w.spec->group_size);
   q.scale_bytes = static_cast<uint32_t>(size_of(p.w.scales.dtype));
   q.slice_scales = kFewSlice / q.group * q.scale_bytes;
   // A box that begins elsewhere than at a multiple of 16 bytes of a row is an illegal instruction.
   const uint32_t in_16_bytes = ceil_div(16, q.slice_scales);
-  q.slices = ceil_div(ceil_div(slices, plan.blocks), in_16_bytes) * in_16_bytes;
+  q.passes = ceil_div(slices, kFewBlocks * kFewWarps);
+  q.slices = ceil_div(ceil_div(slices, kFewBlocks * q.passes), in_16_bytes) * in_16_bytes;
   const uint32_t scales = plan.parts * q.slice_scales;  // of a row
   q.scale_row = std::min(scales, 128u);
   q.scale_boxes = scales / q.scale_row;
@@ -82,12 +85,19 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   q.biases_at = q.scales_at + of_scales;
   q.stage_bytes = q.scales_at + operands * of_scales;
   q.box_bytes = q.slices * tile_rows * kFewPiece + operands * tile_rows * scales;
-  const uint32_t ring =
-      plan.parts == 8 ? FewMemory<kMostRows, 8>::kRing : FewMemory<kMostRows, 16>::kRing;
-  q.stages = std::min((kSharedBytes - ring) / q.stage_bytes, kFewMostStages);
-  plan.shared_bytes = ring + q.stages * q.stage_bytes + 1024;
+  const uint32_t ring = plan.parts == 8 ? FewMemory<8>::kRing : FewMemory<16>::kRing;
+  const uint32_t sums = tile_rows * kFewTokens * 4 / kFewBlocks;  // of a tile
+  const uint32_t kept = q.passes > 1 ? ceil_div(q.tiles, plan.clusters) * sums : 0;
+  if (kept > kMostKept) {
+    return Reason::of("N = %lld, whose sums do not wait in shared memory", Size{p.n});
+  }
+  q.stages = std::min((kSharedBytes - ring - kept) / q.stage_bytes, kFewMostStages);
+  q.kept_at = ring + q.stages * q.stage_bytes;
+  plan.shared_bytes = q.kept_at + kept + 1024;
   plan.codes = codes_shape(p, q.slices, tile_rows);
   if (const Reason r = why_no_tensor_map(plan.codes, "rows of codes")) return r;
+  plan.x = one_matrix_rows(p, FewMemory<16>::kXTokens, q.slices * kFewXPieces);
+  if (const Reason r = why_no_tensor_map(plan.x, "rows of x")) return r;
   if (const Reason r = why_no_scales(p, q.scale_row, tile_rows)) return r;
   plan.scales = one_matrix_scales(p, p.w.scales, q.scale_row, tile_rows);
   plan.biases =
@@ -99,6 +109,10 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   q.x_row_stride = x.row_stride;
   q.out_row_stride = p.out.row_stride;
   q.w_row_stride = p.w.values.row_stride;
+  q.w_scales = static_cast<const uint8_t*>(p.w.scales.data);
+  q.w_biases = static_cast<const uint8_t*>(p.w.biases.data);
+  q.scales_stride = p.w.scales.row_stride * q.scale_bytes;
+  q.biases_stride = p.w.biases.row_stride * q.scale_bytes;
   q.tensor_scale = {p.w.tensor_scale.data, p.w.tensor_scale.stride, p.w.tensor_scale.host};
   q.m = static_cast<uint32_t>(p.m);
   q.n = static_cast<uint32_t>(p.n);
@@ -115,13 +129,14 @@ void qmm_few_sm90(const MatmulProblem& p, dispatch::Workspace) {
   QmmFewPlan plan;
   if (p.empty() || plan_qmm_few_sm90(p, plan)) return;  // selection has asked before
   Queue queue(p.op, p.device.id, p.options.stream);
+  plan.params.x_rows = tensor_map(plan.x, p.op);
   plan.params.codes = tensor_map(plan.codes, p.op);
   plan.params.scales = tensor_map(plan.scales, p.op);
   plan.params.biases = tensor_map(plan.biases, p.op);
-  const std::string name = std::string("qmm_few_sm90_") + plan.format + "_" +
-                           std::to_string(plan.tokens) + "_" + std::to_string(plan.parts) + "_" +
-                           std::to_string(plan.blocks);
-  queue.run_early(name.c_str(), plan.clusters * plan.blocks, kFewThreads, plan.shared_bytes,
+  const std::string name = std::string("qmm_few_sm90_") + plan.format +
+                           (plan.in_place ? "_in_place_" : "_") + std::to_string(plan.parts) +
+                           (plan.params.passes > 1 ? "_passes" : "");
+  queue.run_early(name.c_str(), plan.clusters * kFewBlocks, kFewThreads, plan.shared_bytes,
                   plan.params);
 }
 

@@ -9,9 +9,10 @@ namespace moeblas::cuda {
 
 struct QmmFewPlan {
   QmmFewParams params{};  // all but the maps
-  TensorMapShape codes, scales, biases;
-  const char* format = nullptr;                // in the kernel's name,
-  uint32_t tokens = 0, parts = 0, blocks = 0;  // as these are; blocks of a cluster
+  TensorMapShape x, codes, scales, biases;
+  const char* format = nullptr;  // in the kernel's name, as the next two
+  bool in_place = false;         // codes are multiplied where they stand
+  uint32_t parts = 0;            // slices of K that a block has room for
   uint32_t clusters = 0;
   uint32_t shared_bytes = 0;
 };

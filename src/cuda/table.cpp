@@ -90,13 +90,18 @@ Reason qmm_sm90_of_many(const MatmulProblem& p) {
 constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mode::affine, 3) |
                                   Formats::of(Mode::affine, 5) | Formats::of(Mode::affine, 6);
 
-// Of one matrix from 4096^2 on 2 rows and more: 2, 4, 6 and 8 of 4096^2 in affine 4-bit 6.3, 6.5,
-// 6.7 and 6.9 us for 6.9, 7.9, 10.1 and 8.7, in mxfp4 6.6, 6.7, 6.9 and 7.2 for 7.3, 8.5, 9.9 and
-// 8.9; of affine codes from twice as many values on 3 rows and more: 2 and 3 of 8192^2 14.3
-// and 14.3 for 14.7 and 15.3, but 2 of 14336 x 4096 13.0 for 12.9. Other values of K, and more than
-// those of 8192^2, have not been timed beside the other rows.
+// Of one matrix from 4096^2 on 2 rows and more, beside other rows in us: 2 of 4096^2 in affine
+// 4-bit 6.3 for 6.9, in mxfp4 6.6 for 7.3, 8 of both 6.9 and 7.2 for 8.7 and 8.9; affine codes in
+// longer rows from twice as many values on 3: 2 and 3 of 8192^2 15.0 and 15.0 for 14.8 and 15.3;
+// beyond K = 8192, in passes, 4: 4 and 8 of 16384^2 41.0 and 41.6 for 43.1 and 47.2, in mxfp4 44.1
+// and 46.9 for 50.8 and 52.0, but 2 46.7 for 43.7. 8192 x 28672 takes longer in mxfp4.
 constexpr int64_t kFewLeast = int64_t{1} << 24, kFewMore = int64_t{1} << 25;
-constexpr int64_t kFewMost = int64_t{1} << 26, kFewLeastK = 4096;
+constexpr int64_t kFewMost = int64_t{1} << 28, kFewLeastK = 4096, kFewMostK = 16384;
+
+int64_t least_of_few(const MatmulProblem& p) {
+  if (p.k > 8192) return 4;
+  return p.w.spec->mode == Mode::affine && p.k > 4096 && p.n * p.k >= kFewMore ? 3 : 2;
+}
 
 Reason qmm_few_sm90_of_large(const MatmulProblem& p) {
   if (const Reason r = why_not_deterministic(p)) return r;
@@ -104,11 +109,11 @@ Reason qmm_few_sm90_of_large(const MatmulProblem& p) {
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const int64_t values = p.n * p.k;
-  const int64_t least = p.w.spec->mode == Mode::affine && values >= kFewMore ? 3 : 2;
-  if (values < kFewLeast || values > kFewMost || p.k < kFewLeastK) {
+  if (values < kFewLeast || values > kFewMost || p.k < kFewLeastK || p.k > kFewMostK) {
     return Reason::of("%lld values of w in rows of %lld, for which others take less time",
                       static_cast<long long>(values), static_cast<long long>(p.k));
   }
+  const int64_t least = least_of_few(p);
   if (p.m >= least) return {};
   return Reason::of("%lld rows of x, less than %lld", static_cast<long long>(p.m),
                     static_cast<long long>(least));

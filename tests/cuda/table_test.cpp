@@ -51,8 +51,8 @@ TEST_F(CudaTable, DenseRows) {
     for (int64_t size : {512, 1024, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
         const bool one = rows == 1 && size >= 1024 && spec != kMxfp8;
-        const bool sized = size == 4096 || (size == 8192 && (rows > 2 || spec != kAffine4));
-        const bool few = rows >= 2 && spec.bits == 4 && sized;
+        const int64_t least = size > 8192 ? 4 : size == 8192 && spec == kAffine4 ? 3 : 2;
+        const bool few = rows >= least && spec.bits == 4 && size >= 4096;
         EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), one ? "qmv_one_sm90"
                                                                                : few
                                                                                    ? "qmm_few_sm90"
@@ -73,9 +73,10 @@ TEST_F(CudaTable, DenseRows) {
     EXPECT_EQ(winner(dense_nowhere(3, 8192, 8192, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 8192, 9216, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 9216, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 9216, spec, kBf16, kBf16)), "qmm_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, spec, kBf16, kBf16)), "qmm_few_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 28672, spec, kBf16, kBf16)), "qmv_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 16384, 16384, spec, kBf16, kBf16)), "qmm_sm90");
   }
   EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_few_sm90");

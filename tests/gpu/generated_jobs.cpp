@@ -324,14 +324,16 @@ Case few_of_experts_case(uint64_t seed) {
 Case few_by_slices_case(uint64_t seed) {
   const QuantSpec format = few_format(seed);
   test::Random random(seed * 0x9e3779b97f4a7c15u + 17);
-  // Kernels of 8 slices a block and of 16, with one tile a block; and with tiles enough to come
-  // around in all that takes turns, which take the reference long.
-  const uint64_t kind = seed / kFewFormats % 4;
+  // Kernels of 8 slices a block, of 16, and of 16 in two to four passes, with one tile a cluster;
+  // and with tiles enough to come around in all that takes turns, which take the reference long.
+  const uint64_t kind = seed / kFewFormats % 12;
   // Rows of scales are whole 16 bytes, for some formats of even numbers of slices alone.
-  constexpr int64_t kSlices[2][6] = {{12, 9, 10, 14, 15, 16}, {20, 17, 18, 30, 31, 32}};
-  const bool many = kind >= 2;
-  const int64_t slices = kSlices[kind % 2][many ? 0 : random.below(6)];
-  const int64_t tiles = random.between(9, 11) * kBlocks / 2, rows = kind % 2 == 0 ? 32 : 16;
+  constexpr int64_t kSlices[3][6] = {
+      {10, 9, 12, 14, 15, 16}, {18, 17, 20, 30, 31, 32}, {66, 34, 56, 64, 94, 128}};
+  const bool many = kind >= 9;
+  const int64_t slices = kSlices[kind % 3][many ? 0 : random.below(6)];
+  const int64_t turns = kind % 3 == 2 ? 3 : 6, tiles = turns * kBlocks / 2;
+  const int64_t rows = kind % 3 == 0 ? 32 : 16;
   const int64_t n =
       many ? tiles * rows - random.between(0, 40) : random.pick({1, 7, 16, 31, 32, 65, 131, 136});
   const int64_t m = many ? random.pick({1, 2}) : random.between(1, 8);
