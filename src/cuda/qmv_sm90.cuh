@@ -128,11 +128,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
       if constexpr (T::kHelped) named_barrier_arrive(kBegun, kBegunThreads);
       // The launch that makes columns of x has waited for all before it.
       if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
-      // Down of a layer, if this is gates and ups, begins as blocks of this launch end; products of
-      // pairs let the next launch begin behind their first copies, as this takes its time.
-      const bool behind = !p.one_matrix && !p.paired;
-      if (!behind && p.x_bytes == 0 && !p.combined) let_next_launch_begin();
       if (p.one_matrix) {
+        if (p.x_bytes == 0) let_next_launch_begin();
         if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1, 0);
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
@@ -162,7 +159,8 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
           __syncwarp();
         }
       }
-      if (behind && !p.combined) let_next_launch_begin();
+      // Behind the first copies: this takes its time.
+      if (!p.one_matrix && !p.combined) let_next_launch_begin();
       produce<T>(p, shared, memory, maps, lane);
     } else if constexpr (T::kHelped) {
       help<T>(p, shared, memory);
