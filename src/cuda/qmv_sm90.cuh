@@ -127,9 +127,11 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
       __syncwarp();
       if constexpr (T::kHelped) named_barrier_arrive(kBegun, kBegunThreads);
       // The launch that makes columns of x has waited for all before it.
-      if (!p.combined && p.x_bytes == 0) wait_for_previous_launch();
+      if (!p.combined && p.x_bytes == 0) {
+        wait_for_previous_launch();
+        let_next_launch_begin();
+      }
       if (p.one_matrix) {
-        if (p.x_bytes == 0) let_next_launch_begin();
         if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1, 0);
         if (p.x_bytes > 0) {
           wait_for_previous_launch();
@@ -159,8 +161,6 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
           __syncwarp();
         }
       }
-      // Behind the first copies: this takes its time.
-      if (!p.one_matrix && !p.combined) let_next_launch_begin();
       produce<T>(p, shared, memory, maps, lane);
     } else if constexpr (T::kHelped) {
       help<T>(p, shared, memory);
@@ -178,7 +178,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
     if constexpr (T::kHelped) barrier_arrive(shared_address(&shared.known));
     if (p.combined) {
       wait_for_previous_launch();
-      if constexpr (!T::kHelped) let_next_launch_begin();
+      let_next_launch_begin();
     }
     consumer.run();
     if (p.combined) {

@@ -291,8 +291,6 @@ __device__ __forceinline__ void help(const QmvParams& p, QmvShared& shared,
   named_barrier(kBegun, kBegunThreads);
   barrier_wait(shared_address(&shared.known), 0);
   wait_for_previous_launch();
-  // By those who have nothing to do at first.
-  if (p.combined && threadIdx.x >= kQmvThreads - 32) let_next_launch_begin();
   // What is common to all warps is kept in registers of all, of which these have too few.
   const uint32_t thread = forgotten(threadIdx.x) - 32 * (kQmvConsumers + 1);
   Helper<T>{p, shared, memory, thread}.run();
