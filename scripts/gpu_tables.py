@@ -97,6 +97,20 @@ def rows_per_expert(result):
     return result["sizes"]["M"] // result["sizes"]["E"]
 
 
+def commits():
+    """The commit that most files are of, and which files are of another."""
+    names = {}
+    for path in sorted((MEASUREMENTS / "h200").glob("*.json")):
+        names.setdefault(Run(path.stem).commit[:7], []).append(path.stem)
+    most = max(names, key=lambda commit: len(names[commit]))
+    others = [
+        f"; of {commit} " + ", ".join(f"`{n}`" for n in names[commit])
+        for commit in names
+        if commit != most
+    ]
+    return f"commit {most}" + "".join(others)
+
+
 def tables():
     def run(*names):
         # A group is new until it has been measured.
@@ -110,7 +124,7 @@ def tables():
         return result["shape"].removeprefix("seg-").replace("x", " x ")
 
     decode = Run("decode_experts")
-    yield f"{decode.device}, {decode.date}, commit {decode.commit[:7]}: `scripts/gpu_bench.sh`"
+    yield f"{decode.device}, {decode.date}, {commits()}: `scripts/gpu_bench.sh`"
     yield "(`docs/measurements/h200/*.json`), replayed graphs, weights and routings rotated beyond the L2 cache,"
     yield f"every answer checked, bfloat16 activations unless said, reads {decode.read / 1e12:.2f} TB/s in the same run."
     yield ""
@@ -207,8 +221,6 @@ def tables():
     for result in run("layers_sustained"):
         yield f"| moe_ffn, {model_and_format(result)}, T = {result['tokens']}, sustained | {us(result)} us |"
     for one, what in ((Run("qqmm"), ""), (Run("qqmm_fast"), ", `fast`")):
-        # A file that another run wrote says so.
-        when = "" if one.commit == decode.commit else f" (commit {one.commit[:7]})"
         # qqmm_packed once, as it was timed in turn with qqmm.
         cases = {}
         for result in one.results:
@@ -217,7 +229,7 @@ def tables():
         for result in cases.values():
             packed = ", x packed before" if result["op"] == "qqmm_packed" else ""
             case = f"{result['format']}{what}{packed}"
-            yield f"| qqmm, 16384 x 9728 x 2560, {case} | {us(result)} us{when} |"
+            yield f"| qqmm, 16384 x 9728 x 2560, {case} | {us(result)} us |"
     for result in run("decode_slices"):
         yield f"| gather_qmm, {model_and_format(result)}, T = {result['tokens']}, rows of w twice their length apart | {us(result)} us ({share(result)}) |"
     yield ""
