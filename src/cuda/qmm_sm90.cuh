@@ -21,6 +21,7 @@
 // and fewer the copies, whose time is less in bytes than in pieces of rows.
 #pragma once
 
+#include "cuda/device/dynamic_shared.cuh"
 #include "cuda/qmm_sm90_ahead.cuh"
 #include "cuda/qmm_sm90_consumer.cuh"
 #include "cuda/qmm_sm90_gather.cuh"
@@ -405,8 +406,7 @@ class QmmProducer : public QmmGather<Weights, Tiles> {
 // `kThreads`: of the block, of which these tiles may need fewer.
 template <class Weights, class Tiles, uint32_t kThreads = BlockShape<Tiles>::kThreads>
 __device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  uint32_t base = (device::shared_address(memory) + 1023) & ~1023u;
+  uint32_t base = (device::shared_address(device::dynamic_shared_1024()) + 1023) & ~1023u;
   // Else it is made anew at every use.
   if constexpr (QmmBlock<Weights, Tiles>::kByBlocks) base = device::uniform(base);
   if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();

@@ -3,6 +3,7 @@
 
 #include <cuda_fp16.h>
 
+#include "cuda/device/pair_words.cuh"
 #include "cuda/qmm_sm90_schedule.cuh"
 
 namespace moeblas::cuda {
@@ -35,8 +36,7 @@ __device__ __noinline__ void make_again(const QmmSm90Params& p, const TileRecord
           __fmaf_rn(static_cast<float>(code), half(scales, k / p.group), half(biases, k / p.group));
       sum = __fmaf_rn(half(x, at), weight, sum);
     }
-    int64_t out;
-    asm volatile("ld.shared.b64 %0, [%1];" : "=l"(out) : "r"(out_rows + i / 64 * 8));
+    const int64_t out = device::load_shared_i64(out_rows + i / 64 * 8);
     reinterpret_cast<__half*>(p.out)[out + n] = __float2half_rn(sum);
   }
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "cuda/device/kept.cuh"
+#include "cuda/device/pair_words.cuh"
 #include "cuda/device/ptx.cuh"
 #include "cuda/qmm_sm90_rings.cuh"
 #include "simt/elements.h"
@@ -140,9 +141,7 @@ class LayerEnd {
       }
     }
   }
-  __device__ static void put(uint32_t at, float v) {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
-  }
+  __device__ static void put(uint32_t at, float v) { device::store_shared_float(at, v); }
 
   // Two neighbouring positions of a token are a word, of lanes whose rows are 4 or 2 apart; word
   // t of four is exchanged by the token, so that no two lanes meet in a bank.
@@ -173,8 +172,7 @@ class LayerEnd {
         const uint32_t other = __shfl_xor_sync(~0u, own, partner);
         const uint32_t word =
             second == 0 ? __byte_perm(own, other, 0x5410) : __byte_perm(other, own, 0x7632);
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + (j - part / 8) * 512), "r"(word)
-                     : "memory");
+        device::store_shared_u32(to + (j - part / 8) * 512, word);
       }
       meet();
       if (first >= glu.pitch) continue;
@@ -226,10 +224,7 @@ class LayerEnd {
 #pragma unroll
       for (uint32_t h = 0; h < kHalves; ++h) {
         const uint32_t token = h * 8 + lane / 4;
-        asm volatile("ld.shared.b64 %0, [%1];"
-                     : "=l"(row[h])
-                     : "r"(out_rows_ + (i + token) * 8)
-                     : "memory");
+        row[h] = device::load_shared_i64(out_rows_ + (i + token) * 8);
         v[h] = device::load_shared_4(place + token * kPitch + lane % 4 * 16);
       }
 #pragma unroll

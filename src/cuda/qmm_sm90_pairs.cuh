@@ -1,85 +1,14 @@
-// What the decoders of qmm_sm90_weights.cuh are made of: arithmetic on words of two 16-bit floats,
-// scales as they are stored, codes as pairs of floats. Every step is one or two instructions; the
-// time goes into how many of them eight codes take.
+// What the decoders of qmm_sm90_weights.cuh are made of: scales as they are stored, codes as pairs
+// of floats. Every step is one or two instructions; the time goes into how many of them eight codes
+// take.
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/device/ptx.cuh"
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/pair_words.cuh"
 #include "simt/shared.h"
 
 namespace moeblas::cuda {
-
-// ---- Words of two 16-bit floats
-
-// kMagic: the power of two whose last bit is worth 1.
-#define MB_PAIR_MATH(Name, Of, type, magic)                                                       \
-  struct Name {                                                                                   \
-    using Element = device::Of;                                                                   \
-    static constexpr uint32_t kMagic = magic;                                                     \
-    static __device__ __forceinline__ uint32_t add(uint32_t a, uint32_t b) {                      \
-      uint32_t r;                                                                                 \
-      asm("add.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
-      return r;                                                                                   \
-    }                                                                                             \
-    static __device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {                 \
-      uint32_t r;                                                                                 \
-      asm("mul.rn." type " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));                              \
-      return r;                                                                                   \
-    }                                                                                             \
-    static __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) { \
-      uint32_t r;                                                                                 \
-      asm("fma.rn." type " %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));                  \
-      return r;                                                                                   \
-    }                                                                                             \
-    /* To nearest, ties to even; `low` into the lower half. */                                    \
-    static __device__ __forceinline__ uint32_t rounded(float low, float high) {                   \
-      uint32_t r;                                                                                 \
-      asm("cvt.rn." type ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                     \
-      return r;                                                                                   \
-    }                                                                                             \
-  }
-MB_PAIR_MATH(Bfloat16Pairs, Bfloat16, "bf16x2", 0x43004300u);
-MB_PAIR_MATH(Float16Pairs, Float16, "f16x2", 0x64006400u);
-#undef MB_PAIR_MATH
-
-namespace pair16 {
-
-// (a & mask) | b. `b` is best in a register: the instruction has room for one number.
-template <uint32_t kMask>
-__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t b) {
-  uint32_t r;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "n"(kMask), "r"(b));
-  return r;
-}
-// In a register, where the compiler would write the number into every instruction.
-template <uint32_t kNumber>
-__device__ __forceinline__ uint32_t held() {
-  uint32_t r;
-  asm("mov.b32 %0, %1;" : "=r"(r) : "n"(kNumber));
-  return r;
-}
-// Whether both are less than kLimit in magnitude. NaN is not.
-template <uint32_t kLimit>
-__device__ __forceinline__ bool bfloat16_below(uint32_t pair) {
-  uint32_t both;
-  asm("{\n"
-      ".reg .pred p, q;\n"
-      ".reg .b32 magnitude;\n"
-      "abs.bf16x2 magnitude, %1;\n"
-      "setp.lt.bf16x2 p|q, magnitude, %2;\n"
-      "and.pred p, p, q;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(both)
-      : "r"(pair), "r"(kLimit));
-  return both != 0;
-}
-__device__ __forceinline__ uint32_t low_twice(uint32_t a) { return __byte_perm(a, a, 0x1010); }
-__device__ __forceinline__ uint32_t high_twice(uint32_t a) { return __byte_perm(a, a, 0x3232); }
-
-}  // namespace pair16
 
 // ---- Scales as they are stored
 
@@ -90,20 +19,10 @@ struct Scales16 {
   }
   // Or zero.
   static __device__ __forceinline__ uint32_t fetch_if(bool wanted, uint32_t address) {
-    uint32_t v;
-    asm volatile(
-        "{\n"
-        ".reg .pred wanted;\n"
-        "setp.ne.u32 wanted, %2, 0;\n"
-        "mov.u32 %0, 0;\n"
-        "@wanted ld.shared.u16 %0, [%1];\n"
-        "}"
-        : "=&r"(v)
-        : "r"(address), "r"(static_cast<uint32_t>(wanted)));
-    return v;
+    return device::load_shared_u16_if(wanted, address);
   }
   static __device__ __forceinline__ void store(uint32_t address, uint16_t half) {
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
+    device::store_shared_u16(address, half);
   }
 };
 struct Scales8 {
@@ -113,35 +32,19 @@ struct Scales8 {
   }
   // Or zero.
   static __device__ __forceinline__ uint32_t fetch_if(bool wanted, uint32_t address) {
-    uint32_t v;
-    asm volatile(
-        "{\n"
-        ".reg .pred wanted;\n"
-        "setp.ne.u32 wanted, %2, 0;\n"
-        "mov.u32 %0, 0;\n"
-        "@wanted ld.shared.u8 %0, [%1];\n"
-        "}"
-        : "=&r"(v)
-        : "r"(address), "r"(static_cast<uint32_t>(wanted)));
-    return v;
+    return device::load_shared_u8_if(wanted, address);
   }
   static __device__ __forceinline__ void store(uint32_t address, uint8_t byte) {
-    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(uint32_t{byte}) : "memory");
+    device::store_shared_u8(address, byte);
   }
 };
 // Of any float type, as float32.
 struct AnyScales : Scales16 {
   static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t type) {
-    if (type == simt::kF32) {
-      uint32_t bits;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(address));
-      return bits;
-    }
+    if (type == simt::kF32) return device::load_shared_u32(address);
     const uint32_t half = device::load_shared_u16(address);
     if (type == simt::kBf16) return half << 16;
-    float single;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(single) : "h"(static_cast<uint16_t>(half)));
-    return __float_as_uint(single);
+    return __float_as_uint(pair16::float_of_float16(half));
   }
 };
 

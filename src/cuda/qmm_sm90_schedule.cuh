@@ -158,25 +158,16 @@ class TileRecords {
   __device__ void write(uint32_t index, const TileRecord& t) const {
     const uint32_t slot = index % kRecordSlots, at = records_ + slot * 32;
     wait_for_place(index);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(t.w_row), "r"(t.row),
-                 "r"(t.end), "r"(t.tokens)
-                 : "memory");
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at + 16), "r"(t.w), "r"(t.share)
-                 : "memory");
+    device::store_shared_4(at, uint4{t.w_row, t.row, t.end, t.tokens});
+    device::store_shared_2(at + 16, uint2{t.w, t.share});
     device::barrier_arrive(full_ + slot * 8);
   }
   // Before it, and where there is place.
   __device__ void write_moved(uint32_t index, uint32_t moved) const {
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(records_ + index % kRecordSlots * 32 + 24),
-                 "r"(moved)
-                 : "memory");
+    device::store_shared_u32(records_ + index % kRecordSlots * 32 + 24, moved);
   }
   __device__ uint32_t moved(uint32_t index) const {
-    uint32_t moved;
-    asm volatile("ld.shared.u32 %0, [%1];"
-                 : "=r"(moved)
-                 : "r"(records_ + index % kRecordSlots * 32 + 24));
-    return moved;
+    return device::load_shared_u32(records_ + index % kRecordSlots * 32 + 24);
   }
   // kShares: K may be shared out. (Where it is not, one more number takes registers from the rest.)
   template <bool kShares>
@@ -194,9 +185,7 @@ class TileRecords {
       const uint2 u = device::load_shared_2(at + 16);
       return {v.x, v.y, v.z, v.w, u.x, u.y};
     } else {
-      uint32_t w;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at + 16));
-      return {v.x, v.y, v.z, v.w, w, 0};
+      return {v.x, v.y, v.z, v.w, device::load_shared_u32(at + 16), 0};
     }
   }
   // When nothing of the tile is needed any more: by every thread of the consumers, who read where

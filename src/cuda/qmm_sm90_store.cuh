@@ -75,11 +75,8 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     for (uint32_t j = 0; j < kAtOnce / 8; j += 2) {
       if (step * kAtOnce + j * 8 >= kTokens) break;
       const float* s = &sums[4 * (step * (kAtOnce / 8) + j)];
-      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                       to + j * 1024),
-                   "r"(Math::rounded(s[0], s[1])), "r"(Math::rounded(s[2], s[3])),
-                   "r"(Math::rounded(s[4], s[5])), "r"(Math::rounded(s[6], s[7]))
-                   : "memory");
+      device::store_columns(to + j * 1024, Math::rounded(s[0], s[1]), Math::rounded(s[2], s[3]),
+                            Math::rounded(s[4], s[5]), Math::rounded(s[6], s[7]));
     }
   }
 
@@ -92,8 +89,7 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     for (uint32_t i = 0; i < kAtOnce; i += 16) {
       if (at.row + first + i >= end) continue;
       const uint4 v = device::load_shared_4(at.take + buffer + i * 128);
-      int64_t row;
-      asm volatile("ld.shared.b64 %0, [%1];" : "=l"(row) : "r"(at.out_row + (first + i) * 8));
+      const int64_t row = device::load_shared_i64(at.out_row + (first + i) * 8);
       if (whole) {
         *reinterpret_cast<uint4*>(out + row) = v;
       } else if (at.column < p_.n) {

@@ -122,11 +122,7 @@ struct Affine : Decoded {
     const uint32_t scales = (scale[0] | scale[1] << 16) & 0x7fff7fffu;
     const uint32_t biases = (bias[0] | bias[1] << 16) & 0x7fff7fffu;
     const uint32_t code = kBits == 4 ? 0x4b804b80u : 0x5bf85bf8u;  // 15, 255
-    uint32_t most;
-    asm("max.f16x2 %0, %1, %2;"
-        : "=r"(most)
-        : "r"(before), "r"(Math::multiply_add(scales, code, biases)));
-    return most;
+    return pair16::float16_larger(before, Math::multiply_add(scales, code, biases));
   }
   static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
                                                 const uint32_t (&bias)[2], Scale (&rows)[2]) {
@@ -358,11 +354,7 @@ struct BlockNvfp4<Float16Pairs> : Decoded {
 
   static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
                                                 Scale (&rows)[2]) {
-    uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
-        : "=r"(pair)
-        : "h"(static_cast<uint16_t>(scale[0] | scale[1] << 8)));
-    pair = Math::multiply(pair, 0x58005800u);
+    const uint32_t pair = Math::multiply(pair16::float16_of_e4m3(scale[0], scale[1]), 0x58005800u);
     rows[0] = {pair16::low_twice(pair)};
     rows[1] = {pair16::high_twice(pair)};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <semaphore>
@@ -59,11 +60,13 @@ struct Block {
   const std::function<void()>& kernel;
   Random random;
   uint32_t index = 0;
+  uint64_t serial = 0;
   std::vector<std::unique_ptr<Thread>> threads;
   std::vector<Warp> warps;
   std::map<uint32_t, Barrier> barriers;
   std::map<uint32_t, Numbered> numbered;
   std::vector<Copy> copies;
+  std::vector<std::function<void()>> acts;
   emu::Fiber scheduler;
   uint32_t running = 0;
   std::string failure;
@@ -81,6 +84,7 @@ struct Block {
 };
 
 thread_local Block* block = nullptr;
+std::atomic<uint64_t> blocks_started = 0;
 
 Block& now() { return *block; }
 Thread& self() { return *now().threads[now().running]; }
@@ -110,8 +114,14 @@ void complete(Barrier& b) {
 }
 
 bool Block::advance_copies() {
-  if (copies.empty()) return false;
-  const auto i = static_cast<size_t>(random.below(static_cast<int64_t>(copies.size())));
+  if (copies.empty() && acts.empty()) return false;
+  auto i = static_cast<size_t>(random.below(static_cast<int64_t>(copies.size() + acts.size())));
+  if (i >= copies.size()) {
+    const auto act = acts.begin() + static_cast<int64_t>(i - copies.size());
+    (*act)();
+    acts.erase(act);
+    return true;
+  }
   const Copy copy = copies[i];
   copies.erase(copies.begin() + static_cast<int64_t>(i));
   copy.write(at_shared(copy.to, 1));
@@ -146,6 +156,7 @@ bool Block::advance_warps() {
 }
 
 void Block::start() {
+  serial = ++blocks_started;
   for (size_t i = 0; i < kArena; ++i) arena[i] = grid.spoilt;
   for (auto& t : threads) {
     t->done = t->looks = false;
@@ -156,6 +167,7 @@ void Block::start() {
   barriers.clear();
   numbered.clear();
   copies.clear();
+  acts.clear();
 }
 
 bool Block::done() const {
@@ -262,6 +274,7 @@ void run_grid(const Grid& grid, const std::function<void()>& kernel) {
 
 uint32_t thread_index() { return now().running; }
 uint32_t block_index() { return now().index; }
+uint64_t block_serial() { return now().serial; }
 uint32_t block_count() { return now().grid.blocks; }
 unsigned char* dynamic_memory() { return arena; }
 
@@ -343,6 +356,9 @@ void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> w
   spoil_shared(to, bytes);
   now().copies.push_back({to, bytes, std::move(write), barrier});
 }
+
+void happen_later(std::function<void()> act) { now().acts.push_back(std::move(act)); }
+void wait_until(std::function<bool()> so) { now().wait_for(std::move(so)); }
 
 void look_again() {
   // Ready at once, in a later round.

@@ -36,6 +36,8 @@ void run_grid(const Grid& grid, const std::function<void()>& kernel);
 uint32_t thread_index();
 uint32_t block_index();
 uint32_t block_count();
+// Another number for each block that has ever run.
+uint64_t block_serial();
 unsigned char* dynamic_memory();
 
 // A 32-bit address of anything that the block's threads share, and back.
@@ -62,6 +64,10 @@ void numbered_wait(uint32_t id, uint32_t threads);
 // at `barrier`.
 void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
                 uint32_t barrier, size_t alignment = 16);
+
+// At a random time from now on, when no thread runs; and until something is so.
+void happen_later(std::function<void()> act);
+void wait_until(std::function<bool()> so);
 
 // Between two looks at what another block is to write.
 void look_again();
