@@ -58,8 +58,9 @@ function(moeblas_cuda_kernels target)
   set(declarations "")
   set(addresses "")
   foreach(file ${ARGN})
-    get_filename_component(stem ${file} NAME_WE)
-    set(symbol moeblas_cuda_kernels_of_${stem})
+    # With their folders: files of several have the same name.
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src OUTPUT_VARIABLE within)
+    string(MAKE_C_IDENTIFIER moeblas_cuda_kernels_of_${within} symbol)
     set_source_files_properties(${file} PROPERTIES LANGUAGE CUDA
       COMPILE_DEFINITIONS MB_CUDA_FILE=${symbol})
     string(APPEND declarations "extern const int ${symbol};\n")

@@ -3,7 +3,7 @@
 
     scripts/check_sass.py [--check] [--only PATTERN] [--objects ARCHITECTURE=FOLDER ...]
 
-Builds the objects of src/cuda/*.cu for sm_90a, and of its *_sm80 files for sm_80, in the folders that
+Builds the objects of src/cuda for sm_90a, and of its *_sm80* folders for sm_80, in the folders that
 scripts/cuda_architectures.sh uses (some minutes the first time; no GPU), or takes those that lie under
 FOLDER; reads the kernels in them, disassembles them, holds every kernel against sass_rules.py, and writes
 docs/kernel_resources.md. --check writes nothing: a broken rule is an error, and so is a table that is not
@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "kernel_resources.md"
 REQUIREMENTS = ROOT / "scripts" / "requirements-sass.txt"
 # Which files are looked at as code for which architecture.
-FILES = {"90a": "*.cu", "80": "*_sm80*.cu"}
+FILES = {"90a": "*/*.cu", "80": "*_sm80*/*.cu"}
 REGISTERS, WARPS = 65536, 64  # of a multiprocessor
 
 
@@ -152,6 +152,7 @@ def readable(symbol, demangled):
 
 def read_object(path, architecture, nvdisasm):
     found = []
+    source = f"{path.parent.name}/{path.name.removesuffix('.o')}"
     for cubin in cubins(path):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
@@ -162,7 +163,7 @@ def read_object(path, architecture, nvdisasm):
         kernels, code = {}, None
         for line in text.splitlines():
             if section := re.match(r"\s*\.section\s+\.text\.([^,\s]+),", line):
-                kernels[section[1]] = Kernel(section[1], path.name.split(".")[0], architecture)
+                kernels[section[1]] = Kernel(section[1], source, architecture)
                 code = kernels[section[1]].code
             elif code is not None:
                 if op := re.match(
@@ -209,6 +210,10 @@ def find_nvdisasm():
     return str(found[0])
 
 
+def within(source):
+    return source.relative_to(ROOT / "src" / "cuda")
+
+
 def build(architecture, sources):
     """The objects of these files; made where they are missing or older."""
     folder = ROOT / "build" / f"cuda-{architecture}"
@@ -228,7 +233,7 @@ def build(architecture, sources):
         "-DMOEBLAS_WERROR=ON",
         f"-DMOEBLAS_CUDA_ARCHITECTURES={architecture}-real",
     ]
-    objects = [f"src/CMakeFiles/moeblas_cuda_kernels.dir/cuda/{s.name}.o" for s in sources]
+    objects = [f"src/CMakeFiles/moeblas_cuda_kernels.dir/cuda/{within(s)}.o" for s in sources]
     for command in (configure, ["cmake", "--build", folder, "--target", *objects]):
         result = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -304,7 +309,7 @@ def main():
     work = []
     for architecture, pattern in FILES.items():
         sources = sorted(
-            s for s in (ROOT / "src" / "cuda").glob(pattern) if arguments.only in s.name
+            s for s in (ROOT / "src" / "cuda").glob(pattern) if arguments.only in str(within(s))
         )
         if not sources or (taken and architecture not in taken):
             continue
@@ -312,7 +317,7 @@ def main():
             objects = [
                 o
                 for s in sources
-                for o in pathlib.Path(taken[architecture]).rglob(f"cuda/{s.name}.o")
+                for o in pathlib.Path(taken[architecture]).rglob(f"cuda/{within(s)}.o")
             ]
             if len(objects) != len(sources):
                 sys.exit(

@@ -56,7 +56,7 @@ def must(command, **options):
 
 def table_rows():
     """The names of all rows of all dispatch tables."""
-    sources = [path for kind in ("cpp", "h") for path in (ROOT / "src").glob(f"*/*.{kind}")]
+    sources = [path for kind in ("cpp", "h") for path in (ROOT / "src").rglob(f"*.{kind}")]
     return {name for path in sources for name in re.findall(r'Name\{"(\w+)"\}', path.read_text())}
 
 

@@ -1,7 +1,7 @@
 // The fast decoders of the CUDA kernels against the definitions in src/formats, on every code in
 // every place of a word and on every scale byte.
+#include "cuda/qmv_sm90/decode.cuh"
 #include "cuda/device/decode_bytes.cuh"
-#include "cuda/device/qmv_decode.cuh"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/ffn_one_sm90_plan.h"
+#include "cuda/ffn_one_sm90/plan.h"
 
 namespace moeblas::test {
 

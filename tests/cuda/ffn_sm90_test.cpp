@@ -1,6 +1,6 @@
 // ffn_sm90 on thread blocks of the host: generated layers that bulk copies can read, in every
 // layout, activation and format.
-#include "cuda/ffn_sm90.h"
+#include "cuda/ffn_sm90/plan.h"
 
 #include <gtest/gtest.h>
 

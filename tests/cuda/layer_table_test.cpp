@@ -1,6 +1,6 @@
 // Which of CUDA's kernels runs an expert layer: asked of the table by capability, without a device.
-#include "cuda/ffn_sm90.h"
-#include "cuda/qmv_sm90_plan.h"
+#include "cuda/ffn_sm90/plan.h"
+#include "cuda/qmv_sm90/plan.h"
 #include "cuda/table.h"
 
 #include <gtest/gtest.h>

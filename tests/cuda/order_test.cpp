@@ -2,11 +2,11 @@
 // words h = 0 and 1 of two values e each.
 #include <cuda_runtime.h>
 
-#include "cuda/qmm_sm90_gather_order.h"
-#include "cuda/qmm_sm90_glu_order.h"
-#include "cuda/qqmm_fp8_sm90_params.h"
-#include "cuda/quantize_tile_order.h"
-#include "cuda/segmented_sm90_turn_order.h"
+#include "cuda/qmm_sm90/gather_order.h"
+#include "cuda/qmm_sm90/glu_order.h"
+#include "cuda/qqmm_fp8_sm90/params.h"
+#include "cuda/quantize_cuda/tile_order.h"
+#include "cuda/segmented_sm90/turn_order.h"
 
 #include <gtest/gtest.h>
 

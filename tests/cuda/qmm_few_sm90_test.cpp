@@ -1,5 +1,5 @@
 // How qmm_few_sm90 cuts a product up: asked of its plan, without a device.
-#include "cuda/qmm_few_sm90_plan.h"
+#include "cuda/qmm_few_sm90/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <map>
 
-#include "cuda/qmm_sm80_limbs.cuh"
-#include "cuda/qmm_sm80_limbs_rows.cuh"
+#include "cuda/qmm_sm80_limbs/kernel.cuh"
+#include "cuda/qmm_sm80_limbs/rows.cuh"
 
 namespace moeblas::test {
 namespace {

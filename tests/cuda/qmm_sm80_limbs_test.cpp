@@ -7,7 +7,7 @@
 #include <map>
 
 #include "block_queue.h"
-#include "cuda/qmm_sm80_limbs_plan.h"
+#include "cuda/qmm_sm80_limbs/plan.h"
 #include "qmm_sm80_limbs_on_blocks.h"
 
 namespace moeblas::test {

@@ -6,7 +6,7 @@
 namespace moeblas::cuda {
 using namespace device;
 }
-#include "cuda/qmm_sm90_ahead.cuh"
+#include "cuda/qmm_sm90/ahead.cuh"
 
 #include <gtest/gtest.h>
 

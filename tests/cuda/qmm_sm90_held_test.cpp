@@ -2,8 +2,8 @@
 // of boxes and of shared memory's banks, the headers assert.
 #include "cuda/device/ptx.cuh"
 
-#include "cuda/qmm_sm90_held_cut.h"
-#include "cuda/qmm_sm90_held_order.h"
+#include "cuda/qmm_sm90_held/cut.h"
+#include "cuda/qmm_sm90_held/order.h"
 
 #include <gtest/gtest.h>
 

@@ -6,10 +6,10 @@
 namespace moeblas::cuda {
 using namespace device;
 }
-#include "cuda/qmm_sm90_one_cut.h"
-#include "cuda/qmm_sm90_one_order.h"
-#include "cuda/qmm_sm90_shares.cuh"
-#include "cuda/qmm_sm90_shares.h"
+#include "cuda/qmm_sm90/shares.cuh"
+#include "cuda/qmm_sm90/shares.h"
+#include "cuda/qmm_sm90_one/cut.h"
+#include "cuda/qmm_sm90_one/order.h"
 
 #include <gtest/gtest.h>
 

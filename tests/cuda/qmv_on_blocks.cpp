@@ -3,7 +3,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "cuda/qmv_sm90.cuh"
+#include "cuda/qmv_sm90/kernel.cuh"
 
 namespace moeblas::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/qmv_sm90_plan.h"
+#include "cuda/qmv_sm90/plan.h"
 
 namespace moeblas::test {
 

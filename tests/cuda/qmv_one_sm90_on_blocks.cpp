@@ -4,7 +4,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "cuda/qmv_one_sm90.cuh"
+#include "cuda/qmv_one_sm90/kernel.cuh"
 
 namespace moeblas::test {
 namespace {

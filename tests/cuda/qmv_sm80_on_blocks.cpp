@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "cuda/qmv_sm80.cuh"
+#include "cuda/qmv_sm80/kernel.cuh"
 
 namespace moeblas::test {
 namespace {

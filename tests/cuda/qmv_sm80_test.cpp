@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "block_queue.h"
-#include "cuda/qmv_sm80_plan.h"
+#include "cuda/qmv_sm80/plan.h"
 #include "qmv_sm80_on_blocks.h"
 #include "simt/pairs_plan.h"
 

@@ -1,7 +1,7 @@
 // Which of CUDA's kernels runs a product: asked of the table by capability, without a device.
 #include "cuda/table.h"
-#include "cuda/qmv_one_sm90_plan.h"
-#include "cuda/qmv_sm90_plan.h"
+#include "cuda/qmv_one_sm90/plan.h"
+#include "cuda/qmv_sm90/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Products of experts that write their rows of x themselves (qmm_sm90_ahead.cuh), for which the
+// Products of experts that write their rows of x themselves (qmm_sm90/ahead.cuh), for which the
 // generated jobs are too small.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include <cuda_fp16.h>
 #include <cuda_pipeline_primitives.h>
 
-#include "cuda/quantize_cuda_params.h"
+#include "cuda/quantize_cuda/params.h"
 #include "simt/packed_rows.h"
 
 namespace moeblas::cuda::device {

@@ -3,7 +3,7 @@
 // numbers of every size: tests/cuda/limbs_test.cpp.
 #pragma once
 
-#include "cuda/segmented_limbs_params.h"
+#include "cuda/segmented_limbs/params.h"
 #include "formats/float16.h"
 
 namespace moeblas::cuda::device {

@@ -1,9 +1,9 @@
-// What kernels that multiply float16 limbs (segmented_limbs_params.h) have in common: steps of half
+// What kernels that multiply float16 limbs (segmented_limbs/params.h) have in common: steps of half
 // a record that a segment ends in, and sums that limbs do not give.
 #pragma once
 
 #include "cuda/device/ptx.cuh"
-#include "cuda/segmented_limbs_params.h"
+#include "cuda/segmented_limbs/params.h"
 
 namespace moeblas::cuda::device {
 

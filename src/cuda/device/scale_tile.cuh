@@ -1,9 +1,9 @@
 // Values and codes of a warp that has eight rows of a tile of swizzled scales
-// (quantize_tile_order.h), brought and written by all of its lanes.
+// (quantize_cuda/tile_order.h), brought and written by all of its lanes.
 #pragma once
 
 #include "cuda/device/lane_blocks.cuh"
-#include "cuda/quantize_tile_order.h"
+#include "cuda/quantize_cuda/tile_order.h"
 
 namespace moeblas::cuda::device {
 

@@ -16,7 +16,7 @@
 #pragma once
 
 #include "cuda/device/ptx.cuh"
-#include "cuda/qmv_sm90.h"
+#include "cuda/qmv_sm90/params.h"
 #include "simt/elements.h"
 
 namespace moeblas::cuda::device {

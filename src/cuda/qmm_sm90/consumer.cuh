@@ -1,0 +1,322 @@
+// The warpgroups of qmm_sm90 that multiply. The picture is in qmm_sm90/kernel.cuh.
+#pragma once
+
+#include "cuda/qmm_sm90/again.cuh"
+#include "cuda/qmm_sm90/blocks.cuh"
+#include "cuda/qmm_sm90/layer.cuh"
+#include "cuda/qmm_sm90/shares.cuh"
+
+namespace moeblas::cuda {
+
+template <class Weights, class Tiles>
+class QmmConsumer : public QmmBlocks<Weights, Tiles> {
+ public:
+  using Block = QmmBlock<Weights, Tiles>;
+  using Lane = QmmLane<Weights, Tiles>;
+  using Store = QmmStore<Weights, Tiles>;
+  using Memory = typename Block::Memory;
+  using Blocks = QmmBlocks<Weights, Tiles>;
+  using Block::barrier, Block::base_, Block::p_, Block::rank_, Block::records_;
+
+  __device__ QmmConsumer(const QmmSm90Params& p, uint32_t base)
+      : QmmBlocks<Weights, Tiles>(p, base) {}
+
+  __device__ void consume() {
+    for (uint32_t n = 0;; ++n) {
+      TileRecord tile = records_.template read<Block::kShares>(n);
+      tile.tokens = device::uniform(tile.tokens);
+      code_slot_ = device::uniform(code_slot_);
+      x_slot_ = device::uniform(x_slot_);
+      chunk_ = device::uniform(chunk_);
+      if (tile.tokens == 0) return;
+      if constexpr (!Weights::kDense) find_scales(tile);
+      multiply_as<Tiles::kMostTokens>(tile.tokens, n);
+      records_.release(n);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Memory::Codes::kSlots;
+  static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
+  static constexpr uint32_t kScales = Weights::kScales, kPieceWords = Lane::kPieceWords;
+  using Math = typename Weights::Math;
+  using Raw = typename Lane::Raw;
+  using Blocks::chunk_, Blocks::code_slot_, Blocks::columns_, Blocks::x_slot_;
+  using Blocks::multiply_few, Blocks::multiply_steps, Blocks::release_rows;
+  using Lane::codes_, Lane::find_scales, Lane::next_scales_, Lane::second_scales_;
+  using Lane::decode, Lane::group_, Lane::lane_, Lane::largest_;
+
+  static constexpr bool kSharedSums = Store::kSharedSums;
+
+  template <uint32_t kTokens>
+  __device__ void multiply_as(uint32_t tokens, uint32_t n) {
+    if constexpr (!kSharedSums && kTokens > Tiles::kLeastTokens) {
+      if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n);
+    }
+    multiply_tile<kTokens>(tokens, n);
+  }
+
+  // Piece `i` of the tile.
+  __device__ void fetch(Raw& raw, uint32_t i) const {
+    const uint32_t b = i / kPieces, chunk = chunk_ + b / kChunkBlocks;
+    const uint32_t slot = (code_slot_ + i) % kCodeSlots;
+    if (i % (kChunkBlocks * kPieces) == 0) {
+      device::barrier_wait(barrier(Block::kScalesFull) + chunk % kScaleSlots * 8,
+                           chunk / kScaleSlots % 2);
+    }
+    device::barrier_wait(barrier(Block::kCodesFull) + slot * 8, (code_slot_ + i) / kCodeSlots % 2);
+    Lane::template load_piece<false>(raw, codes_ + slot * Memory::kCodeSlotBytes,
+                                     chunk % kScaleSlots * Memory::kScaleSlotBytes +
+                                         b % kChunkBlocks * next_scales_ +
+                                         i % kPieces * second_scales_,
+                                     true);
+  }
+  // The piece's slots may be filled again. The addresses depend on what was read, so that no
+  // arrival overtakes a read.
+  __device__ void release_codes(const Raw& raw, uint32_t i, uint32_t zero) const {
+    constexpr uint32_t kLast = kChunkBlocks * kPieces - 1;
+    if (i % (kLast + 1) == kLast || i + 1 == p_.share_blocks * kPieces) {
+      release_scales(raw, chunk_ + i / kPieces / kChunkBlocks, zero);
+    }
+    __syncwarp();
+    if (lane_ != 0) return;
+    const uint32_t slot = (code_slot_ + i) % kCodeSlots;
+    uint32_t read = 0;
+#pragma unroll
+    for (uint32_t i = device::kSharedLoad<kPieceWords> - 1; i < kPieceWords;
+         i += device::kSharedLoad<kPieceWords>) {
+      read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
+    }
+    device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + (read & zero));
+  }
+  // By every lane: these may have come by each lane's own copies.
+  __device__ void release_scales(const Raw& raw, uint32_t chunk, uint32_t zero) const {
+    uint32_t read = raw.scales[0][0] & raw.scales[0][1];
+    if constexpr (kScales == 2) read &= raw.scales[1][0] & raw.scales[1][1];
+    if constexpr (Weights::kBiases) {
+      read &= raw.biases[0][0] & raw.biases[0][1];
+      if constexpr (kScales == 2) read &= raw.biases[1][0] & raw.biases[1][1];
+    }
+    device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8 + (read & zero));
+  }
+
+  // kSteps of 16 k from part `part` of a slot of staged rows on.
+  template <uint32_t kTokens, uint32_t kSteps>
+  __device__ void multiply(float (&sums)[kTokens / 2], uint32_t (*a)[4], uint32_t slot,
+                           uint32_t part) const {
+    if (part == 0) {
+      device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
+    }
+    device::wgmma_begin();
+    multiply_steps<kTokens, kSteps>(
+        sums, a,
+        columns_ + slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+            part * device::wgmma_columns_step(kTokens * 128));
+    device::wgmma_commit();
+  }
+
+  template <uint32_t kTokens, uint32_t kAll>
+  __device__ __forceinline__ void multiply_width(float (&sums)[kAll], uint32_t tokens,
+                                                 uint32_t zero) {
+    if constexpr (kTokens > Tiles::kLeastTokens) {
+      if (tokens != kTokens) return multiply_width<narrower<Tiles>(kTokens)>(sums, tokens, zero);
+    }
+    multiply_loop<kTokens>(reinterpret_cast<float(&)[kTokens / 2]>(sums), zero);
+  }
+  template <uint32_t kTokens>
+  __device__ __forceinline__ void multiply_loop(float (&sums)[kTokens / 2], uint32_t zero) {
+    if constexpr (Weights::kDense) {
+      multiply_shared<kTokens>(sums);
+    } else if constexpr (Block::kByBlocks) {
+      multiply_few<kTokens>(sums);
+    } else if constexpr (Tiles::kRowGroups > (Tiles::kExtra != 0 ? 3 : 2)) {
+      multiply_pieces<kTokens>(sums, zero);
+    } else {
+      multiply_halves<kTokens>(sums, zero);
+    }
+  }
+
+  template <uint32_t kTokens>
+  __device__ void multiply_tile(uint32_t tokens, uint32_t n) {
+    float sums[kTokens / 2];
+#pragma unroll
+    for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
+    const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
+    if constexpr (kSharedSums) {
+      multiply_width<kTokens>(sums, tokens, zero);
+    } else {
+      multiply_loop<kTokens>(sums, zero);
+    }
+    x_slot_ += p_.share_blocks * (2 / Block::parts(Tiles::kExtra != 0 ? tokens : kTokens));
+    code_slot_ += Block::code_slots();
+    chunk_ += Block::chunks();
+    // Registers are short while the tile is multiplied.
+    TileRecord tile = records_.template read_again<Block::kShares>(n);
+    if constexpr (Block::kShares) {
+      if (p_.shares > 1) {
+        // No rows are stored by who is not the last; to leave here took registers that loops need.
+        const SharedSums<Tiles> shared(p_, tile, rank_, group_);
+        if (!shared.template add_up<kTokens>(sums)) tile.end = tile.row;
+      }
+    }
+    if constexpr (Weights::kTensorScale) {
+      const auto factor_of = [&](const SumFactor& f) {
+        return f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
+      };
+      float factors[2] = {factor_of(p_.tensor_scale)};
+      factors[1] = Weights::kEnding == Ending::activations ? factor_of(p_.glu_rows.second_factor)
+                                                           : factors[0];
+#pragma unroll
+      for (uint32_t i = 0; i < kTokens / 2; ++i) {
+        sums[i] = sums[i] * Weights::kUp * factors[i / 2 % 2];
+      }
+    }
+    // What is behind a tile that is not the widest is the next one's.
+    if constexpr (Tiles::kExtra != 0) tile.end = min(tile.end, tile.row + tile.tokens);
+    if constexpr (Weights::kEnding == Ending::rounded) {
+      Store::template store_tile<kTokens>(sums, tile, n);
+    } else {
+      if constexpr (kAheadPieces<Tiles> != 0) {
+        const uint32_t by = records_.moved(n);
+        tile.row += by;
+        tile.end += by;
+      }
+      LayerEnd<Weights, Tiles>(
+          p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+          base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes,
+          Block::out_rows(n), group_)
+          .template store<kTokens>(sums);
+    }
+    if constexpr (Weights::kMayOverflow) {
+      const bool infinite = (largest_ & 0x7fffu) == 0x7c00u || largest_ >> 16 == 0x7c00u;
+      if (device::named_barrier_any(1 + group_, 128, infinite)) {
+        make_again<Weights>(p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+                            Block::out_rows(n));
+      }
+      largest_ = 0;
+    }
+  }
+
+  // Products and decoding take turns: half a block is multiplied while the next is decoded, and
+  // what the one before it was made of is given back.
+  template <uint32_t kTokens>
+  __device__ __forceinline__ void multiply_halves(float (&sums)[kTokens / 2], uint32_t zero) {
+    constexpr uint32_t kParts = Block::parts(kTokens);
+    constexpr uint32_t kSlotsPerBlock = 2 / kParts;
+    constexpr bool kFlows = !kSharedSums || kTokens >= (Tiles::kRowGroups > 2 ? 160 : 256);
+    uint32_t a[2][4][4];
+    Raw raw;
+    // The first half of block `b`, where it is fetched.
+    const auto decode_first = [&](uint32_t b) {
+      decode<1>(raw, 0, a[0]);
+      if constexpr (kPieces == 2) {
+        release_codes(raw, 2 * b, zero);
+        fetch(raw, 2 * b + 1);
+      }
+    };
+    fetch(raw, 0);
+    decode_first(0);
+    uint32_t slot = x_slot_;
+    for (uint32_t b = 0; b < p_.share_blocks; ++b) {
+      const bool more = b + 1 < p_.share_blocks;
+      multiply<kTokens, 4>(sums, a[0], slot, 0);
+      if constexpr (kFlows) {
+        device::wgmma_wait<1>();
+        if (b > 0) release_rows(slot - 1);
+      }
+      decode<1>(raw, 1, a[1]);
+      release_codes(raw, b * kPieces + kPieces - 1, zero);
+      if (more) fetch(raw, (b + 1) * kPieces);
+      multiply<kTokens, 4>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
+      device::wgmma_wait<1>();
+      if (kSlotsPerBlock == 2) release_rows(slot);
+      if (more) decode_first(b + 1);
+      slot += kSlotsPerBlock;
+      // Registers of all widths are the same where no product is under way as a loop goes round,
+      // but for the widest.
+      if constexpr (!kFlows) {
+        device::wgmma_wait<0>();
+        release_rows(slot - 1);
+      }
+    }
+    if constexpr (kFlows) {
+      device::wgmma_wait<0>();
+      release_rows(slot - 1);
+    }
+  }
+
+  // One piece after the other, where other warpgroups multiply while this one decodes.
+  template <uint32_t kTokens>
+  __device__ void multiply_pieces(float (&sums)[kTokens / 2], uint32_t zero) {
+    static_assert(Block::parts(kTokens) == 2, "a slot of rows is a block");
+    constexpr uint32_t kProducts = 8 / kPieces;
+    uint32_t a[kProducts][4];
+    Raw raw;
+    const auto decode_piece = [&](uint32_t i) {
+      decode<2 / kPieces>(raw, 0, a);
+      release_codes(raw, i, zero);
+    };
+    const uint32_t pieces = p_.share_blocks * kPieces;
+    fetch(raw, 0);
+    decode_piece(0);
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const uint32_t slot = x_slot_ + i / kPieces, part = i % kPieces;
+      const bool more = i + 1 < pieces;
+      multiply<kTokens, kProducts>(sums, a, slot, part);
+      if (more) fetch(raw, i + 1);
+      device::wgmma_wait<0>();
+      if (part == kPieces - 1) release_rows(slot);
+      if (more) decode_piece(i + 1);
+    }
+  }
+
+  // Weights that need no decoding: pieces of 64 k, w and x both from shared memory.
+  template <uint32_t kTokens>
+  __device__ void multiply_shared(float (&sums)[kTokens / 2]) {
+    constexpr uint32_t kParts = Block::parts(kTokens);
+    constexpr uint32_t kStep = Weights::kAcross ? device::kWgmmaAcrossStep : 32;
+    const uint32_t rows = columns_ + device::wgmma_columns_step(
+                                         Memory::kCodes + group_ * 64 * Weights::Bytes::kPiece);
+    const uint32_t pieces = p_.share_blocks * kPieces;
+    const auto release_piece = [&](uint32_t i) {
+      if (lane_ != 0) return;
+      device::barrier_arrive(barrier(Block::kCodesEmpty) + (code_slot_ + i) % kCodeSlots * 8);
+    };
+    uint32_t slot = x_slot_;
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const uint32_t part = i % kParts, code_slot = (code_slot_ + i) % kCodeSlots;
+      if (part == 0) {
+        device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
+      }
+      device::barrier_wait(barrier(Block::kCodesFull) + code_slot * 8,
+                           (code_slot_ + i) / kCodeSlots % 2);
+      device::wgmma_begin();
+      const uint32_t a = rows + code_slot * device::wgmma_columns_step(Memory::kCodeSlotBytes);
+      const uint32_t b = columns_ +
+                         slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
+                         part * device::wgmma_columns_step(kTokens * 128);
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        device::WgmmaShared<typename Math::Element, kTokens, Weights::kAcross>::multiply(
+            sums, device::wgmma_columns(a + j * device::wgmma_columns_step(kStep)),
+            device::wgmma_columns(b + j * device::wgmma_columns_step(32)));
+      }
+      device::wgmma_commit();
+      device::wgmma_wait<1>();
+      if (i > 0) {
+        release_piece(i - 1);
+        if (part == 0) release_rows(slot - 1);
+      }
+      if (part == kParts - 1) ++slot;
+    }
+    device::wgmma_wait<0>();
+    release_piece(pieces - 1);
+    release_rows(slot - 1);
+    // Where rows go has come with this.
+    device::barrier_wait(barrier(Block::kScalesFull) + chunk_ % kScaleSlots * 8,
+                         chunk_ / kScaleSlots % 2);
+    device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk_ % kScaleSlots * 8);
+  }
+};
+
+}  // namespace moeblas::cuda

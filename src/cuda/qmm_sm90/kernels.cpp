@@ -1,0 +1,214 @@
+#include "cuda/qmm_sm90/kernels.h"
+
+#include <vector_types.h>
+
+#include <algorithm>
+
+#include "cuda/qmm_sm90/layout.h"
+#include "cuda/qmm_sm90/plan.h"
+
+namespace moeblas::cuda {
+
+using dispatch::MatmulProblem;
+
+namespace {
+
+template <class Tiles>
+constexpr uint32_t extra_step() {
+  if constexpr (Tiles::kExtra != 0) return Tiles::kExtraStep;
+  return 0;
+}
+template <class Bytes, class Tiles>
+constexpr QmmSm90Kernel kernel(const char* name) {
+  return {name,
+          BlockShape<Tiles>::kRows,
+          Tiles::kMostTokens,
+          Tiles::kLeastTokens,
+          Tiles::kExtra,
+          extra_step<Tiles>(),
+          BlockShape<Tiles>::kThreads,
+          BlockMemory<Bytes, Tiles>::kBytes,
+          CodeRing<Bytes, Tiles>::kBlocks,
+          CodeRing<Bytes, Tiles>::kByBlocks,
+          Tiles::kGathers,
+          CodeRing<Bytes, Tiles>::kWholeScales ? BlockMemory<Bytes, Tiles>::kScaleRoom : 0,
+          CodeRing<Bytes, Tiles>::kScaleUnit,
+          CodeRing<Bytes, Tiles>::kScaleChunks};
+}
+// Of a format, by the width of their tiles.
+struct Kernels {
+  QmmSm90Kernel tiles256, tiles128, tiles64, tiles32;
+  uint32_t chunk_blocks;
+  QmmSm90Either either256{}, either128{}, either64{};
+  QmmSm90Kernel ahead256{};
+  QmmSm90Either ahead256_288{};
+};
+#define MB_KERNELS_OF(name, Bytes, Of)                   \
+  {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
+   kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
+   kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
+   kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
+#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, SameTiles)
+#define MB_NIBBLE_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, NibbleTiles)
+#define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
+#define MB_FIELD_KERNELS(bits) \
+  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
+// And with wider tiles beside those of three widths.
+template <class Bytes, template <class> class Of>
+constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, const char* of64) {
+  const auto either = [](const char* name, const QmmSm90Kernel& tiles, const QmmSm90Kernel& wider,
+                         uint32_t loss) -> QmmSm90Either {
+    return {name, wider, std::max(tiles.shared_bytes, wider.shared_bytes), loss};
+  };
+  using Wider160 = WiderTilesOf<160, Of<Tiles128>::kRowGroups>;
+  all.either256 = either(of256, all.tiles256, kernel<Bytes, Tiles288>(of256), 25);
+  all.either128 = either(of128, all.tiles128, kernel<Bytes, Wider160>(of128), 120);
+  all.either64 = either(of64, all.tiles64, kernel<Bytes, Tiles96>(of64), 165);
+  return all;
+}
+#define MB_EITHER(name, Bytes, Of)                                                   \
+  with_wider<Bytes, Of>(MB_KERNELS_OF(name, Bytes, Of), "qmm_sm90_" name "_256_288", \
+                        "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96")
+constexpr Kernels without_160(Kernels all) {
+  all.either128 = {};
+  return all;
+}
+// And with one that writes rows of x itself.
+template <class Bytes, template <class> class Of, int kConsumers>
+constexpr Kernels with_ahead(Kernels all, const char* name) {
+  all.ahead256 = kernel<Bytes, AheadTiles<Of<Tiles256>, kConsumers>>(name);
+  return all;
+}
+template <class Bytes, template <class> class Of>
+constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* either) {
+  all = with_ahead<Bytes, Of, 224>(all, name);
+  const QmmSm90Kernel wider = kernel<Bytes, AheadTiles<Tiles288, 224>>(either);
+  all.ahead256_288 = {either, wider, std::max(all.ahead256.shared_bytes, wider.shared_bytes),
+                      all.either256.loss};
+  return all;
+}
+#define MB_AHEAD(name, Bytes, Of)                                                        \
+  with_wider_ahead<Bytes, Of>(MB_EITHER(name, Bytes, Of), "qmm_sm90_" name "_256_ahead", \
+                              "qmm_sm90_" name "_256_288_ahead")
+// One width for what is rare.
+template <class Bytes>
+constexpr Kernels any_kernels(const char* name) {
+  constexpr auto of = kernel<Bytes, Tiles256Any>;
+  return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
+}
+constexpr Kernels kAffine4 = MB_AHEAD("affine4_bf16", AffineBytes<4>, NibbleTiles);
+constexpr Kernels kAffine8 = MB_AHEAD("affine8_bf16", AffineBytes<8>, SameTiles);
+constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
+constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
+constexpr Kernels kAffine4F16 = without_160(MB_EITHER("affine4_f16", AffineBytes<4>, NibbleTiles));
+constexpr Kernels kAffine8F16 = MB_EITHER("affine8_f16", AffineBytes<8>, SameTiles);
+constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
+constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
+constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
+constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
+constexpr Kernels kMxfp4 = MB_AHEAD("mxfp4_bf16", Mxfp4Bytes, NibbleTiles);
+constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
+constexpr Kernels kNvfp4 = with_ahead<Nvfp4Bytes, NibbleTiles, 232>(
+    MB_NIBBLE_KERNELS("nvfp4_bf16", Nvfp4Bytes), "qmm_sm90_nvfp4_bf16_256_ahead");
+constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
+constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
+constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
+constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
+constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
+#undef MB_FIELD_KERNELS
+#undef MB_DENSE_KERNELS
+#undef MB_NIBBLE_KERNELS
+#undef MB_AHEAD
+#undef MB_EITHER
+#undef MB_KERNELS
+#undef MB_KERNELS_OF
+
+const Kernels& kernels_of(const MatmulProblem& p) {
+  const bool half = p.x.values.dtype == DType::f16;
+  if (!p.w.spec) {
+    if (across(p)) return half ? kAcrossF16 : kAcrossBf16;
+    return half ? kDenseF16 : kDenseBf16;
+  }
+  const QuantSpec& spec = *p.w.spec;
+  if (spec.mode == Mode::mxfp4) return kMxfp4;
+  if (spec.mode == Mode::mxfp8) return kMxfp8;
+  if (spec.mode == Mode::nvfp4) return half ? kNvfp4F16 : kNvfp4;
+  if (spec.bits == 2) return kAffine2;
+  if (spec.bits == 3) return kAffine3;
+  if (spec.bits == 5) return kAffine5;
+  if (spec.bits == 6) return kAffine6;
+  if (half) return spec.bits == 8 ? kAffine8F16 : kAffine4F16;
+  const bool plain = p.w.scales.dtype == p.x.values.dtype && spec.group_size >= 32;
+  if (spec.bits == 8) return plain ? kAffine8 : kAnyAffine8;
+  return plain ? kAffine4 : kAnyAffine4;
+}
+
+// Rows of a matrix where all are met alike. What the routing is, the host does not know; every
+// width takes every routing. Experts that meet 32 rows each on the average meet more in half of the
+// cases: where a kernel's tiles are 64 or 32 wide, a quarter less time than by tiles of 32 alone
+// (and 2 % more where all meet 32).
+constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
+constexpr int64_t kMostRoutedRowsOf32 = 24;
+// Where whole tiles are about what experts meet on the average, half of them meet some rows more.
+constexpr int64_t kLeastRowsOf96 = 52, kLeastRowsOf160 = 112;
+constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 600;
+// Qwen3-30B's gates and ups, 256 / 384 rows an expert: even 335 / 524 us -> 329 / 504, uniform 354
+// / 572 -> 350 / 545. Tiles of one width alone take 327 of even routing at 256, and 389 of uniform.
+constexpr int64_t kLeastRowsAhead = 256 - kRowsBelowWhole;
+
+// That a matrix of w meets on the average.
+int64_t rows_of_a_matrix(const MatmulProblem& p) {
+  return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+}
+
+}  // namespace
+
+int64_t k_stride(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.col_stride : p.w.values.row_stride;
+}
+int64_t n_stride(const MatmulProblem& p) {
+  return p.transpose ? p.w.values.row_stride : p.w.values.col_stride;
+}
+bool across(const MatmulProblem& p) { return !p.w.spec && k_stride(p) != 1; }
+
+// Of one packed matrix, whose K is shared out, 65 to 128 rows of 16384^2 took 122 us by tiles of
+// 128 and 108 by those of 256, which are as narrow; of 8192^2 48 and 35.
+const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
+  const Kernels& of = kernels_of(p);
+  const int64_t rows = rows_of_a_matrix(p);
+  const bool routed = p.grouping != dispatch::Grouping::none;
+  const bool both = routed && of.tiles64.least_tokens <= kMostRowsOf32;
+  if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
+  if (rows <= kMostRowsOf64) return of.tiles64;
+  return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
+}
+
+const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p, bool ahead) {
+  const Kernels& of = kernels_of(p);
+  const QmmSm90Kernel& kernel = qmm_sm90_kernel(p);
+  const int64_t rows = rows_of_a_matrix(p);
+  const QmmSm90Either* either = nullptr;
+  if (&kernel == &of.tiles64 && rows >= kLeastRowsOf96) either = &of.either64;
+  if (&kernel == &of.tiles128 && rows >= kLeastRowsOf160) either = &of.either128;
+  if (&kernel == &of.tiles256 && rows <= kMostRowsOf288 &&
+      (rows + kRowsBelowWhole) % 256 <= kRowsBelowWhole + kRowsBeyondWhole) {
+    either = ahead ? &of.ahead256_288 : &of.either256;
+  }
+  return either != nullptr && either->name != nullptr ? either : nullptr;
+}
+
+const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p, int64_t products) {
+  const Kernels& of = kernels_of(p);
+  const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256 &&
+                   (products == 1 || of.ahead256_288.name != nullptr);
+  return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
+}
+
+uint32_t qmm_sm90_chunk_blocks(const MatmulProblem& p) { return kernels_of(p).chunk_blocks; }
+
+bool qmm_sm90_has_layers(const MatmulProblem& p) {
+  const Kernels& of = kernels_of(p);
+  return &of == &kAffine4 || &of == &kAffine8 || &of == &kMxfp4 || &of == &kMxfp8 || &of == &kNvfp4;
+}
+
+}  // namespace moeblas::cuda

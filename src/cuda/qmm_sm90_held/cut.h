@@ -1,0 +1,51 @@
+// How the kernels of qmm_sm90 that hold rows of x in registers cut K: what the host plans.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/qmm_sm90_held/params.h"
+
+namespace moeblas::cuda {
+
+// A cluster's blocks, and each one's share of K. None: not to be cut so.
+struct HeldCut {
+  uint32_t shares = 0, slices = 0;
+};
+
+// Of so many values and more it is the faster one, 16 rows of 57344 x 8192 74.1 us for 91.2, but of
+// 8192^2, 2^26 of them, 23.7 for 18.4: before its first product a block loads 128 KiB of x. Of
+// fewer than 2^24 no row of the table chooses qmm_sm90 for speed; there small jobs meet it.
+constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_t{1} << 24;
+
+// Rows of x that matrices of an expert layer have on the average; of their gates and ups, which
+// cost the other kernels more. Of more rows too many matrices are passed twice: Mixtral's gates and
+// ups as products alone, uniform routing, took 154 us for 161 where twelve rows meet a matrix, 170
+// for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %.
+constexpr int64_t kHeldLeastRunRows = 4, kHeldMostRunRows = 12, kHeldMostGateRows = 16;
+
+// The fewest shares. Of shares with less than a slice for each warp, 16 rows of 151936 x 2560 took
+// 84.1 us for 73.0.
+constexpr HeldCut held_cut(int64_t n, int64_t k) {
+  const uint32_t least_slices = n * k < kHeldSmallValues ? kHeldWarps / 2 + 1 : kHeldWarps;
+  constexpr int64_t kMostRows = int64_t{1} << 30;
+  if (n > kMostRows || k % kHeldSlice != 0) return {};
+  if (n * k >= kHeldSmallValues && n * k < kHeldLeastValues) return {};
+  for (uint32_t shares = 1; shares <= kHeldMostShares; shares *= 2) {
+    const int64_t slices = (k / kHeldSlice + shares - 1) / shares;
+    if (slices > kHeldWarps) continue;
+    if (slices < least_slices) return {};
+    return {shares, static_cast<uint32_t>(slices)};
+  }
+  return {};
+}
+
+// Of at most so many at once. Of small matrices a cluster has more tiles, so that its rings go
+// round.
+constexpr uint32_t held_clusters(int64_t n, int64_t k, uint32_t at_once) {
+  constexpr int64_t kTilesOfSmall = 12;
+  const int64_t rows = kHeldRows * (n * k < kHeldSmallValues ? kTilesOfSmall : 1);
+  const int64_t clusters = (n + rows - 1) / rows;
+  return clusters < at_once ? static_cast<uint32_t>(clusters) : at_once;
+}
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,333 @@
+// qmm_sm90 for 9 to 16 rows of x and one large matrix of affine 4-bit weights in groups of 64, or
+// for experts' matrices that so many rows meet each: one launch, whose warps hold rows of x in
+// registers, so that nothing but w goes through shared memory.
+//
+//   rows of w            K
+//   +----------+---+---+ .. +---+   A cluster makes so many tiles of 16 rows of w times all rows
+//   | tile 0   | 0 | 1 |    | 7 |   of x, one after another. Each of its 1, 2 or 4 blocks has up
+//   | tile 1   | 0 | 1 | .. | 7 |   to 4096 of K, each of a block's eight multiplying warps 512 of
+//   |  ...     | (warp of block 0)  those, in every tile the same: it loads its part of x once.
+//   +----------+---+---+ .. +---+
+//     in a block:  warps 0 .. 7    rows of x, products, by warps, which wait for data alone
+//                  warp 8          codes and scales, by boxes
+//                  warps 9 .. 11   sums
+//
+// Sums of warps and blocks meet in shared memory, those of two tiles at a time in one of two
+// places: warps that add up one do it beside the products of the other, in one order. Sums that are
+// not finite are made again from decoded weights.
+//
+// Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses),
+// and a block has an equal share of all passes' tiles: between those of one run and the next its
+// warps load other rows. Of a layer's gates and ups a tile has eight rows each, and what is written
+// is activations.
+#pragma once
+
+#include "cuda/qmm_sm90_held/multiplier.cuh"
+#include "simt/cuda_registry.h"
+
+namespace moeblas::cuda {
+
+// One thread of a warp.
+template <uint32_t kShares, HeldKind kKind>
+class HeldProducer : public HeldBlock<kShares, kKind> {
+ public:
+  using Block = HeldBlock<kShares, kKind>;
+  using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
+  using Block::kRuns, Block::kGates;
+
+  __device__ HeldProducer(const QmmHeldParams& p, uint32_t base) : Block(p, base) {}
+
+  __device__ void prefetch_maps() const {
+    device::prefetch_tensor_map(&p_.codes);
+    device::prefetch_tensor_map(&p_.scales);
+    device::prefetch_tensor_map(&p_.biases);
+    if constexpr (kGates) {
+      device::prefetch_tensor_map(&p_.lower_codes);
+      device::prefetch_tensor_map(&p_.lower_scales);
+      device::prefetch_tensor_map(&p_.lower_biases);
+    }
+  }
+  // Of one matrix.
+  __device__ void begin() const {
+    if (count_ > 0) send(0, Block::segment(0), 0);
+  }
+  // All else; by a whole warp. More than one tile would stand in front of rows of x, without which
+  // nothing begins.
+  __device__ void send_all() const {
+    if (count_ == 0) return;
+    if constexpr (!kRuns) device::barrier_wait(barrier(Block::kRowsAsked), 0);
+    for (uint32_t i = kRuns ? 0 : 1; i < count_;) {
+      const HeldSegment segment = Block::segment(i);
+      if (threadIdx.x % 32 == 0) {
+        for (uint32_t j = 0; j < segment.count; ++j) {
+          if (kRuns && i + j == 1) device::barrier_wait(barrier(Block::kRowsAsked), 0);
+          if (i + j >= HeldMemory::kSlots) {
+            device::barrier_wait(barrier(Block::kEmpty) + (i + j) % HeldMemory::kSlots * 8,
+                                 ((i + j) / HeldMemory::kSlots % 2) ^ 1);
+          }
+          send(i + j, segment, j);
+        }
+      }
+      __syncwarp();
+      i += segment.count;
+    }
+  }
+
+ private:
+  // Tile `number` of a segment, the block's `i`th.
+  __device__ void send(uint32_t i, const HeldSegment& segment, uint32_t number) const {
+    const uint64_t policy =
+        segment.again ? device::evict_normal_policy() : device::evict_first_policy();
+    const uint32_t slot = i % HeldMemory::kSlots, to = base_ + slot * HeldMemory::kSlotBytes;
+    const uint32_t full = barrier(Block::kFull) + slot * 8;
+    const auto row = static_cast<int32_t>((segment.tile + number) * Block::kRows);
+    const auto slices = static_cast<int32_t>(rank_ * p_.slices);
+    const auto scales = static_cast<int32_t>(rank_ * p_.slices * (kHeldScaleBox / kHeldWarps));
+    const auto matrix = static_cast<int32_t>(segment.matrix);
+    device::barrier_expect(full, p_.slices * HeldMemory::kSliceBytes + 2 * HeldMemory::kScaleBytes);
+    device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
+    device::copy_box(to + HeldMemory::kScales, &p_.scales, scales, row, matrix, full, policy);
+    device::copy_box(to + HeldMemory::kBiases, &p_.biases, scales, row, matrix, full, policy);
+    if constexpr (kGates) {
+      constexpr uint32_t kCodes = HeldMemory::kScales / 2;
+      constexpr uint32_t kScales = HeldMemory::kScales + HeldMemory::kScaleBytes / 2;
+      constexpr uint32_t kBiases = HeldMemory::kBiases + HeldMemory::kScaleBytes / 2;
+      device::copy_box(to + kCodes, &p_.lower_codes, 0, 0, row, slices, matrix, full, policy);
+      device::copy_box(to + kScales, &p_.lower_scales, scales, row, matrix, full, policy);
+      device::copy_box(to + kBiases, &p_.lower_biases, scales, row, matrix, full, policy);
+    }
+  }
+};
+
+// Warps that add up.
+template <uint32_t kShares, HeldKind kKind>
+class HeldAdder : public HeldBlock<kShares, kKind> {
+ public:
+  using Block = HeldBlock<kShares, kKind>;
+  using Block::barrier, Block::count_, Block::p_, Block::rank_;
+  using Block::kRuns, Block::kGates;
+  using Math = Bfloat16Pairs;
+
+  __device__ HeldAdder(const QmmHeldParams& p, uint32_t base)
+      : Block(p, base), lane_(threadIdx.x % 32) {}
+
+  // One of kHeldAdders warps.
+  __device__ void add_up(uint32_t warp) {
+    Segment of;
+    uint32_t end = 0;  // of tiles of `of`
+    for (uint32_t batch = 0; batch * kHeldBatch < count_; ++batch) {
+      device::barrier_wait(barrier(Block::kSumsFull) + batch % 2 * 8, batch / 2 % 2);
+      // The next sums in this place are asked for before anyone can bring them.
+      if (warp == 0 && lane_ == 0) Block::expect_sums(batch + 2);
+      uint32_t any = 0;
+      for (uint32_t place = warp; place < Block::units(batch); place += kHeldAdders) {
+        float s[4] = {};
+        for (uint32_t share = 0; share < kShares; ++share) {
+#pragma unroll 4
+          for (uint32_t i = 0; i < p_.slices; ++i) {
+            const uint4 v =
+                device::load_shared_4(Block::place_of(batch, place, share, i) + lane_ * 16);
+            s[0] += __uint_as_float(v.x);
+            s[1] += __uint_as_float(v.y);
+            s[2] += __uint_as_float(v.z);
+            s[3] += __uint_as_float(v.w);
+          }
+        }
+        any |= __float_as_uint(s[0]) | __float_as_uint(s[1]) | __float_as_uint(s[2]) |
+               __float_as_uint(s[3]);
+        const uint32_t unit = HeldUnits::unit(place, rank_, kShares);
+        const uint32_t number = batch * kHeldBatch + unit / 2;
+        while (number >= end) {
+          of.tiles = Block::segment(end);
+          end += of.tiles.count;
+          find_rows(of);
+        }
+        const uint32_t row = (of.tiles.tile + of.tiles.count - (end - number)) * Block::kRows;
+#pragma unroll
+        for (uint32_t j = 0; j < 4; ++j) {
+          if (!isfinite(s[j])) {
+            s[j] = made_again(of.tiles, row + lane_ / 4 + (kGates ? 0 : j / 2 * 8),
+                              unit % 2 * 8 + lane_ % 4 * 2 + j % 2, kGates && j / 2 == 1);
+          }
+        }
+        __syncwarp();
+        if constexpr (kGates) {
+          activate(s);
+          store_activations(of.tiles, row, unit % 2 * 8 + lane_ % 4 * 2, s[0], s[1]);
+          continue;
+        }
+        store(of.tiles.rows, row, unit % 2 * 8 + lane_ / 4,
+              unit % 2 == 0 ? of.out_rows[0] : of.out_rows[1], Math::rounded(s[0], s[1]),
+              Math::rounded(s[2], s[3]));
+      }
+      // What was loaded has come before its place is given back to all who fill it.
+      const uint32_t none = device::nothing_of(any);
+      __syncwarp();
+      if constexpr (kShares == 1) {
+        device::barrier_arrive(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none);
+      } else if (lane_ < kShares) {
+        device::cluster_barrier_arrive(
+            device::cluster_address(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none, lane_));
+      }
+    }
+  }
+
+ private:
+  struct Segment {
+    HeldSegment tiles;
+    int64_t out_rows[2];  // of tokens g and g + 8
+  };
+  __device__ void find_rows(Segment& segment) const {
+#pragma unroll
+    for (uint32_t u = 0; u < 2; ++u) {
+      const uint32_t token = lane_ / 4 + 8 * u;
+      segment.out_rows[u] = token * p_.out_row_stride;
+      if constexpr (kKind == HeldKind::runs) {
+        if (token < segment.tiles.rows) {
+          segment.out_rows[u] = p_.out_rows[segment.tiles.row + token];
+        }
+      }
+    }
+  }
+  // A sum from weights as they are.
+  __device__ float made_again(const HeldSegment& of, uint32_t row, uint32_t token,
+                              bool lower) const {
+    if (row >= p_.n || token >= of.rows) return 0.0f;
+    const auto at = [&](const uint8_t* data, const int64_t(&stride)[2], int64_t to_lower) {
+      return data + row * stride[0] + of.matrix * stride[1] + (lower ? to_lower : 0);
+    };
+    const auto* codes = reinterpret_cast<const uint32_t*>(at(p_.w, p_.w_stride, p_.to_lower));
+    const auto* scales =
+        reinterpret_cast<const uint16_t*>(at(p_.w_scales, p_.scales_stride, p_.to_lower_scales));
+    const auto* biases =
+        reinterpret_cast<const uint16_t*>(at(p_.w_biases, p_.biases_stride, p_.to_lower_biases));
+    if constexpr (kRuns) token = p_.sources[of.row + token];
+    const uint16_t* x = p_.x + token * p_.x_stride;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (uint32_t k = 0; k < p_.k; ++k) {
+      const uint32_t code = __ldg(codes + k / 8) >> k % 8 * 4 & 15;
+      const float w = __fmaf_rn(static_cast<float>(code), bfloat16(__ldg(scales + k / 64)),
+                                bfloat16(__ldg(biases + k / 64)));
+      sum = __fmaf_rn(w, bfloat16(__ldg(x + k)), sum);
+    }
+    return sum;
+  }
+  __device__ static float bfloat16(uint16_t bits) { return __uint_as_float(bits << 16); }
+  // Sums of two tokens and a row of gates and of ups, the upper of both first, become activations.
+  __device__ void activate(float (&s)[4]) const {
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      const float gate = p_.first_is_up ? s[2 + j] : s[j], up = p_.first_is_up ? s[j] : s[2 + j];
+      s[j] = __fdividef(gate, 1.0f + __expf(-gate)) * up;
+    }
+  }
+  // Eight rows from `row` on, of tokens `token` and the next. Of a word, neighbours as they are
+  // staged, one lane has one number and another the other: each writes that of one token.
+  __device__ void store_activations(const HeldSegment& of, uint32_t row, uint32_t token, float a,
+                                    float b) const {
+    const uint32_t g = lane_ / 4, second = g / 4;
+    const float other = __shfl_xor_sync(0xffffffffu, second == 0 ? b : a, 16);
+    const uint32_t word = second == 0 ? Math::rounded(a, other) : Math::rounded(other, b);
+    token += second;
+    if (token < of.rows) {
+      uint16_t* to = p_.out + (of.row + token) * p_.out_row_stride + held_staged_word(row, g % 4);
+      *reinterpret_cast<uint32_t*>(to) = word;
+    }
+    __syncwarp();
+  }
+  // Eight rows of w and the eight below, times eight tokens: a lane's are two tokens of a row of w
+  // before they are transposed and two rows of w of a token then.
+  __device__ void store(uint32_t tokens, uint32_t row, uint32_t token, int64_t out_row,
+                        uint32_t upper, uint32_t lower) const {
+    // By all lanes, before they part.
+    const uint32_t pairs[2] = {device::transposed(upper), device::transposed(lower)};
+    if (token < tokens) {
+      row += lane_ % 4 * 2;
+      uint16_t* to = p_.out + out_row;
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r, row += 8) {
+        if (row >= p_.n) break;
+        if (p_.wide_out) {
+          *reinterpret_cast<uint32_t*>(to + row) = pairs[r];
+        } else {
+          to[row] = static_cast<uint16_t>(pairs[r]);
+          if (row + 1 < p_.n) to[row + 1] = static_cast<uint16_t>(pairs[r] >> 16);
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  uint32_t lane_;
+};
+
+template <uint32_t kShares, HeldKind kKind>
+__device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
+  constexpr bool kRuns = kKind != HeldKind::matrix;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const uint32_t base = device::uniform((device::shared_address(memory) + 1023) & ~1023u);
+  if (threadIdx.x == kHeldMultipliers) {
+    const HeldProducer<kShares, kKind> producer(p, base);
+    // Nothing else is needed before the first copies can begin.
+    producer.prefetch_maps();
+    producer.init_barriers();
+    if constexpr (!kRuns) {
+      producer.expect_sums(0);
+      producer.expect_sums(1);
+    }
+    device::wait_for_previous_launch();
+    device::let_next_launch_begin();
+    if constexpr (!kRuns) producer.begin();
+  }
+  __syncwarp();
+  if constexpr (kShares == 1) {
+    __syncthreads();
+  } else {
+    device::cluster_barrier();
+  }
+  device::wait_for_previous_launch();
+  if (threadIdx.x >= kHeldMultipliers) {
+    device::leave_registers<40>();
+    if (threadIdx.x < kHeldMultipliers + 32) {
+      HeldProducer<kShares, kKind> producer(p, base);
+      producer.find_runs();
+      producer.send_all();
+    } else {
+      const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
+      HeldAdder<kShares, kKind> adder(p, base);
+      adder.find_runs();
+      adder.add_up(warp);
+    }
+  } else {
+    device::take_registers<232>();
+    HeldMultiplier<kShares, kKind> multiplier(p, base);
+    multiplier.find_runs();
+    multiplier.multiply();
+  }
+  // No block ends while others bring sums to it or tell it of theirs.
+  __syncwarp();
+  if constexpr (kShares > 1) device::cluster_meet();
+}
+
+// Other architectures of the same build get a kernel that is never launched.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <uint32_t kShares, HeldKind kKind>
+__global__ void __cluster_dims__(kShares, 1, 1) __launch_bounds__(kHeldThreads, 1)
+    qmm_sm90_held(const __grid_constant__ QmmHeldParams p) {
+#if defined(__CUDA_ARCH__)
+  qmm_held_block<kShares, kKind>(p);
+#endif
+}
+#else
+template <uint32_t kShares, HeldKind kKind>
+__global__ void qmm_sm90_held(const __grid_constant__ QmmHeldParams) {}
+#endif
+
+#define MB_QMM_SM90_HELD(name, shares, kind)                                  \
+  static const simt::CudaKernel held_##name##_kernel {                        \
+    "qmm_sm90_held_affine4_bf16_" #name,                                      \
+        reinterpret_cast<const void*>(&qmm_sm90_held<shares, HeldKind::kind>) \
+  }
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,347 @@
+// The warps of the kernels of qmm_sm90 that hold rows of x in registers (qmm_sm90_held/kernel.cuh)
+// which multiply.
+#pragma once
+
+#include "cuda/device/kept.cuh"
+#include "cuda/device/store_async.cuh"
+#include "cuda/qmm_sm90/pairs.cuh"
+#include "cuda/qmm_sm90_held/thread_block.cuh"
+
+namespace moeblas::cuda {
+
+// Warps that multiply, each a slice of K of every tile. A code where it stands is a subnormal
+// bfloat16, q * 2^-133, or q * 2^-129 in every other place. So it is multiplied as it is, without
+// an instruction to make a weight of it, by rows of x times a power of two that brings a slice's
+// largest to 2^125, and by a sixteenth of that in those other places. Scales come behind the
+// products of a group, as float32, and biases as products of their own, times the groups' sums of x
+// as three bfloat16. Of rows of x that have no such power, as of what is not finite, sums are NaN.
+template <uint32_t kShares, HeldKind kKind>
+class HeldMultiplier : public HeldBlock<kShares, kKind> {
+ public:
+  using Block = HeldBlock<kShares, kKind>;
+  using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
+  using Block::kRuns, Block::kGates;
+  using Math = Bfloat16Pairs;
+
+  __device__ HeldMultiplier(const QmmHeldParams& p, uint32_t base)
+      : Block(p, base), lane_(threadIdx.x % 32), slice_(device::uniform(threadIdx.x / 32)) {
+    const uint32_t row = lane_ / 4, t = lane_ % 4;
+    codes_ = device::kept(base + HeldOrder::codes(row, t, slice_, Block::kRows), lane_);
+    scales_ = device::kept(base + HeldMemory::kScales + HeldOrder::scales(row, slice_), lane_);
+  }
+
+  __device__ void multiply() {
+    if (slice_ >= p_.slices) return;
+    if (count_ == 0) return;
+    Quarter first;  // of a tile
+    uint32_t biases[2];
+    for (uint32_t tile = 0; tile < count_;) {
+      const HeldSegment segment = Block::segment(tile);
+      RawRows raw;
+      fetch_rows(segment, raw);
+      if (tile == 0) {
+        if (lane_ == 0) device::barrier_arrive(barrier(Block::kRowsAsked));
+        wait_for_tile(slot_, parity_);
+      }
+      Rows x;
+      make_rows(raw, x);
+      if (tile == 0) {
+        at_ = slot_ * HeldMemory::kSlotBytes;
+        fetch_biases(biases);
+        fetch(0, first);
+      }
+      for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
+        multiply_tile(tile, x, first, biases);
+      }
+    }
+  }
+
+ private:
+  // Of an octet of tokens: a lane's k of a group, words of B of four products.
+  using Columns = uint2[4];
+  struct Rows {
+    Columns columns[kHeldGroups][2];
+    // Of each octet: what the products of tokens 2t and 2t + 1 are multiplied by, and the sums of
+    // groups 2t and 2t + 1 of token g, in three parts.
+    float factor[2][2];
+    uint32_t sums[2][3];
+  };
+  // Two groups' of rows g and g + 8.
+  struct Quarter {
+    uint2 codes[2][2];
+    uint32_t scales[2];
+  };
+  // Of two groups and two octets of tokens.
+  using Products = float[2][2][4];
+
+  __device__ static float power(int exponent) {
+    return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
+  }
+  // For both halves of a word.
+  __device__ static uint32_t power_pair(int exponent) {
+    return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
+  }
+
+  using RawRows = uint4[2][kHeldGroups][2];
+  // From memory to registers, all at once: of rows and slices that are not there zeros.
+  __device__ void fetch_rows(const HeldSegment& segment, RawRows& raw) const {
+    const uint32_t first = (rank_ * p_.slices + slice_) * kHeldSlice;
+#pragma unroll
+    for (uint32_t u = 0; u < 2; ++u) {
+      const uint32_t token = lane_ / 4 + 8 * u;
+      const bool is_there = token < segment.rows && first < p_.k;
+      uint32_t row = token;
+      if constexpr (kRuns) row = is_there ? p_.sources[segment.row + token] : 0;
+      const uint16_t* from = p_.x + row * p_.x_stride + first;
+#pragma unroll
+      for (uint32_t group = 0; group < kHeldGroups; ++group) {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          uint4& to = raw[u][group][i];
+          to = {0, 0, 0, 0};
+          asm volatile(
+              "{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n"
+              "@there ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+              : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+              : "l"(from + HeldOrder::rows(lane_ % 4, group, i)),
+                "r"(static_cast<uint32_t>(is_there)));
+        }
+      }
+    }
+  }
+  static constexpr uint32_t kOnes = 0x3f803f80;
+  __device__ static uint32_t larger_pair(uint32_t a, uint32_t b) {
+    uint32_t larger;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+  }
+  __device__ static void make_rows(const RawRows& raw, Rows& x) {
+    // Nothing is done with what has come before all has been asked for.
+    const uint32_t none = device::nothing_of(raw[1][kHeldGroups - 1][1].w);
+    const uint32_t lower = 0x5410 + none, upper = 0x7632 + none;
+#pragma unroll
+    for (uint32_t u = 0; u < 2; ++u) {
+      uint32_t most = 0;  // of every other value
+      float sums[2] = {};
+#pragma unroll
+      for (uint32_t group = 0; group < kHeldGroups; ++group) {
+        Columns& columns = x.columns[group][u];
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          // In the order in which codes become words of A.
+          const uint4& v = raw[u][group][i];
+          columns[2 * i] = {__byte_perm(v.x, v.z, lower), __byte_perm(v.x, v.z, upper)};
+          columns[2 * i + 1] = {__byte_perm(v.y, v.w, lower), __byte_perm(v.y, v.w, upper)};
+        }
+        // Sums as products with ones: a lane has those of tokens 2t and 2t + 1 and wants token g's.
+        float all[4] = {};
+#pragma unroll
+        for (const uint2& b : columns) {
+          most = larger_pair(larger_pair(most, b.x & 0x7fff7fffu), b.y & 0x7fff7fffu);
+          device::multiply_bf16(all, {kOnes, kOnes, kOnes, kOnes}, b);
+        }
+        const uint32_t from = threadIdx.x % 32 / 8;
+        const float even = __shfl_sync(0xffffffffu, all[0], from);
+        const float odd = __shfl_sync(0xffffffffu, all[1], from);
+        if (group / 2 == threadIdx.x % 4) sums[group % 2] = threadIdx.x / 4 % 2 == 0 ? even : odd;
+      }
+      uint32_t largest = max(most & 0xffffu, most >> 16);
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      const int exponent = static_cast<int>(largest >> 7) - 127;
+      scale_rows(x, u, kTop - exponent);
+      // Codes are 2^-133 of what they stand for. What is too large for a power, too.
+      constexpr int kMostExponent = 100;
+      const int factor = exponent > kMostExponent ? 128 : 133 - (kTop - exponent);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int of = __shfl_sync(0xffffffffu, factor, (threadIdx.x % 4 * 2 + j) * 4);
+        x.factor[u][j] = of == 128 ? __uint_as_float(0x7fc00000u) : power(of);
+      }
+#pragma unroll
+      for (uint32_t& part : x.sums[u]) {
+        part = Math::rounded(sums[0], sums[1]);
+        sums[0] -= __uint_as_float(part << 16);
+        sums[1] -= __uint_as_float(part & 0xffff0000u);
+      }
+    }
+  }
+  // By 2^up, which may be more than one factor can be.
+  static constexpr int kTop = 125;
+  __device__ static void scale_rows(Rows& x, uint32_t u, int up) {
+    const uint32_t first = power_pair(up / 2), second = power_pair(up - up / 2);
+    const uint32_t other = power_pair(up - up / 2 - 4);
+#pragma unroll
+    for (uint32_t group = 0; group < kHeldGroups; ++group) {
+#pragma unroll
+      for (uint2& b : x.columns[group][u]) {
+        b.x = Math::multiply(Math::multiply(b.x, first), second);
+        b.y = Math::multiply(Math::multiply(b.y, first), other);
+      }
+    }
+  }
+  // What was loaded has come before what it was loaded from is given back.
+  __device__ void give_back(uint32_t barrier, uint32_t any) const {
+    const uint32_t none = device::nothing_of(any);
+    __syncwarp();
+    if (lane_ == 0) device::barrier_arrive(barrier + none);
+  }
+
+  __device__ void wait_for_tile(uint32_t slot, uint32_t parity) const {
+    device::barrier_wait(barrier(Block::kFull) + slot * 8, parity);
+  }
+  // Of the tile that was waited for.
+  __device__ void fetch_biases(uint32_t (&biases)[2]) const {
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      biases[r] = device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox +
+                                          HeldMemory::kScaleBytes + lane_ % 4 * 4);
+    }
+  }
+  // From the codes of row g to those of row g + 8.
+  static constexpr uint32_t kDown =
+      kGates ? HeldMemory::kScales / 2 : HeldOrder::codes(8, 0, 0) - HeldOrder::codes(0, 0, 0);
+  // Quarter `number` of the tile's groups.
+  __device__ void fetch(uint32_t number, Quarter& quarter) const {
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      quarter.scales[r] =
+          device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox + number * 4);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t from = (codes_ + at_) ^ HeldOrder::next_codes(2 * number + i);
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        quarter.codes[i][r] = device::load_shared_2(from + r * kDown);
+      }
+    }
+  }
+
+  __device__ static void multiply_8(float (&sums)[4], const uint32_t (&a)[2], uint32_t b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+  }
+  __device__ static void multiply(uint32_t number, const Quarter& quarter, const Rows& x,
+                                  Products& products) {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        uint32_t a[4];
+#pragma unroll
+        for (uint32_t r = 0; r < 2; ++r) {
+          const uint2 row = quarter.codes[i][r];
+          const uint32_t word = (j < 2 ? row.x : row.y) >> j % 2 * 8;
+          a[r] = word & 0x000f000fu;
+          a[2 + r] = word & 0x00f000f0u;
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < 2; ++u) {
+          if (j == 0) {
+#pragma unroll
+            for (float& p : products[i][u]) p = 0.0f;
+          }
+          device::multiply_bf16(products[i][u], {a[0], a[1], a[2], a[3]},
+                                x.columns[2 * number + i][u][j]);
+        }
+      }
+    }
+  }
+  __device__ static void add(const Products& products, const uint32_t (&scales)[2],
+                             float (&sums)[2][4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      float scale[2];
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        scale[r] = __uint_as_float(i == 0 ? scales[r] << 16 : scales[r] & 0xffff0000u);
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < 2; ++u) {
+#pragma unroll
+        for (uint32_t j = 0; j < 4; ++j) {
+          sums[u][j] = __fmaf_rn(products[i][u][j], scale[j / 2], sums[u][j]);
+        }
+      }
+    }
+  }
+  // The first quarter of a tile's codes has been fetched; the next tile's is beside the last
+  // quarter's products.
+  __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first,
+                                uint32_t (&biases)[2]) {
+    const bool more = tile + 1 < count_;
+    float sums[2][4] = {};
+    Quarter second, third, last;
+    Products products;
+    const uint32_t b[2] = {biases[0], biases[1]};
+    const uint32_t slot = slot_;
+    if (++slot_ == HeldMemory::kSlots) slot_ = 0, parity_ ^= 1;
+    if (more) wait_for_tile(slot_, parity_);
+    fetch(1, second);
+    multiply(0, first, x, products);
+    add(products, first.scales, sums);
+    fetch(2, third);
+    multiply(1, second, x, products);
+    add(products, second.scales, sums);
+    fetch(3, last);
+    multiply(2, third, x, products);
+    add(products, third.scales, sums);
+    at_ = slot_ * HeldMemory::kSlotBytes;
+    fetch_biases(biases);
+    fetch(0, first);
+    multiply(3, last, x, products);
+    add(products, last.scales, sums);
+#pragma unroll
+    for (uint32_t u = 0; u < 2; ++u) {
+      float of_biases[4] = {};
+#pragma unroll
+      for (const uint32_t part : x.sums[u]) multiply_8(of_biases, b, part);
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        sums[u][j] = __fmaf_rn(sums[u][j], x.factor[u][j % 2], of_biases[j]);
+      }
+    }
+    // Rows g and g + 8 of all that was loaded are in these.
+    const uint32_t any = __float_as_uint(sums[0][0]) | __float_as_uint(sums[0][2]);
+    leave(tile, sums);
+    give_back(barrier(Block::kEmpty) + slot * 8, any);
+  }
+
+  // Sums of a tile, to who adds them up.
+  __device__ void leave(uint32_t tile, const float (&sums)[2][4]) const {
+    const uint32_t batch = tile / kHeldBatch;
+    if (tile % kHeldBatch == 0) {
+      device::barrier_wait(barrier(Block::kSumsEmpty) + batch % 2 * 8, (batch / 2 % 2) ^ 1);
+    }
+    const uint32_t full = barrier(Block::kSumsFull) + batch % 2 * 8;
+#pragma unroll
+    for (uint32_t u = 0; u < 2; ++u) {
+      const uint32_t unit = tile % kHeldBatch * 2 + u, owner = HeldUnits::owner(unit, kShares);
+      const uint32_t to =
+          Block::place_of(batch, HeldUnits::place(unit, kShares), rank_, slice_) + lane_ * 16;
+      if constexpr (kShares == 1) {
+        device::store_shared_4(to, {__float_as_uint(sums[u][0]), __float_as_uint(sums[u][1]),
+                                    __float_as_uint(sums[u][2]), __float_as_uint(sums[u][3])});
+      } else {
+        device::store_async_4(device::cluster_address(to, owner),
+                              device::cluster_address(full, owner), sums[u][0], sums[u][1],
+                              sums[u][2], sums[u][3]);
+      }
+    }
+    if constexpr (kShares == 1) {
+      if (tile % kHeldBatch == kHeldBatch - 1 || tile + 1 == Block::count_) {
+        device::barrier_arrive(full);
+      }
+    }
+  }
+
+  uint32_t lane_, slice_;
+  uint32_t codes_, scales_;              // this lane's, in slot 0
+  uint32_t slot_ = 0, parity_ = 0, at_;  // of the tile that is fetched; where its slot begins
+};
+
+}  // namespace moeblas::cuda

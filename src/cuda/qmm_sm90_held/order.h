@@ -1,0 +1,175 @@
+// Where lanes of the kernels of qmm_sm90 that hold rows of x in registers read codes, scales and
+// rows of x, which lie in the 128-byte swizzle of their boxes, and whose sums of a batch a block of
+// a cluster adds up.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/qmm_sm90/order.h"
+#include "cuda/qmm_sm90_held/params.h"
+
+namespace moeblas::cuda {
+
+// A group is 64 k, which four products make: lane 4g + t has 16 neighbouring k of it, of rows g and
+// g + 8 of a tile eight bytes of codes each. The same k of a token are words of B.
+struct HeldOrder {
+  // In bytes of a slot: of a slice's first group of row `row`; of further ones by exclusive or. A
+  // slice has `rows` of them together.
+  static __host__ __device__ constexpr uint32_t codes(uint32_t row, uint32_t t, uint32_t slice,
+                                                      uint32_t rows = kHeldRows) {
+    const uint32_t line = (slice * rows + row) * kHeldPieces;
+    return line * 128 + (t / 2 ^ line % 8) * 16 + t % 2 * 8;
+  }
+  static __host__ __device__ constexpr uint32_t next_codes(uint32_t group) {
+    return group % 4 * 32 ^ group / 4 * (128 + 16);
+  }
+  // Those of a row's scales that are a slice's, in bytes.
+  static __host__ __device__ constexpr uint32_t scales(uint32_t row, uint32_t slice) {
+    return row * kHeldScaleBox + (slice ^ row % 8) * 16;
+  }
+  // The k of a slice whose rows of x a lane loads at once, eight of them, the first or the second
+  // of its of a group.
+  static __host__ __device__ constexpr uint32_t rows(uint32_t t, uint32_t group, uint32_t second) {
+    return group * 64 + t * 16 + second * 8;
+  }
+};
+
+// Of eight neighbouring k from `k` on, a multiple of eight, where the k + g and k + g + 4 stand in
+// a staged row: side by side.
+__host__ __device__ constexpr uint32_t held_staged_word(uint32_t k, uint32_t g) {
+  return k / 128 * 128 + (k / 8 % 4 * 2 + g / 2) * 16 + g % 2 * 8 + k / 32 % 4 * 2;
+}
+constexpr bool held_staged_words_are_in_order() {
+  for (uint32_t k = 0; k < 256; k += 8) {
+    for (uint32_t g = 0; g < 4; ++g) {
+      const uint32_t at = held_staged_word(k, g), in_block = at % 128;
+      if (at / 128 != k / 128 || at % 2 != 0) return false;
+      if (NibbleOrder::natural_k(in_block) != k % 128 + g) return false;
+      if (NibbleOrder::natural_k(in_block + 1) != k % 128 + g + 4) return false;
+    }
+  }
+  return true;
+}
+static_assert(held_staged_words_are_in_order(), "activations lie as the next product reads them");
+
+// Of a batch's units, two octets of tokens of each tile: every shares-th is a block's.
+struct HeldUnits {
+  static __host__ __device__ constexpr uint32_t owner(uint32_t unit, uint32_t shares) {
+    return unit % shares;
+  }
+  static __host__ __device__ constexpr uint32_t place(uint32_t unit, uint32_t shares) {
+    return unit / shares;
+  }
+  static __host__ __device__ constexpr uint32_t unit(uint32_t place, uint32_t rank,
+                                                     uint32_t shares) {
+    return place * shares + rank;
+  }
+  // Of so many tiles.
+  static __host__ __device__ constexpr uint32_t count(uint32_t tiles, uint32_t rank,
+                                                      uint32_t shares) {
+    const uint32_t units = 2 * tiles;
+    return units / shares + (units % shares > rank ? 1 : 0);
+  }
+};
+
+// What blocks make of a matrix of `tiles` whose rows of x are so many passes, a block's share of
+// all being `each` tiles: so many of one pass, then the same for the next one, whose codes come
+// from the L2 cache then, since another block reads them at that time.
+struct HeldPasses {
+  uint32_t passes, each, tiles;
+
+  struct Place {
+    uint32_t pass, tile;
+    uint32_t count;  // of neighbouring tiles of this pass from there on
+  };
+  __host__ __device__ constexpr Place place(uint32_t number) const {
+    const uint32_t first = number / (each * passes) * each, within = number - first * passes;
+    const uint32_t length = tiles - first < each ? tiles - first : each, pass = within / length;
+    const uint32_t tile = within - pass * length;
+    return {pass, first + tile, length - tile};
+  }
+};
+
+// By what boxes write: which k stands in a place.
+constexpr bool held_order_is_of_the_same_k() {
+  for (uint32_t slice = 0; slice < kHeldWarps; ++slice) {
+    for (uint32_t i = 0; i < kHeldRows * 4 * kHeldGroups * 2; ++i) {
+      const uint32_t second = i % 2, group = i / 2 % kHeldGroups, t = i / 2 / kHeldGroups % 4;
+      const uint32_t row = i / 2 / kHeldGroups / 4;
+      const uint32_t k = slice * kHeldSlice + HeldOrder::rows(t, group, second);
+      const uint32_t codes =
+          (HeldOrder::codes(row, t, slice) ^ HeldOrder::next_codes(group)) + second * 4;
+      const uint32_t line = codes / 128;
+      if (line / kHeldPieces % kHeldRows != row) return false;
+      const uint32_t piece = line / kHeldPieces / kHeldRows * kHeldPieces + line % kHeldPieces;
+      if (piece * 256 + (codes / 16 % 8 ^ line % 8) * 32 + codes % 16 * 2 != k) return false;
+    }
+    for (uint32_t row = 0; row < kHeldRows; ++row) {
+      const uint32_t scales = HeldOrder::scales(row, slice);
+      if (scales / kHeldScaleBox != row) return false;
+      if ((scales / 16 % 8 ^ row % 8) * 16 * 32 != slice * kHeldSlice) return false;
+    }
+  }
+  return true;
+}
+// What lanes read at once: a half warp eight bytes each, a quarter, two rows' scales or eight.
+constexpr bool held_order_is_by_banks() {
+  for (uint32_t first = 0; first < 32; first += 16) {
+    bool found[16] = {};
+    for (uint32_t lane = first; lane < first + 16; ++lane) {
+      found[HeldOrder::codes(lane / 4, lane % 4, 1) / 8 % 16] = true;
+    }
+    for (const bool bank : found) {
+      if (!bank) return false;
+    }
+  }
+  bool found[8] = {};
+  for (uint32_t row = 0; row < 8; ++row) found[HeldOrder::scales(row, 1) / 16 % 8] = true;
+  for (const bool bank : found) {
+    if (!bank) return false;
+  }
+  return true;
+}
+constexpr bool held_units_are_someones() {
+  for (uint32_t shares = 1; shares <= kHeldMostShares; shares *= 2) {
+    for (uint32_t tiles = 1; tiles <= kHeldBatch; ++tiles) {
+      uint32_t all = 0;
+      for (uint32_t rank = 0; rank < shares; ++rank) {
+        const uint32_t count = HeldUnits::count(tiles, rank, shares);
+        if (count * shares * HeldMemory::kPlace * kHeldWarps > HeldMemory::kSumsBytes) return false;
+        for (uint32_t place = 0; place < count; ++place) {
+          const uint32_t unit = HeldUnits::unit(place, rank, shares);
+          if (unit >= 2 * tiles || HeldUnits::owner(unit, shares) != rank) return false;
+          if (HeldUnits::place(unit, shares) != place) return false;
+        }
+        all += count;
+      }
+      if (all != 2 * tiles) return false;
+    }
+  }
+  return true;
+}
+constexpr bool held_passes_take_all() {
+  for (const HeldPasses p : {HeldPasses{1, 5, 13}, HeldPasses{2, 5, 13}, HeldPasses{3, 4, 8},
+                             HeldPasses{3, 20, 7}, HeldPasses{2, 1, 3}}) {
+    bool taken[3][16] = {};
+    for (uint32_t number = 0; number < p.passes * p.tiles;) {
+      const HeldPasses::Place at = p.place(number);
+      if (at.count == 0 || at.count > p.each || at.pass >= p.passes) return false;
+      if (at.tile + at.count > p.tiles) return false;
+      for (uint32_t i = 0; i < at.count; ++i, ++number) {
+        const HeldPasses::Place same = p.place(number);
+        if (same.pass != at.pass || same.tile != at.tile + i) return false;
+        if (taken[at.pass][same.tile]) return false;
+        taken[at.pass][same.tile] = true;
+      }
+    }
+  }
+  return true;
+}
+static_assert(held_passes_take_all(), "every pass has every tile once");
+static_assert(held_order_is_of_the_same_k(), "both factors of a product are of the same k");
+static_assert(held_order_is_by_banks(), "lanes meet in no bank");
+static_assert(held_units_are_someones(), "every sum is added up once");
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,73 @@
+// What the host and the kernels of qmm_sm90 that hold rows of x in registers
+// (qmm_sm90_held/kernel.cuh) agree on.
+#pragma once
+
+#include "cuda/qmm_sm90/params.h"
+
+namespace moeblas::cuda {
+
+inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
+inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
+inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of a tile
+inline constexpr uint32_t kHeldLeastTokens = 9;
+// A warp's share of K, so many groups of 64 of it, and the most of a row that a block has.
+inline constexpr uint32_t kHeldSlice = 512, kHeldGroups = kHeldSlice / 64;
+inline constexpr uint32_t kHeldMostK = kHeldSlice * kHeldWarps;
+inline constexpr uint32_t kHeldMostShares = 4;             // of K, a block of a cluster each
+inline constexpr uint32_t kHeldPieces = kHeldSlice / 256;  // of 128 bytes: codes of a slice
+// Bytes of a row's scales that a box brings, those of kHeldMostK; a warp's are 16 of them.
+inline constexpr uint32_t kHeldScaleBox = 128;
+// Tiles whose sums are added up together.
+inline constexpr uint32_t kHeldBatch = 2;
+// Of rows of several matrices: a lane knows one.
+inline constexpr uint32_t kHeldMostMatrices = 32;
+
+// What a block keeps in shared memory, by offset from a multiple of 1024.
+struct HeldMemory {
+  static constexpr uint32_t kSlots = 5;
+  static constexpr uint32_t kSliceBytes = kHeldRows * kHeldSlice / 2;
+  static constexpr uint32_t kScales = kSliceBytes * kHeldWarps;
+  static constexpr uint32_t kScaleBytes = kHeldRows * kHeldScaleBox;
+  static constexpr uint32_t kBiases = kScales + kScaleBytes;
+  static constexpr uint32_t kSlotBytes = kBiases + kScaleBytes;
+  // The sums of 16 rows of w and eight tokens: a lane's four. Of a batch, whoever has them.
+  static constexpr uint32_t kPlace = 32 * 16;
+  static constexpr uint32_t kSumsBytes = kHeldBatch * 2 * kHeldWarps * kPlace;
+  static constexpr uint32_t kSums = kSlots * kSlotBytes;
+  static constexpr uint32_t kBarriers = kSums + 2 * kSumsBytes;
+  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 5);
+  static_assert(kSlotBytes % 1024 == 0 && kScales % 1024 == 0 && kBytes <= 227 * 1024);
+};
+
+// What is multiplied: one matrix; runs of rows of x by a matrix each; the same for a layer's gates
+// and ups, of which a tile has eight rows each, so that a lane has both numbers of an activation.
+enum class HeldKind : uint8_t { matrix, runs, gates };
+
+struct QmmHeldParams {
+  CUtensorMap codes;           // words: a piece, pieces of a slice, N, slices of K, matrices
+  CUtensorMap scales, biases;  // bytes: a block's, N, matrices
+  uint16_t* out;
+  int64_t out_row_stride;  // elements, as x's
+  const uint16_t* x;
+  int64_t x_stride;
+  // For sums that are not finite; from row to row and from matrix to matrix in bytes.
+  const uint8_t *w, *w_scales, *w_biases;
+  int64_t w_stride[2], scales_stride[2], biases_stride[2];
+  // Of rows in the order of their matrices: where they change, which matrices, and of each row,
+  // which of x and where in out, in elements.
+  const uint32_t* runs;
+  const int32_t* matrices;
+  const uint32_t* sources;
+  const int64_t* out_rows;
+  // Of gates and ups: the matrix of which `w` is not, from the one to the other in bytes, and
+  // whether `w` is the ups. What comes of them is staged as the next product reads it
+  // (NibbleOrder), in the order of the runs, rows of x's type `out_row_stride` apart.
+  CUtensorMap lower_codes, lower_scales, lower_biases;
+  int64_t to_lower, to_lower_scales, to_lower_biases;
+  uint32_t first_is_up;
+  uint32_t m, n, k;
+  uint32_t slices;    // of a block's share of K, at most kHeldWarps
+  uint32_t wide_out;  // two neighbours may be written as one
+};
+
+}  // namespace moeblas::cuda

@@ -1,0 +1,157 @@
+// What the warps of the kernels of qmm_sm90 that hold rows of x in registers have in common.
+#pragma once
+
+#include "cuda/device/cluster.cuh"
+#include "cuda/device/ptx.cuh"
+#include "cuda/qmm_sm90_held/order.h"
+#include "cuda/qmm_sm90_held/params.h"
+
+namespace moeblas::cuda {
+
+// Neighbouring tiles of one matrix, for the same rows of x, which follow each other from `row` on.
+struct HeldSegment {
+  uint32_t matrix, row, rows;
+  uint32_t tile, count;
+  bool again;  // other rows of x meet the same tiles at about the same time
+};
+
+// A block's tiles, and its barriers. Runs are rows of several matrices.
+template <uint32_t kShares, HeldKind kKind>
+class HeldBlock {
+ public:
+  static constexpr bool kRuns = kKind != HeldKind::matrix, kGates = kKind == HeldKind::gates;
+  // Of w, in a tile, that neighbour each other, and come by one box.
+  static constexpr uint32_t kRows = kGates ? kHeldRows / 2 : kHeldRows;
+  static_assert(!kRuns || kShares == 1, "who expects sums does not know their number");
+  // Numbers of the first barrier of each kind.
+  static constexpr uint32_t kFull = 0, kEmpty = kFull + HeldMemory::kSlots;
+  static constexpr uint32_t kSumsFull = kEmpty + HeldMemory::kSlots, kSumsEmpty = kSumsFull + 2;
+  static constexpr uint32_t kRowsAsked = kSumsEmpty + 2;
+
+  __device__ HeldBlock(const QmmHeldParams& p, uint32_t base)
+      : p_(p),
+        base_(base),
+        rank_(kShares == 1 ? 0 : device::cluster_rank()),
+        tiles_((p.n + kRows - 1) / kRows) {
+    if constexpr (!kRuns) share_out(tiles_);
+  }
+
+  // By whole warps, behind the launch that made the runs.
+  __device__ void find_runs() {
+    if constexpr (kRuns) {
+      const Run run = my_run();
+      share_out(tiles_ * __shfl_sync(kAllLanes, run.before + run.passes, 31));
+    }
+  }
+  // What follows `done` tiles, fewer than count_.
+  __device__ HeldSegment segment(uint32_t done) const {
+    if constexpr (!kRuns) {
+      return {0, 0, p_.m, first_ + done, count_ - done, false};
+    } else {
+      const Run mine = my_run();
+      const uint32_t at = first_ + done;
+      const uint32_t from =
+          31 - __clz(__ballot_sync(kAllLanes, mine.passes > 0 && mine.before * tiles_ <= at));
+      const auto of = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, from); };
+      const uint32_t passes = of(mine.passes), begin = of(mine.begin), end = of(mine.end);
+      const HeldPasses::Place place =
+          HeldPasses{passes, each_, tiles_}.place(at - of(mine.before) * tiles_);
+      HeldSegment s;
+      s.matrix = of(mine.matrix);
+      s.row = begin + place.pass * kHeldTokens;
+      s.rows = min(end - s.row, kHeldTokens);
+      s.tile = place.tile;
+      s.count = min(place.count, count_ - done);
+      s.again = passes > 1;
+      return s;
+    }
+  }
+
+  __device__ void init_barriers() const {
+    const auto init = [&](uint32_t first, uint32_t count, uint32_t arrivals) {
+      for (uint32_t i = 0; i < count; ++i) device::barrier_init(barrier(first + i), arrivals);
+    };
+    init(kFull, HeldMemory::kSlots, 1);
+    init(kEmpty, HeldMemory::kSlots, p_.slices);
+    init(kRowsAsked, 1, p_.slices);
+    if constexpr (kShares == 1) {
+      init(kSumsFull, 2, 32 * p_.slices);
+      init(kSumsEmpty, 2, 32 * kHeldAdders);
+    } else {
+      init(kSumsFull, 2, 1);
+      init(kSumsEmpty, 2, kHeldAdders * kShares);
+    }
+    device::barrier_init_visible();
+  }
+  // The sums of this batch that are this block's to add up. Within one block they come by plain
+  // stores, behind which every lane arrives.
+  __device__ void expect_sums(uint32_t batch) const {
+    if (kShares == 1 || batch * kHeldBatch >= count_) return;
+    device::barrier_expect(barrier(kSumsFull + batch % 2),
+                           units(batch) * kShares * p_.slices * HeldMemory::kPlace);
+  }
+
+ protected:
+  __device__ uint32_t barrier(uint32_t number) const {
+    return base_ + HeldMemory::kBarriers + number * 8;
+  }
+  __device__ uint32_t units(uint32_t batch) const {
+    return HeldUnits::count(min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
+  }
+  // Of what a warp of a block of the cluster leaves for a unit.
+  __device__ uint32_t place_of(uint32_t batch, uint32_t place, uint32_t share,
+                               uint32_t warp) const {
+    return base_ + HeldMemory::kSums + batch % 2 * HeldMemory::kSumsBytes +
+           ((place * kShares + share) * kHeldWarps + warp) * HeldMemory::kPlace;
+  }
+
+  const QmmHeldParams& p_;
+  uint32_t base_, rank_;
+  uint32_t tiles_;          // of a matrix
+  uint32_t first_, count_;  // tiles, of runs' passes those of one behind those of another
+
+ private:
+  static constexpr uint32_t kAllLanes = 0xffffffff;
+
+  // Of a lane: its rows, and how many passes they are, behind those before.
+  struct Run {
+    uint32_t matrix, begin, end, passes, before;
+  };
+  __device__ Run my_run() const {
+    const uint32_t lane = threadIdx.x % 32;
+    Run r{};
+    if (lane < p_.runs[0]) {
+      const int32_t matrix = p_.matrices[lane];
+      r.begin = p_.runs[1 + lane];
+      r.end = p_.runs[2 + lane];
+      if (matrix >= 0) {
+        r.matrix = static_cast<uint32_t>(matrix);
+        r.passes = (r.end - r.begin + kHeldTokens - 1) / kHeldTokens;
+      }
+    }
+    uint32_t upto = r.passes;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+      const uint32_t below = __shfl_up_sync(kAllLanes, upto, distance);
+      if (lane >= distance) upto += below;
+    }
+    r.before = upto - r.passes;
+    return r;
+  }
+  __device__ void share_out(uint32_t tiles) {
+    const uint32_t clusters = gridDim.x / kShares, cluster = blockIdx.x / kShares;
+    if constexpr (kRuns) {
+      each_ = (tiles + clusters - 1) / clusters;
+      first_ = min(cluster * each_, tiles);
+      count_ = min(each_, tiles - first_);
+    } else {
+      const uint32_t each = tiles / clusters, more = tiles % clusters;
+      first_ = cluster * each + min(cluster, more);
+      count_ = each + (cluster < more ? 1 : 0);
+    }
+  }
+
+  uint32_t each_;  // tiles of a block that has its share
+};
+
+}  // namespace moeblas::cuda
