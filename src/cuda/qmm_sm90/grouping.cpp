@@ -6,6 +6,7 @@
 #include "cuda/device.h"
 #include "cuda/qmm_sm90/kernels.h"
 #include "cuda/qmm_sm90/layout.h"
+#include "cuda/qmm_sm90/list_params.h"
 #include "cuda/qmm_sm90/parts.h"
 #include "cuda/qmm_sm90/plan.h"
 #include "simt/pairs_plan.h"
@@ -65,7 +66,8 @@ struct Room {
   size_t once = 0, counters = 0, placed = 0;
   uint32_t front = 0, counter_count = 0;
   size_t bytes = 0;
-  uint32_t blocks = 0, block_pairs = 0;  // of place_rows
+  uint32_t blocks = 0, block_pairs = 0;  // of place_rows, or of list_pairs:
+  bool listed = false;
 
   Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products) {
     const int64_t rows = p.total_rows();
@@ -80,13 +82,18 @@ struct Room {
       const int64_t keys = p.w.values.count() + 1, pairs = p.batch.numel();
       const int64_t most = kPlaceMostPairs / per_x;  // of x's matrices
       const bool gathers = qmm_sm90_gathers(p, per_x, products);
+      listed = gathers && pairs <= kListedPairs;
       block_pairs = static_cast<uint32_t>(
-          per_x *
-          std::min(most, ceil_div(ceil_div(pairs, gathers ? kListBlocks : kPlaceBlocks), per_x)));
+          listed ? ceil_div(ceil_div(pairs * kListedByBlock, kListedPairs), 32) * 32
+                 : per_x * std::min(most,
+                                    ceil_div(ceil_div(pairs, gathers ? kListBlocks : kPlaceBlocks),
+                                             per_x)));
       blocks = static_cast<uint32_t>(ceil_div(pairs, block_pairs));
       front = static_cast<uint32_t>(qmm_sm90_front(p, per_x, products));
-      counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
-      totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
+      if (!listed) {
+        counts = take(keys * ceil_div(blocks, kStageWarps) * kStageWarps * 4);
+        totals = take(keys * ceil_div(blocks, kStageWarps) * 4);
+      }
       runs = take((keys + 2) * 4);
       matrices = take(keys * 4);
       wider = take(4);
@@ -149,11 +156,21 @@ WiderTiles wider_tiles(const MatmulProblem& p, int64_t products, uint32_t* chose
   return t;
 }
 
+// An id's bytes, where list_pairs may read several at once.
+uint32_t id_bytes(const PlaceRowsParams& q) {
+  const bool in_order = q.w_steps[1] == 1 && q.w_steps[0] == q.top_k &&
+                        reinterpret_cast<uintptr_t>(q.w_index) % 16 == 0;
+  const int32_t type = q.pairs.w_index_type;
+  if (!in_order) return 0;
+  if (type == simt::kI32 || type == simt::kU32) return 4;
+  return type == simt::kI64 || type == simt::kU64 ? 8 : 0;
+}
+
 // Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
 // gather them, or in the order of their matrices.
 Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products,
            uint8_t* base, const Room& at, Queue& queue) {
-  PlaceRowsParams q{};
+  ListPairsParams q{};
   q.pairs = plan.params();
   q.rows = staged_rows(p, base + (at.front > 0 ? at.once : at.staged));
   if (at.front > 0) {
@@ -187,18 +204,30 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, in
   };
   steps(q.pairs.w_step, q.w_steps);
   steps(q.pairs.out_step, q.out_steps);
-  q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
   q.wider = wider_tiles(p, products, reinterpret_cast<uint32_t*>(base + at.wider), at.front > 0);
   const int64_t blocks = staged_k(p) / kBlockK, x_rows = p.total_rows() / per_x;
   q.part_blocks = static_cast<uint32_t>(std::min(blocks, kPartBlocks));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
-  const int64_t stagers = std::min(ceil_div(x_rows * int64_t{q.row_parts}, kStageWarps),
-                                   kBlocksPerMultiprocessor * multiprocessors(p.device.id));
-  queue.run(staging("count_pairs_", p).c_str(),
-            q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0, q);
-  queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
-                  at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
-                  0, q);
+  const auto stagers = [&](int64_t warps, int64_t at_once) {
+    return static_cast<uint32_t>(std::min(ceil_div(x_rows * int64_t{q.row_parts}, warps),
+                                          at_once * multiprocessors(p.device.id)));
+  };
+  if (at.listed) {
+    q.id_bytes = id_bytes(q);
+    q.counters = at.blocks + 1;
+    // Few parts are staged by as many blocks.
+    queue.run(staging("list_pairs_", p).c_str(), q.counters + stagers(1, kListBlocksAtOnce),
+              kListThreads, 0, q);
+  } else {
+    q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+    const PlaceRowsParams& both = q;
+    queue.run(staging("count_pairs_", p).c_str(),
+              q.counters + (at.sources > 0 ? stagers(kStageWarps, kBlocksPerMultiprocessor) : 0),
+              kStageThreads, 0, both);
+    queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
+                    at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
+                    0, both);
+  }
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;

@@ -18,49 +18,10 @@
 // for memory a few times each.
 #include <type_traits>
 
-#include "cuda/qmm_sm90/stage.cuh"
-#include "simt/pair_at.h"
+#include "cuda/qmm_sm90/place.cuh"
 
 namespace moeblas::cuda {
 namespace {
-
-constexpr uint32_t kAll = 0xffffffffu;
-
-// A pair's matrix of w, and the number of matrices where it has none.
-__device__ uint32_t key_of(const PlaceRowsParams& p, uint32_t pair) {
-  const uint32_t x = pair / p.top_k;
-  const int64_t at = x * p.w_steps[0] + (pair - x * p.top_k) * p.w_steps[1];
-  const int64_t w = simt::position_at(p.w_index, p.pairs.w_index_type, at);
-  return static_cast<uint32_t>(w < 0 || w >= p.pairs.w_count ? p.pairs.w_count : w);
-}
-
-// Where matrix `index` of x begins.
-__device__ int64_t x_of(const PlaceRowsParams& p, uint32_t index) {
-  int64_t x = simt::place_of(p.pairs, index * p.top_k).x, at = 0;
-  for (int d = p.pairs.x_ndim - 1; d >= 0; --d) {
-    const int64_t above = d > 0 ? x / p.pairs.x_shape[d] : 0;
-    at += (x - above * p.pairs.x_shape[d]) * p.pairs.x_stride[d];
-    x = above;
-  }
-  return at;
-}
-
-// The rows of x as they lie, by the blocks that do not count.
-template <class Order>
-__device__ void stage_all(const PlaceRowsParams& p, uint4* shared) {
-  const uint32_t rows = p.pairs.pairs / p.top_k * p.rows_per_pair;
-  const uint32_t part_chunks = p.part_blocks * (kBlockK / 8), row_chunks = p.rows.staged_k / 8;
-  for (uint32_t item = (blockIdx.x - p.counters) * kWarps + warp_index(); item < rows * p.row_parts;
-       item += (gridDim.x - p.counters) * kWarps) {
-    const uint32_t row = item / p.row_parts, part = item - row * p.row_parts;
-    const uint32_t matrix = row / p.rows_per_pair, within = row - matrix * p.rows_per_pair;
-    const int64_t x = x_of(p, matrix) + within * p.row_stride;
-    uint4* to = staged_row(p.rows, row);
-    const uint32_t first = part * part_chunks, end = min(first + part_chunks, row_chunks);
-    stage<Order>(p.rows, x, first, end, shared,
-                 [to](uint32_t chunk, const uint4& v) { to[chunk] = v; });
-  }
-}
 
 template <class Order>
 __global__ void __launch_bounds__(kStageThreads)
@@ -68,7 +29,7 @@ __global__ void __launch_bounds__(kStageThreads)
   __shared__ uint32_t counts[kWarps][kPlaceMatrices + 1];
   __shared__ uint4 shared[kWarps][kStepChunks];
   let_products_begin();
-  if (blockIdx.x >= p.counters) return stage_all<Order>(p, shared[warp_index()]);
+  if (blockIdx.x >= p.counters) return stage_all<Order, kStageThreads>(p, shared[warp_index()]);
   const uint32_t keys = static_cast<uint32_t>(p.pairs.w_count) + 1;
   for (uint32_t key = threadIdx.x; key < keys; key += kStageThreads) {
 #pragma unroll
@@ -97,25 +58,6 @@ __global__ void __launch_bounds__(kStageThreads)
     }
     p.totals[blockIdx.x * keys + key] = before;
   }
-}
-
-// Exclusive prefix sums over the block; `sums` has room for one number per warp.
-__device__ uint32_t sum_before(uint32_t value, uint32_t* sums, uint32_t& total) {
-  uint32_t upto = value;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
-    if (lane_index() >= static_cast<uint32_t>(distance)) upto += below;
-  }
-  __syncthreads();
-  if (lane_index() == 31) sums[warp_index()] = upto;
-  __syncthreads();
-  uint32_t before = upto - value;
-  total = 0;
-  for (uint32_t w = 0; w < kWarps; ++w) {
-    if (w < warp_index()) before += sums[w];
-    total += sums[w];
-  }
-  return before;
 }
 
 // The pairs of a key; `before` grows by those of the counters before `own`.
@@ -148,8 +90,8 @@ __device__ void find_starts(const PlaceRowsParams& p, uint32_t* next, uint32_t* 
       all = pairs_of(p, key, own, before);
     }
     uint32_t total, run_total;
-    const uint32_t start = placed + sum_before(all, sums, total);
-    const uint32_t run = runs + sum_before(all > 0 ? 1 : 0, sums, run_total);
+    const uint32_t start = placed + sum_before<kStageThreads>(all, sums, total);
+    const uint32_t run = runs + sum_before<kStageThreads>(all > 0 ? 1 : 0, sums, run_total);
     if (key < keys) next[key] = start + before;
     if (key + 1 == keys) none_begin = start;
     if (blockIdx.x == 0 && all > 0) {
@@ -198,10 +140,7 @@ __device__ void find_places(const PlaceRowsParams& p, uint32_t* next, PlacesByTi
     }
   }
   if (tiles.chosen != nullptr) {
-    TileTimes all;
-    sum_before(times.others, sums, all.others);
-    sum_before(times.saved, sums, all.saved);
-    const bool wider = wider_pays(tiles, all);
+    const bool wider = wider_pays(tiles, add_times<kStageThreads>(times, sums));
     if (!wider) tiles.extra = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) *tiles.chosen = wider ? 1 : 0;
   }
@@ -213,7 +152,7 @@ __device__ void find_places(const PlaceRowsParams& p, uint32_t* next, PlacesByTi
       const RunCut cut = cut_of(tiles, key + 1 < keys ? by_tile.rows[key] : 0);
       const bool whole = width == tiles.base;
       const uint32_t rows = whole ? cut.whole : cut.tokens == width ? cut.last : 0;
-      const uint32_t start = placed + sum_before(rows, sums, total);
+      const uint32_t start = placed + sum_before<kStageThreads>(rows, sums, total);
       if (key + 1 < keys && whole) {
         by_tile.first[key] = start;
         by_tile.whole[key] = cut.whole;
@@ -233,9 +172,9 @@ __device__ void find_places(const PlaceRowsParams& p, uint32_t* next, PlacesByTi
   for (uint32_t first = 0; first < keys; first += kStageThreads) {
     const uint32_t key = first + threadIdx.x;
     const uint32_t all = key < keys ? by_tile.rows[key] : 0;
-    const uint32_t start = pairs + sum_before(all, sums, total);
+    const uint32_t start = pairs + sum_before<kStageThreads>(all, sums, total);
     pairs += total;
-    const uint32_t run = runs + sum_before(all > 0 ? 1 : 0, sums, total);
+    const uint32_t run = runs + sum_before<kStageThreads>(all > 0 ? 1 : 0, sums, total);
     runs += total;
     if (key < keys) by_tile.by_runs[key] = start;
     if (blockIdx.x != 0 || all == 0) continue;
@@ -247,39 +186,6 @@ __device__ void find_places(const PlaceRowsParams& p, uint32_t* next, PlacesByTi
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     p.runs[0] = runs;
     p.runs[1 + runs] = pairs;
-  }
-}
-
-__device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
-  const uint32_t x = pair / p.top_k;
-  return x * p.out_steps[0] + (pair - x * p.top_k) * p.out_steps[1];
-}
-
-// Where the rows of a block's pairs go, and which rows of x they are. Those from `none_begin` on
-// have no matrix.
-__device__ void list_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
-                          const uint32_t* places, uint32_t none_begin) {
-  const uint32_t m = p.rows_per_pair;
-  for (uint32_t first = warp_index() * 32; first < count; first += kStageThreads) {
-    const uint32_t i = first + lane_index();
-    int64_t out = 0;
-    bool none = false;
-    if (i < count) {
-      const uint32_t x = (begin + i) / p.top_k, place = places[i];
-      out = out_of(p, begin + i);
-      none = p.out != nullptr && place >= none_begin;
-      for (uint32_t row = 0; row < m; ++row) {
-        if (p.out_rows_by_runs == 0) {
-          p.out_rows[uint64_t{place} * m + row] = out + row * p.out_row_stride;
-        }
-        p.sources[uint64_t{place} * m + row] = x * m + row;
-      }
-    }
-    // Rows of sums in between have no readers.
-    for (uint32_t left = __ballot_sync(kAll, none); left != 0; left &= left - 1) {
-      const int64_t from = __shfl_sync(kAll, out, __ffs(static_cast<int>(left)) - 1);
-      for (uint32_t row = 0; row < m; ++row) clear_row(p.out, from + row * p.out_row_stride, p.n);
-    }
   }
 }
 
@@ -321,15 +227,14 @@ __device__ void spread_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t c
 // By one block.
 __device__ void choose_tiles(const PlaceRowsParams& p, uint32_t* sums) {
   const uint32_t matrices = static_cast<uint32_t>(p.pairs.w_count);
-  TileTimes own{}, all;
+  TileTimes own{};
   for (uint32_t w = threadIdx.x; w < matrices; w += kStageThreads) {
     uint32_t before = 0;
     const TileTimes times = tile_times(p.wider, pairs_of(p, w, 0, before) * p.rows_per_pair);
     own.others += times.others;
     own.saved += times.saved;
   }
-  sum_before(own.others, sums, all.others);
-  sum_before(own.saved, sums, all.saved);
+  const TileTimes all = add_times<kStageThreads>(own, sums);
   if (threadIdx.x == 0) *p.wider.chosen = wider_pays(p.wider, all) ? 1 : 0;
 }
 
@@ -419,10 +324,10 @@ __global__ void __launch_bounds__(kStageThreads)
   }
   __syncthreads();
   if constexpr (kFront) {
-    list_rows(p, begin, count, places, none_begin);
+    list_rows<kStageThreads>(p, begin, count, places, none_begin);
     place_front(p, begin, count, places, none_begin);
   } else if (p.sources != nullptr) {
-    list_rows(p, begin, count, places, none_begin);
+    list_rows<kStageThreads>(p, begin, count, places, none_begin);
   } else {
     spread_rows<Order>(p, begin, count, places, none_begin, shared[warp_index()]);
   }

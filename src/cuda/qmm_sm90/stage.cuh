@@ -3,7 +3,7 @@
 // at a time: 16-byte loads as x lies, through shared memory, 16-byte stores.
 #pragma once
 
-#include "cuda/qmm_sm90/params.h"
+#include "cuda/qmm_sm90/lists.cuh"
 #include "cuda/qmm_sm90/weights.cuh"
 #include "simt/cuda_stdlib.cuh"
 #include "simt/portable_kernel.h"
@@ -27,9 +27,6 @@ __device__ void wait_for_launch_in_front() {
   device::wait_for_previous_launch();
 #endif
 }
-
-__device__ uint32_t warp_index() { return threadIdx.x / 32; }
-__device__ uint32_t lane_index() { return threadIdx.x % 32; }
 
 // Eight k of the row that begins at `x`, zeros where there are none.
 template <bool kWide>
@@ -90,12 +87,6 @@ __device__ void stage(const StagedRows& p, int64_t from, uint32_t first, uint32_
 }
 __device__ uint4* staged_row(const StagedRows& p, uint64_t row) {
   return reinterpret_cast<uint4*>(p.staged) + row * (p.staged_k / 8);
-}
-
-// By one warp.
-__device__ void clear_row(uint8_t* out, int64_t from, uint32_t n) {
-  auto* to = reinterpret_cast<uint16_t*>(out) + from;
-  for (uint32_t i = lane_index(); i < n; i += 32) to[i] = 0;
 }
 
 }  // namespace
