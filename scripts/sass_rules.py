@@ -163,6 +163,11 @@ RULES = [
         why="weights decoded into registers",
     ),
     Rule(r"^(place|stage)_rows<", has=(WIDE,), why="rows of x moved 16 bytes at a time"),
+    Rule(
+        r"^list_pairs<",
+        has=(WIDE, r"ATOMS.POPC"),
+        why="rows and ids 16 bytes at a time, counted alike ones at once",
+    ),
     Rule(r"^combine_", has=(WIDE,), why="rows read 16 bytes at a time"),
     Rule(
         r"^qqmm_fp8_sm90",

@@ -6,7 +6,7 @@
 namespace moeblas::cuda {
 namespace {
 using device::__ballot_sync, device::__ffs, device::__ldg, device::__match_any_sync, device::__popc,
-    device::__shfl_sync, device::__shfl_up_sync, device::__syncwarp, device::atomicAdd, device::min;
+    device::__shfl_sync, device::__shfl_up_sync, device::atomicAdd, device::min;
 void __syncthreads() { device::named_barrier(0, kListThreads); }
 }  // namespace
 }  // namespace moeblas::cuda
@@ -102,7 +102,7 @@ void expect_lists(const Layer& of, uint64_t seed) {
   p.out_steps[1] = of.rows * row_stride;
   p.out_steps[0] = of.top_k * p.out_steps[1];
   p.id_bytes = of.id_bytes;
-  p.wider = {&chosen, 32, 16, 16, 16, 150};
+  p.wider = {&chosen, 32, 16, 16, 16, random.pick({0u, 60u, 150u, 300u})};
 
   static_assert(alignof(cuda::ListShared) <= 16);
   run_grid({p.counters, cuda::kListThreads, sizeof(cuda::ListShared), seed, 0xff}, [&] {

@@ -255,6 +255,14 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
     as_expert_layer(layer, 18, 2);
     run_all([&] { return job_of(layer, test::Side::left); }, one_matrix);
   }
+  // As many pairs as one launch lists, by ids of 64 bits, and more.
+  for (int64_t tokens : {2048, 2064}) {
+    test::Case layer = product_case(Op::gather_qmm, QuantSpec{Mode::affine, 4, 64}, DType::bf16,
+                                    true, 1, 16, 64, test::Ids::mixed, 300);
+    as_expert_layer(layer, tokens, 8);
+    layer.rhs.dtype = DType::i64;
+    run_all([&] { return job_of(layer, test::Side::left); }, one_matrix);
+  }
   // Rows of codes of whole 16 bytes.
   for (int bits : {2, 3, 5, 6}) {
     run_widths({Mode::affine, bits, 64}, DType::bf16, DType::bf16, bits % 2 == 0 ? 320 : 384);

@@ -208,22 +208,23 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, in
   const int64_t blocks = staged_k(p) / kBlockK, x_rows = p.total_rows() / per_x;
   q.part_blocks = static_cast<uint32_t>(std::min(blocks, kPartBlocks));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
-  const auto stagers = [&](int64_t warps, int64_t at_once) {
-    return static_cast<uint32_t>(std::min(ceil_div(x_rows * int64_t{q.row_parts}, warps),
-                                          at_once * multiprocessors(p.device.id)));
-  };
+  const int64_t parts = x_rows * q.row_parts;
   if (at.listed) {
     q.id_bytes = id_bytes(q);
     q.counters = at.blocks + 1;
-    // Few parts are staged by as many blocks.
-    queue.run(staging("list_pairs_", p).c_str(), q.counters + stagers(1, kListBlocksAtOnce),
+    // All of them at once, so that few parts are staged by as many blocks.
+    const int64_t room = kListBlocksAtOnce * multiprocessors(p.device.id) - q.counters;
+    const int64_t stagers = std::clamp<int64_t>(room, 1, parts);
+    queue.run(staging("list_pairs_", p).c_str(), q.counters + static_cast<uint32_t>(stagers),
               kListThreads, 0, q);
   } else {
     q.counters = static_cast<uint32_t>(ceil_div(at.blocks, kStageWarps));
+    const int64_t stagers = std::min(ceil_div(parts, kStageWarps),
+                                     kBlocksPerMultiprocessor * multiprocessors(p.device.id));
     const PlaceRowsParams& both = q;
     queue.run(staging("count_pairs_", p).c_str(),
-              q.counters + (at.sources > 0 ? stagers(kStageWarps, kBlocksPerMultiprocessor) : 0),
-              kStageThreads, 0, both);
+              q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0,
+              both);
     queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
                     at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
                     0, both);

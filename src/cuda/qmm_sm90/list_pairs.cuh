@@ -98,6 +98,7 @@ __device__ void find_starts(const ListPairsParams& p, ListShared& shared, bool r
   const bool chooses = runs && p.wider.chosen != nullptr;
   uint32_t placed = 0;  // of all keys before this step's
   TileTimes times{};
+#pragma unroll 1
   for (uint32_t first = 0; first < keys; first += kListThreads) {
     const uint32_t key = first + threadIdx.x;
     const uint32_t before = key < keys ? shared.counts[0][key] : 0;
@@ -146,9 +147,12 @@ __device__ void list_block(const ListPairsParams& p, uint32_t index, ListShared&
     low = __ldg(id);
     if (words == 2) high = __ldg(id + 1);
   }
+  // Few keys are the rule: instructions that are not there need not come.
+#pragma unroll 1
   for (uint32_t i = threadIdx.x; i < keys; i += kListThreads) {
     shared.counts[0][i] = shared.counts[1][i] = 0;
   }
+#pragma unroll 1
   for (uint32_t i = threadIdx.x; i < keys / 4 + 1; i += kListThreads) {
     for (uint32_t w = 0; w * 32 < count; ++w) shared.own[w][i] = 0;
   }
@@ -162,7 +166,7 @@ __device__ void list_block(const ListPairsParams& p, uint32_t index, ListShared&
   if (is_own) {
     const uint32_t same = __match_any_sync(kAll, key);
     rank = __popc(same & ((1u << lane_index()) - 1));
-    if (is_there && rank == 0) own(warp_index())[key] = static_cast<uint8_t>(__popc(same));
+    if (is_there) own(warp_index())[key] = static_cast<uint8_t>(__popc(same));
   }
   __syncthreads();
   find_starts(p, shared, runs);
@@ -176,7 +180,6 @@ __device__ void list_block(const ListPairsParams& p, uint32_t index, ListShared&
     }
     shared.places[threadIdx.x] = place;
   }
-  __syncwarp();
   list_rows<kListThreads>(p, begin, count, shared.places, shared.none_begin);
 }
 

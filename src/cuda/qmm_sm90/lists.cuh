@@ -54,7 +54,7 @@ __device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
 }
 
 // Where the rows of a block's pairs go, and which rows of x they are. Those from `none_begin` on
-// have no matrix. A warp reads the places of its own 32 pairs and of those kThreads further.
+// have no matrix. A thread reads the places of its own number, and kThreads further.
 template <uint32_t kThreads>
 __device__ void list_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
                           const uint32_t* places, uint32_t none_begin) {

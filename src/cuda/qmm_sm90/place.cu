@@ -1,6 +1,7 @@
 // Pairs of a layer of experts, `top_k` to a matrix of x, grouped by a counting sort in two launches
 // before qmm_sm90 multiplies, and their rows of x staged (qmm_sm90/stage.cuh), which the products
 // know by lists in the order of their matrices. Rows of out without a matrix get their zeros here.
+// Few pairs of products that gather take one launch (list_pairs.cu).
 //
 //   count_pairs   where products gather their rows or write them themselves, it also stages x as it
 //                 lies, in blocks of their own
