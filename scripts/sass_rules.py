@@ -22,6 +22,7 @@ NAMES = {
     r"HFMA2": "HFMA2",
     r"LDSM": "LDSM",
     r"FFMA": "FFMA",
+    r"ATOMS\.POPC": "counts of all lanes alike at once",
 }
 
 
@@ -165,8 +166,8 @@ RULES = [
     Rule(r"^(place|stage)_rows<", has=(WIDE,), why="rows of x moved 16 bytes at a time"),
     Rule(
         r"^list_pairs<",
-        has=(WIDE, r"ATOMS.POPC"),
-        why="rows and ids 16 bytes at a time, counted alike ones at once",
+        has=(WIDE, r"ATOMS\.POPC"),
+        why="rows of x and ids read 16 bytes at a time, ids counted",
     ),
     Rule(r"^combine_", has=(WIDE,), why="rows read 16 bytes at a time"),
     Rule(
