@@ -5,12 +5,11 @@
 
 namespace moeblas::cuda {
 
-// So many pairs at the most: each of the blocks that list counts them all, which is a load of 16
-// bytes for a thread and an eighth of these, all of them under way at once. Of more, counting takes
+// So many pairs at the most: each of the blocks that list counts them all, by eight loads of 16
+// bytes a thread (of ids of 32 bits) that are all under way at once. Of more, counting would take
 // as long as a launch.
 inline constexpr uint32_t kListThreads = 512, kListedPairs = 16384;
-// The pairs that a block lists, of that many and at the most; of fewer it has as much fewer, by
-// whole warps.
+// Of so many pairs a block lists these, of fewer as much fewer, by whole warps.
 inline constexpr uint32_t kListedByBlock = 256;
 inline constexpr uint32_t kListBlocksAtOnce = 2;  // of a multiprocessor
 
