@@ -52,13 +52,13 @@ TEST(QmmFewPlan, HasEveryRowAndSliceOnceAndFitsSharedMemory) {
           ASSERT_LE(q.stages, cuda::kFewMostStages);
           ASSERT_LE(plan.shared_bytes, 232448u);
           // Sums of all tiles of a cluster from pass to pass, a block's half of each, behind all
-          // stages; rows of x of a later pass fit one.
+          // stages; rows of x fit one, by a copy each and by a box.
           const uint32_t tiles = (q.tiles + plan.clusters - 1) / plan.clusters;
           const uint32_t kept = q.passes > 1 ? tiles * rows * cuda::kFewTokens * 4 / 2 : 0;
           ASSERT_GE(q.kept_at, q.stages * q.stage_bytes);
           ASSERT_LE(q.kept_at + kept + 1024, plan.shared_bytes);
           const uint32_t tokens = plan.parts == 8 ? 8 : 4;
-          ASSERT_LE(tokens * (q.slices * cuda::kFewSlice * 2 + 32), q.stage_bytes);
+          ASSERT_LE(tokens * cuda::FewXRows::pitch(q.slices), q.stage_bytes);
           // What a stage gets lies side by side in it, and a warp's scales in one box.
           const uint32_t of_scales = q.scale_boxes * rows * q.scale_row;
           ASSERT_LE(q.slices * rows * cuda::kFewPiece, q.scales_at);

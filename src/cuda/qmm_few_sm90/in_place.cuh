@@ -31,7 +31,7 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
     Factors of_x;
     uint32_t tile = 0;  // of all passes
     for (uint32_t pass = 0; pass < Base::passes(); ++pass) {
-      if constexpr (Base::kXByStages) Base::take_x(x);
+      if constexpr (Base::kXByStages) Base::take_x(x, pass);
       scale_x(x, of_x);
       Base::wait_for_stage();
       load_codes(first, at, 0);

@@ -14,8 +14,8 @@
 //                  warps 18, 19   add up what this block's warps have of a tile, and send it
 //
 // Longer rows are made in passes over a cluster's tiles, each of other slices, whose x comes by
-// stages of its own between tiles; sums wait in shared memory from pass to pass. (Clusters of four
-// leave twelve of 132 multiprocessors without one.)
+// stages of its own in front of them; sums wait in shared memory from pass to pass. (Clusters of
+// four leave twelve of 132 multiprocessors without one.)
 //
 // The time goes into reading w.
 #pragma once
@@ -87,7 +87,7 @@ class FewKernel : public Multiplier {
   // ---- the warp that brings w, by one lane
 
   __device__ void prefetch_maps() const {
-    if constexpr (Multiplier::kXByStages) device::prefetch_tensor_map(&p_.x_rows);
+    if constexpr (kPasses) device::prefetch_tensor_map(&p_.x_rows);
     device::prefetch_tensor_map(&p_.codes);
     device::prefetch_tensor_map(&p_.scales);
     if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.biases);
@@ -114,7 +114,7 @@ class FewKernel : public Multiplier {
     for (uint32_t i = begin; i < end; ++i) {
       if (begin != 0) device::barrier_wait(empty(slot), parity);
       if (at < x_stages()) {
-        bring_x(slot, pass, at * kXTokens, device::evict_normal_policy());
+        bring_x(slot, pass, at * kXTokens);
       } else {
         bring_tile(slot, pass, at - x_stages(), policy);
       }
@@ -136,12 +136,23 @@ class FewKernel : public Multiplier {
       }
     }
   }
-  // Of kXTokens rows of x what this block meets in a pass; zeros behind the last and behind K.
-  __device__ void bring_x(uint32_t slot, uint32_t pass, uint32_t first, uint64_t policy) const {
-    device::barrier_expect(full(slot), p_.slices * (kXTokens * kFewSlice * 2));
-    device::copy_box(stage(slot), &p_.x_rows, 0, static_cast<int32_t>(first),
-                     static_cast<int32_t>(Multiplier::first_slice(pass) * kFewXPieces), full(slot),
-                     policy);
+  // Of kXTokens rows of x what this block meets in a pass.
+  __device__ void bring_x(uint32_t slot, uint32_t pass, uint32_t first) const {
+    const uint32_t to = stage(slot), at = full(slot);
+    if (Multiplier::x_by_rows(pass)) {
+      const uint32_t rows = min(kXTokens, p_.m - first);
+      const uint32_t bytes = Multiplier::slices_there(pass) * (kFewSlice * 2);
+      const uint16_t* from = p_.x + first * p_.x_row_stride + Multiplier::k_begin(pass);
+      device::barrier_expect(at, rows * bytes);
+      for (uint32_t row = 0; row < rows; ++row, from += p_.x_row_stride) {
+        device::copy_run(to + row * FewXRows::pitch(p_.slices), from, bytes, at);
+      }
+    } else {
+      device::barrier_expect(at, p_.slices * (kXTokens * kFewSlice * 2));
+      device::copy_box(to, &p_.x_rows, 0, static_cast<int32_t>(first),
+                       static_cast<int32_t>(Multiplier::first_slice(pass) * kFewXPieces), at,
+                       device::evict_normal_policy());
+    }
   }
 
   // ---- the warp that ends tiles
@@ -149,8 +160,7 @@ class FewKernel : public Multiplier {
   // What the stages will hold first, on its way into the L2 cache, where it can do no harm however
   // old it is: the previous launch may have yet to write it.
   __device__ void prefetch() const {
-    const uint32_t lines =
-        min(p_.slices, p_.k / kFewSlice - min(p_.k / kFewSlice, rank_ * p_.slices));
+    const uint32_t lines = Multiplier::slices_there(0);
     if (lines == 0) return;
     const uint32_t row = first_ * kTileRows;
     const uint32_t rows = min(kFewMostPrefetch / p_.slices, p_.n - min(p_.n, row));

@@ -25,7 +25,7 @@ class FewPairs : public FewMultiplier<FewOrder, kParts_, kPasses_> {
     Raw first, second;
     uint32_t tile = 0;  // of all passes
     for (uint32_t pass = 0; pass < Base::passes(); ++pass) {
-      if constexpr (Base::kXByStages) Base::take_x(x);
+      if constexpr (Base::kXByStages) Base::take_x(x, pass);
       Base::wait_for_stage();
       load_codes(first, at, 0);
 #pragma unroll 1

@@ -99,8 +99,19 @@ struct FewGroupOrder {
     return unit ^ token % 2;
   }
 };
-// Rows of x in a stage, in pieces of 64 values in the 128-byte swizzle: where eight values stand,
-// `unit` of block `b` of a slice.
+// Rows of x in a stage that came by a copy each, as they lie: where eight values stand, `unit` of
+// block `b` of a slice.
+struct FewXRows {
+  // From row to row, which begin on different banks.
+  static __host__ __device__ constexpr uint32_t pitch(uint32_t slices) {
+    return slices * kFewSlice * 2 + 32;
+  }
+  static __host__ __device__ constexpr uint32_t place(uint32_t slice, uint32_t b, uint32_t unit,
+                                                      uint32_t row, uint32_t slices) {
+    return row * pitch(slices) + slice * kFewSlice * 2 + b * 256 + unit * 16;
+  }
+};
+// That came by a box of them, in pieces of 64 values in the 128-byte swizzle.
 struct FewXOrder {
   static __host__ __device__ constexpr uint32_t place(uint32_t slice, uint32_t b, uint32_t unit,
                                                       uint32_t row, uint32_t rows) {
@@ -169,7 +180,7 @@ static_assert(few_x_is_by_banks<FewOrder>() && few_x_is_by_banks<FewGroupOrder>(
 static_assert(few_codes_are_by_banks(), "lanes meet in no bank, and every row has one lane");
 
 struct QmmFewParams {
-  CUtensorMap x_rows;          // 64 values, rows, pieces of K; where x comes by stages
+  CUtensorMap x_rows;          // 64 values, rows, pieces of K; of passes behind the first
   CUtensorMap codes;           // words: a piece, rows, pieces
   CUtensorMap scales, biases;  // bytes: a box of them, rows
   const uint16_t* x;

@@ -43,10 +43,19 @@ class FewBlock {
     return (pass * kFewBlocks + rank_) * p_.slices;
   }
   __device__ uint32_t k_begin(uint32_t pass) const { return first_slice(pass) * kFewSlice; }
+  // Of a pass's slices those in front of the end of K.
+  __device__ uint32_t slices_there(uint32_t pass) const {
+    const uint32_t all = p_.k / kFewSlice;
+    return min(p_.slices, all - min(all, first_slice(pass)));
+  }
   // Where a launch is short, rows of x that each warp asks for by itself are there earlier than
   // stages of them, which come in front of a pass's tiles.
   static constexpr bool kXByStages = kParts > 8;
   static_assert(kXByStages || !kPasses);
+  // At the begin of a launch a copy a row is there sooner than a box of four; between tiles every
+  // copy costs, however small. (And racecheck takes the lane that gives a stage back for one that
+  // has read there alone: where a copy of its own kind comes, nobody has.)
+  __device__ static bool x_by_rows(uint32_t pass) { return !kPasses || pass == 0; }
   __device__ uint32_t x_stages() const { return kXByStages ? (p_.m + kXTokens - 1) / kXTokens : 0; }
   // Of which the compiler keeps nothing in registers between tiles.
   __device__ static uint32_t lane_again() { return device::forgotten(threadIdx.x) % 32; }
@@ -114,18 +123,23 @@ class FewMultiplier : public FewBlock<kParts_, kPasses_> {
     to[j % 2 * 2 + 1] = {__byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632)};
   }
   // Of a pass, from stages of kXTokens rows each, as many as there are: all others stay zeros.
-  __device__ void take_x(Columns (&x)[2]) {
+  __device__ void take_x(Columns (&x)[2], uint32_t pass) {
+    const bool by_rows = Block::x_by_rows(pass);
     for (uint32_t i = 0; i < Block::x_stages(); ++i) {
       device::barrier_wait(full(slot_), parity_);
       const uint32_t lane = Block::lane_again(), g = lane / 4, t = lane % 4;
+      const uint32_t row = g % Block::kXTokens;
       uint32_t any = 0;
-      if (g / Block::kXTokens == i) {
+      // A box has zeros behind the last row and behind K.
+      const bool there = !by_rows || (g < p_.m && part_ < Block::slices_there(pass));
+      if (g / Block::kXTokens == i && there) {
 #pragma unroll
         for (uint32_t j = 0; j < 8; ++j) {
+          const uint32_t b = j / 4, unit = Order::unit(t, j % 4);
           const uint4 v = device::load_shared_4(
-              stage(slot_) + FewXOrder::place(part_, j / 4, Order::unit(t, j % 4),
-                                              g % Block::kXTokens, Block::kXTokens));
-          set(x[j / 4], j % 4, v);
+              stage(slot_) + (by_rows ? FewXRows::place(part_, b, unit, row, p_.slices)
+                                      : FewXOrder::place(part_, b, unit, row, Block::kXTokens)));
+          set(x[b], j % 4, v);
           any |= v.x;
         }
       }
