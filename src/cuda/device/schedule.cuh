@@ -214,7 +214,7 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
 __device__ __forceinline__ void order_rows(const QmvParams& p, Schedule& s, uint32_t warp,
                                            uint32_t lane) {
   if (s.begin >= s.end) return;
-  for (uint32_t i = s.begin / p.tiles + warp; i <= (s.end - 1) / p.tiles; i += kQmvConsumers) {
+  for (uint32_t i = s.begin_matrix + warp; i * p.tiles < s.end; i += kQmvConsumers) {
     const int32_t matrix = s.matrix[i];
     uint32_t to = s.first[i];
     for (uint32_t start = 0; start < p.rows; start += 32) {

@@ -288,6 +288,12 @@ struct Helper {
 template <class T>
 __device__ __forceinline__ void help(const QmvParams& p, QmvShared& shared,
                                      const QmvMemory& memory) {
+  // By a warp that has nothing to do yet: this takes 1500 clocks, which the first codes would wait
+  // if it were for the one that brings them.
+  if (!p.combined && threadIdx.x >= kQmvThreads - 32) {
+    wait_for_previous_launch();
+    let_next_launch_begin();
+  }
   named_barrier(kBegun, kBegunThreads);
   barrier_wait(shared_address(&shared.known), 0);
   wait_for_previous_launch();

@@ -130,7 +130,7 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
       // The launch that makes columns of x has waited for all before it.
       if (!p.combined && p.x_bytes == 0) {
         wait_for_previous_launch();
-        let_next_launch_begin();
+        if constexpr (!T::kHelped) let_next_launch_begin();
       }
       if (p.one_matrix) {
         if (lane == 0) bring_first<T>(p, shared, memory, maps, 0, first_row(p), 1, 0);
