@@ -14,4 +14,8 @@ __device__ __forceinline__ uint32_t kept(uint32_t value, uint32_t lane) {
   return __shfl_sync(~0u, value, static_cast<int>(lane));
 }
 
+__device__ __forceinline__ uint64_t kept(uint64_t value, uint32_t lane) {
+  return __shfl_sync(~0u, value, static_cast<int>(lane));
+}
+
 }  // namespace moeblas::cuda::device

@@ -155,6 +155,17 @@ __device__ __forceinline__ uint4 load_shared_4(uint32_t from) {
                : "r"(from));
   return v;
 }
+// To memory, or not at all: without a branch, so that several are under way.
+__device__ __forceinline__ void store_global_4_if(bool wanted, uint64_t to, uint4 v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %0, 0;\n"
+      "@wanted st.global.v4.u32 [%1], {%2, %3, %4, %5};\n"
+      "}" ::"r"(static_cast<uint32_t>(wanted)),
+      "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+      : "memory");
+}
 // Neighbours, as many at a time as their address, a multiple of 4 * kWords, allows.
 template <uint32_t kWords>
 constexpr uint32_t kSharedLoad = kWords % 4 == 0   ? 4

@@ -32,27 +32,52 @@ class QmmStore : public QmmLane<Weights, Tiles> {
   __device__ void store_tile(const float (&sums)[kTokens / 2], const TileRecord& tile,
                              uint32_t n) const {
     constexpr uint32_t kAtOnce = Tiles::kOutTokens, kSteps = (kTokens + kAtOnce - 1) / kAtOnce;
-    constexpr uint32_t kBuffers = Tiles::kOutBuffers;
+    constexpr uint32_t kBuffers = Tiles::kOutBuffers, kRows = kAtOnce / 16;
     const uint32_t out = base_ + Memory::kOut + group_ * kBuffers * Memory::kOutBytes;
     const uint32_t octet = thread_ % 8, token = thread_ / 8;
     const uint32_t first_n = tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64;
-    const auto keep = [&](uint32_t value) { return device::kept(value, lane_); };
-    const Places at = {
-        keep(out + transposed_), keep(out + token * 128 + ((octet ^ (token % 8)) << 4)),
-        keep(Block::out_rows(n) + token * 8), keep(tile.row + token), keep(first_n + octet * 8)};
+    const auto keep = [&](auto value) { return device::kept(value, lane_); };
+    const uint32_t put = keep(out + transposed_);
+    const Taken at = {keep(out + token * 128 + ((octet ^ (token % 8)) << 4)),
+                      keep(Block::out_rows(n) + token * 8), first_n + octet * 8,
+                      static_cast<int32_t>(tile.end - keep(tile.row + token))};
+    // Columns that begin at whole units and all exist.
+    const bool whole = p_.wide_out && first_n + 64 <= p_.n;
+    const uint64_t columns = keep(reinterpret_cast<uint64_t>(p_.out) + at.column * 2);
+    int64_t rows[2][kRows];
+    const auto find_rows = [&](uint32_t step) {
+#pragma unroll
+      for (uint32_t i = 0; i < kRows; ++i) {
+        rows[step % 2][i] = device::load_shared_i64(at.out_row + (step * kRows + i) * 128);
+      }
+    };
     // Where one buffer is filled while the other is read, a barrier has been passed since another
     // warp last read the first, unless tiles have unlike numbers of steps.
     if (kBuffers == 1 || kSteps == 1 || Tiles::kExtra != 0) device::named_barrier(1 + group_, 128);
-    put_tokens<kTokens, kAtOnce>(sums, 0, at.put);
+    put_tokens<kTokens, kAtOnce>(sums, 0, put);
+    find_rows(0);
     device::named_barrier(1 + group_, 128);
 #pragma unroll
     for (uint32_t i = 0; i < kSteps; ++i) {
       if (kSharedSums && i > 0 && tile.tokens <= i * kAtOnce) break;
       const auto put_next = [&] {
-        put_tokens<kTokens, kAtOnce>(sums, i + 1, at.put + (i + 1) % kBuffers * Memory::kOutBytes);
+        put_tokens<kTokens, kAtOnce>(sums, i + 1, put + (i + 1) % kBuffers * Memory::kOutBytes);
       };
+      const uint32_t from = at.take + i % kBuffers * Memory::kOutBytes;
+      uint4 v[kRows];
+#pragma unroll
+      for (uint32_t j = 0; j < kRows; ++j) v[j] = device::load_shared_4(from + j * 2048);
+      if (i + 1 < kSteps) find_rows(i + 1);
       if (kBuffers == 2 && i + 1 < kSteps) put_next();
-      store_tokens<kAtOnce>(at, tile.end, i * kAtOnce, i % kBuffers * Memory::kOutBytes);
+      if (whole) {
+#pragma unroll
+        for (uint32_t j = 0; j < kRows; ++j) {
+          device::store_global_4_if(static_cast<int32_t>(i * kAtOnce + j * 16) < at.left,
+                                    columns + rows[i % 2][j] * 2, v[j]);
+        }
+      } else {
+        store_edge<kAtOnce>(at, i * kAtOnce, from);
+      }
       if (i + 1 < kSteps) device::named_barrier(1 + group_, 128);
       if (kBuffers == 1 && i + 1 < kSteps) {
         put_next();
@@ -61,11 +86,12 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     }
   }
 
-  // Of this lane, as a tile ends: where it puts results, and where it takes them from; where the
-  // row of out of the first token that it takes is said, which staged row that is, and which
-  // columns it has of it.
-  struct Places {
-    uint32_t put, take, out_row, row, column;
+  // Of this lane, as a tile ends: where it takes results from; where the row of out of the first
+  // token that it takes is said; which columns it has of it; and how many tokens there are from
+  // that one on.
+  struct Taken {
+    uint32_t take, out_row, column;
+    int32_t left;
   };
 
   // Rows of 64 outputs in the 128-byte swizzle.
@@ -80,29 +106,20 @@ class QmmStore : public QmmLane<Weights, Tiles> {
     }
   }
 
+  // So many tokens from `first` on where not all columns exist, or they begin anywhere.
   template <uint32_t kAtOnce>
-  __device__ void store_tokens(const Places& at, uint32_t end, uint32_t first,
-                               uint32_t buffer) const {
-    const bool whole = p_.wide_out && at.column / 64 * 64 + 64 <= p_.n;
-    uint16_t* out = reinterpret_cast<uint16_t*>(p_.out) + at.column;
-#pragma unroll
+  __device__ void store_edge(const Taken& at, uint32_t first, uint32_t from) const {
+    auto* const out = reinterpret_cast<uint16_t*>(p_.out) + at.column;
+#pragma unroll 1
     for (uint32_t i = 0; i < kAtOnce; i += 16) {
-      if (at.row + first + i >= end) continue;
-      const uint4 v = device::load_shared_4(at.take + buffer + i * 128);
-      const int64_t row = device::load_shared_i64(at.out_row + (first + i) * 8);
-      if (whole) {
-        *reinterpret_cast<uint4*>(out + row) = v;
-      } else if (at.column < p_.n) {
-        store_some(v, out + row, p_.n - at.column);
+      if (static_cast<int32_t>(first + i) >= at.left) return;
+      const uint4 v = device::load_shared_4(from + i * 128);
+      const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+      uint16_t* const to = out + device::load_shared_i64(at.out_row + (first + i) * 8);
+#pragma unroll
+      for (uint32_t j = 0; j < 8; ++j) {
+        if (at.column + j < p_.n) to[j] = static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16));
       }
-    }
-  }
-
-  // `count` neighbours, eight at most.
-  static __device__ __noinline__ void store_some(uint4 v, uint16_t* to, uint32_t count) {
-    for (uint32_t i = 0; i < min(count, 8u); ++i) {
-      const uint32_t word = i < 4 ? (i < 2 ? v.x : v.y) : (i < 6 ? v.z : v.w);
-      to[i] = static_cast<uint16_t>(word >> (i % 2 * 16));
     }
   }
 
