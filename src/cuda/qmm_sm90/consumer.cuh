@@ -22,15 +22,17 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       : QmmBlocks<Weights, Tiles>(p, base) {}
 
   __device__ void consume() {
+    Begun begun;
+    uint32_t tokens = 0;
+    if constexpr (kBeginsEarly) {
+      tokens = begin_tile(0, begun.raw);
+      if (tokens == 0) return;
+      if constexpr (kDecodesEarly) decode_first(begun, 0);
+    }
     for (uint32_t n = 0;; ++n) {
-      TileRecord tile = records_.template read<Block::kShares>(n);
-      tile.tokens = device::uniform(tile.tokens);
-      code_slot_ = device::uniform(code_slot_);
-      x_slot_ = device::uniform(x_slot_);
-      chunk_ = device::uniform(chunk_);
-      if (tile.tokens == 0) return;
-      if constexpr (!Weights::kDense) find_scales(tile);
-      multiply_as<Tiles::kMostTokens>(tile.tokens, n);
+      if constexpr (!kBeginsEarly) tokens = find_tile(n);
+      if (tokens == 0) return;
+      tokens = multiply_as<Tiles::kMostTokens>(tokens, n, begun);
       records_.release(n);
     }
   }
@@ -44,16 +46,64 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   using Blocks::chunk_, Blocks::code_slot_, Blocks::columns_, Blocks::x_slot_;
   using Blocks::multiply_few, Blocks::multiply_steps, Blocks::release_rows;
   using Lane::codes_, Lane::find_scales, Lane::next_scales_, Lane::second_scales_;
-  using Lane::decode, Lane::group_, Lane::lane_, Lane::largest_;
+  using Lane::decode, Lane::group_, Lane::lane_, Lane::largest_, Lane::thread_;
 
   static constexpr bool kSharedSums = Store::kSharedSums;
+  static constexpr bool kHalvesInTurn = Store::kHalvesInTurn, kBeginsEarly = Store::kBeginsEarly;
+  // What takes more registers to decode, or has fewer, is decoded when the sums are gone.
+  static constexpr bool kDecodesEarly =
+      kBeginsEarly && kPieces == 1 && Tiles::kConsumerRegisters >= 232;
 
-  template <uint32_t kTokens>
-  __device__ void multiply_as(uint32_t tokens, uint32_t n) {
-    if constexpr (!kSharedSums && kTokens > Tiles::kLeastTokens) {
-      if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n);
+  // Of the next products: a piece as it came, and the first half of its block, decoded.
+  struct Begun {
+    Raw raw;
+    uint32_t a[4][4];
+  };
+
+  // Tile `n`: its tokens, none if there is none.
+  __device__ uint32_t find_tile(uint32_t n) {
+    const TileRecord tile = records_.template read<Block::kShares>(n);
+    const uint32_t tokens = device::uniform(tile.tokens);
+    code_slot_ = device::uniform(code_slot_);
+    x_slot_ = device::uniform(x_slot_);
+    chunk_ = device::uniform(chunk_);
+    if constexpr (!Weights::kDense) {
+      // What is needed once a tile takes no registers in between.
+      if (tokens != 0) {
+        find_scales(tile, Tiles::kRowGroups == 2 ? device::forgotten(threadIdx.x) % 128 : thread_);
+      }
     }
-    multiply_tile<kTokens>(tokens, n);
+    return tokens;
+  }
+  __device__ uint32_t begin_tile(uint32_t n, Raw& raw) {
+    const uint32_t tokens = find_tile(n);
+    if (tokens != 0) fetch(raw, 0);
+    return tokens;
+  }
+  // All of a tile has been fetched.
+  __device__ void pass_tile(uint32_t tokens) {
+    x_slot_ += p_.share_blocks * (2 / Block::parts(tokens));
+    code_slot_ += Block::code_slots();
+    chunk_ += Block::chunks();
+  }
+  // The first half of block `b`, where it is fetched.
+  __device__ void decode_first(Begun& begun, uint32_t b) {
+    decode<1>(begun.raw, 0, begun.a);
+    if constexpr (kPieces == 2) {
+      release_codes(begun.raw, 2 * b, unknown_zero());
+      fetch(begun.raw, 2 * b + 1);
+    }
+  }
+  // Which the compiler cannot know.
+  __device__ uint32_t unknown_zero() const { return p_.share_blocks >> 24; }
+
+  // Returns the tokens of the next tile, where it is begun.
+  template <uint32_t kTokens>
+  __device__ uint32_t multiply_as(uint32_t tokens, uint32_t n, Begun& begun) {
+    if constexpr (!kSharedSums && kTokens > Tiles::kLeastTokens) {
+      if (tokens < kTokens) return multiply_as<kTokens / 2>(tokens, n, begun);
+    }
+    return multiply_tile<kTokens>(tokens, n, begun);
   }
 
   // Piece `i` of the tile.
@@ -116,49 +166,56 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   }
 
   template <uint32_t kTokens, uint32_t kAll>
-  __device__ __forceinline__ void multiply_width(float (&sums)[kAll], uint32_t tokens,
-                                                 uint32_t zero) {
+  __device__ __forceinline__ uint32_t multiply_width(float (&sums)[kAll], uint32_t tokens,
+                                                     uint32_t n, Begun& begun) {
     if constexpr (kTokens > Tiles::kLeastTokens) {
-      if (tokens != kTokens) return multiply_width<narrower<Tiles>(kTokens)>(sums, tokens, zero);
+      if (tokens != kTokens) {
+        return multiply_width<narrower<Tiles>(kTokens)>(sums, tokens, n, begun);
+      }
     }
-    multiply_loop<kTokens>(reinterpret_cast<float(&)[kTokens / 2]>(sums), zero);
+    return multiply_loop<kTokens>(reinterpret_cast<float(&)[kTokens / 2]>(sums), n, begun);
   }
   template <uint32_t kTokens>
-  __device__ __forceinline__ void multiply_loop(float (&sums)[kTokens / 2], uint32_t zero) {
-    if constexpr (Weights::kDense) {
-      multiply_shared<kTokens>(sums);
-    } else if constexpr (Block::kByBlocks) {
-      multiply_few<kTokens>(sums);
-    } else if constexpr (Tiles::kRowGroups > (Tiles::kExtra != 0 ? 3 : 2)) {
-      multiply_pieces<kTokens>(sums, zero);
+  __device__ __forceinline__ uint32_t multiply_loop(float (&sums)[kTokens / 2], uint32_t n,
+                                                    Begun& begun) {
+    if constexpr (kHalvesInTurn) {
+      return multiply_halves<kTokens>(sums, n, begun);
     } else {
-      multiply_halves<kTokens>(sums, zero);
+      if constexpr (Weights::kDense) {
+        multiply_shared<kTokens>(sums);
+      } else if constexpr (Block::kByBlocks) {
+        multiply_few<kTokens>(sums);
+      } else {
+        multiply_pieces<kTokens>(sums, unknown_zero());
+      }
+      pass_tile(kTokens);
+      return 0;
     }
   }
 
   template <uint32_t kTokens>
-  __device__ void multiply_tile(uint32_t tokens, uint32_t n) {
+  __device__ uint32_t multiply_tile(uint32_t tokens, uint32_t n, Begun& begun) {
     float sums[kTokens / 2];
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] = 0.0f;
-    const uint32_t zero = p_.share_blocks >> 24;  // which the compiler cannot know
+    uint32_t next;
     if constexpr (kSharedSums) {
-      multiply_width<kTokens>(sums, tokens, zero);
+      next = multiply_width<kTokens>(sums, tokens, n, begun);
     } else {
-      multiply_loop<kTokens>(sums, zero);
+      next = multiply_loop<kTokens>(sums, n, begun);
     }
-    x_slot_ += p_.share_blocks * (2 / Block::parts(Tiles::kExtra != 0 ? tokens : kTokens));
-    code_slot_ += Block::code_slots();
-    chunk_ += Block::chunks();
-    // Registers are short while the tile is multiplied.
-    TileRecord tile = records_.template read_again<Block::kShares>(n);
+    bool mine = true;
     if constexpr (Block::kShares) {
       if (p_.shares > 1) {
-        // No rows are stored by who is not the last; to leave here took registers that loops need.
+        const TileRecord tile = records_.template read_again<Block::kShares>(n);
         const SharedSums<Tiles> shared(p_, tile, rank_, group_);
-        if (!shared.template add_up<kTokens>(sums)) tile.end = tile.row;
+        mine = shared.template add_up<kTokens>(sums);
       }
     }
+    // Registers are short while the tile is multiplied, and while shares are added up.
+    TileRecord tile = records_.template read_again<Block::kShares>(n);
+    // No rows are stored by who is not the last; to leave here took registers that loops need.
+    if (!mine) tile.end = tile.row;
     if constexpr (Weights::kTensorScale) {
       const auto factor_of = [&](const SumFactor& f) {
         return f.data == nullptr ? f.host : __ldg(f.data + tile.w * f.stride);
@@ -195,54 +252,56 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       }
       largest_ = 0;
     }
+    return next;
   }
 
   // Products and decoding take turns: half a block is multiplied while the next is decoded, and
-  // what the one before it was made of is given back.
+  // what the one before it was made of is given back. The first half of the first block has been
+  // decoded where tiles begin early; as those of this one end, the next one's is.
   template <uint32_t kTokens>
-  __device__ __forceinline__ void multiply_halves(float (&sums)[kTokens / 2], uint32_t zero) {
+  __device__ __forceinline__ uint32_t multiply_halves(float (&sums)[kTokens / 2], uint32_t n,
+                                                      Begun& begun) {
     constexpr uint32_t kParts = Block::parts(kTokens);
     constexpr uint32_t kSlotsPerBlock = 2 / kParts;
-    constexpr bool kFlows = !kSharedSums || kTokens >= (Tiles::kRowGroups > 2 ? 160 : 256);
-    uint32_t a[2][4][4];
-    Raw raw;
-    // The first half of block `b`, where it is fetched.
-    const auto decode_first = [&](uint32_t b) {
-      decode<1>(raw, 0, a[0]);
-      if constexpr (kPieces == 2) {
-        release_codes(raw, 2 * b, zero);
-        fetch(raw, 2 * b + 1);
-      }
-    };
-    fetch(raw, 0);
-    decode_first(0);
-    uint32_t slot = x_slot_;
-    for (uint32_t b = 0; b < p_.share_blocks; ++b) {
+    constexpr uint32_t kFlowsFrom = Tiles::kRowGroups > 2 ? 160 : (Tiles::kExtra != 0 ? 256 : 128);
+    constexpr bool kFlows = !kSharedSums || kTokens >= kFlowsFrom;
+    auto& raw = begun.raw;
+    uint32_t second[4][4];
+    if constexpr (!kBeginsEarly) fetch(raw, 0);
+    if constexpr (!kDecodesEarly) decode_first(begun, 0);
+    uint32_t slot = x_slot_, next = 0;
+    for (uint32_t b = 0;; ++b) {
       const bool more = b + 1 < p_.share_blocks;
-      multiply<kTokens, 4>(sums, a[0], slot, 0);
+      multiply<kTokens, 4>(sums, begun.a, slot, 0);
       if constexpr (kFlows) {
         device::wgmma_wait<1>();
         if (b > 0) release_rows(slot - 1);
       }
-      decode<1>(raw, 1, a[1]);
-      release_codes(raw, b * kPieces + kPieces - 1, zero);
+      decode<1>(raw, 1, second);
+      release_codes(raw, b * kPieces + kPieces - 1, unknown_zero());
       if (more) fetch(raw, (b + 1) * kPieces);
-      multiply<kTokens, 4>(sums, a[1], slot + kSlotsPerBlock - 1, kParts - 1);
+      multiply<kTokens, 4>(sums, second, slot + kSlotsPerBlock - 1, kParts - 1);
+      if (!more) {
+        pass_tile(kTokens);
+        if constexpr (kBeginsEarly) next = begin_tile(n + 1, raw);
+      }
       device::wgmma_wait<1>();
       if (kSlotsPerBlock == 2) release_rows(slot);
-      if (more) decode_first(b + 1);
+      if (more || (kDecodesEarly && next != 0)) decode_first(begun, more ? b + 1 : 0);
       slot += kSlotsPerBlock;
       // Registers of all widths are the same where no product is under way as a loop goes round,
-      // but for the widest.
+      // but for the wider ones.
       if constexpr (!kFlows) {
         device::wgmma_wait<0>();
         release_rows(slot - 1);
       }
+      if (!more) break;
     }
     if constexpr (kFlows) {
       device::wgmma_wait<0>();
       release_rows(slot - 1);
     }
+    return next;
   }
 
   // One piece after the other, where other warpgroups multiply while this one decodes.

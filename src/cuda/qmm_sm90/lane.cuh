@@ -15,7 +15,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
  public:
   using Block = QmmBlock<Weights, Tiles>;
   using Memory = typename Block::Memory;
-  using Block::p_;
+  using Block::base_, Block::p_;
   static constexpr uint32_t kPieces = Block::kPieces, kScales = Weights::kScales;
   static constexpr uint32_t kPieceWords = Weights::Bytes::kPiece / 16;
 
@@ -24,11 +24,8 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
         thread_(threadIdx.x % 128),
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
-    const uint32_t row = group_ * 64 + thread_ / 32 * 16 + lane_ / 4, t = lane_ % 4;
+    const uint32_t row = row_of(thread_), t = lane_ % 4;
     codes_ = base + Memory::kCodes + row * Memory::Codes::kRowBytes + t * (kPieceWords * 4);
-    row_ = row;
-    scales_ = base + Memory::kScales + row / 16 * 16 * p.scale_pitch + row % 16 * p.scale_next +
-              t * (kBlockK / kPieces / 4) / p.group * p.scale_bytes;
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
@@ -45,18 +42,27 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
-  // Where this lane's scales begin. Rows that begin anywhere are copied from the unit on in which
-  // they do.
-  __device__ void find_scales(const TileRecord& tile) {
+  // Of w in the block: the lower one of the two rows that a thread of the warpgroup has.
+  __device__ uint32_t row_of(uint32_t thread) const {
+    return group_ * 64 + thread / 32 * 16 + thread % 32 / 4;
+  }
+
+  // Where the scales of this lane, `thread`'s, begin. Rows that begin anywhere are copied from the
+  // unit on in which they do.
+  __device__ void find_scales(const TileRecord& tile, uint32_t thread) {
+    const uint32_t row = row_of(thread);
+    const uint32_t scales = base_ + Memory::kScales + row / 16 * 16 * p_.scale_pitch +
+                            row % 16 * p_.scale_next +
+                            thread % 4 * (kBlockK / kPieces / 4) / p_.group * p_.scale_bytes;
     const auto shift = [&](const ScaleRows& s, int64_t second, uint32_t r) {
       if (p_.scale_pitch == p_.scale_chunk) return 0u;
       const int64_t at =
-          tile.w * s.matrix_stride + Block::row_of_w(s, second, tile, row_ + 8 * r).at;
+          tile.w * s.matrix_stride + Block::row_of_w(s, second, tile, row + 8 * r).at;
       return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(s.data) + at) & (p_.scale_unit - 1);
     };
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t at = scales_ + r * p_.scale_eighth;
+      const uint32_t at = scales + r * p_.scale_eighth;
       first_scale_[r] = at + shift(p_.scales, p_.glu_rows.second_scales, r);
       if (Weights::kBiases) {
         first_bias_[r] = at + BlockShape<Tiles>::kRows * p_.scale_pitch +
@@ -145,8 +151,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   }
 
   uint32_t thread_, lane_, group_;           // of the warpgroup; of the warp; the warpgroup
-  uint32_t row_;                             // of w in the block: the lower of this lane's two
-  uint32_t codes_, scales_;                  // this lane's, in slot 0
+  uint32_t codes_;                           // this lane's, in slot 0
   uint32_t first_scale_[2], first_bias_[2];  // of the tile's two rows
   uint32_t next_scales_, second_scales_;     // from block to block; within one
   uint32_t end_block_;                       // of K, of this lane's share of a block

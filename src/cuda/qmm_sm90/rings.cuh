@@ -17,9 +17,9 @@ class QmmBlock {
   static constexpr uint32_t kReadingProducers = 3;  // warps that hear of tiles, beside consumers
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
-  // K may be shared out.
-  static constexpr bool kShares =
-      Weights::kEnding == Ending::rounded && !Weights::kDense && Tiles::kExtra == 0;
+  // K may be shared out: of one matrix, whose rows of x all follow each other.
+  static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense &&
+                                  Tiles::kExtra == 0 && kAheadPieces<Tiles> == 0;
 
   // In one ring the barriers are those of the rows.
   using Codes = typename Memory::Codes;

@@ -20,9 +20,20 @@ class QmmStore : public QmmLane<Weights, Tiles> {
   }
 
  protected:
-  // Sums of all widths lie in the same registers, and what becomes of them is one text.
+  // Products and decoding take turns.
+  static constexpr bool kHalvesInTurn =
+      !Weights::kDense && !Block::kByBlocks && Tiles::kRowGroups <= (Tiles::kExtra != 0 ? 3 : 2);
+  // A tile's last products run while the next tile's first codes are found and decoded: nothing
+  // stands between its sums' way out and the next tile's first product. More row groups, or scales
+  // of half a piece, have not the registers.
+  static constexpr bool kBeginsEarly = kHalvesInTurn && Tiles::kRowGroups == 2 &&
+                                       Tiles::kExtra == 0 && Weights::kScales == 1 &&
+                                       !Weights::kMayOverflow;
+  // Sums of all widths lie in the same registers, and what becomes of them is one text. (Beside two
+  // row groups each width would else have registers of its own for the weights.)
   static constexpr bool kSharedSums =
-      (Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens) || Tiles::kExtra != 0;
+      (Memory::Codes::kSlabs && Tiles::kLeastTokens < Tiles::kMostTokens) || kBeginsEarly ||
+      Tiles::kExtra != 0;
   using Math = typename Weights::Math;
   using Lane::group_, Lane::lane_, Lane::thread_;
 
