@@ -11,6 +11,7 @@
 // The time goes into the exponentials, and into writing: 4 bytes a sum of the second product.
 #pragma once
 
+#include "cuda/device/activation.cuh"
 #include "cuda/device/kept.cuh"
 #include "cuda/device/pair_words.cuh"
 #include "cuda/device/ptx.cuh"
@@ -92,7 +93,8 @@ class LayerEnd {
       for (uint32_t i = 0; i < kTokens / 2; i += 4) {
 #pragma unroll
         for (uint32_t j = i; j < i + 2; ++j) {
-          sums[j] = turned ? f(sums[j + 2], sums[j]) : f(sums[j], sums[j + 2]);
+          const float gate = turned ? sums[j + 2] : sums[j];
+          sums[j] = f(gate, turned ? sums[j] : sums[j + 2]);
         }
       }
     };
@@ -102,10 +104,9 @@ class LayerEnd {
       each([](float gate, float up) { return swish(gate, gate) * up; });
     } else if (glu.activation == simt::kClampedSwiglu) {
       each([&](float gate, float up) {
-        // Comparisons that NaN passes through.
-        const float g = gate > glu.limit ? glu.limit : gate;
-        const float below = up > glu.limit ? glu.limit : up;
-        return ((below < -glu.limit ? -glu.limit : below) + 1.0f) * swish(g, glu.alpha * g);
+        const float g = device::lesser(gate, glu.limit);
+        const float u = device::greater(device::lesser(up, glu.limit), -glu.limit);
+        return (u + 1.0f) * swish(g, glu.alpha * g);
       });
     } else {
       activate_rarely<kTokens>(sums, turned);
@@ -113,7 +114,8 @@ class LayerEnd {
   }
   // factor * sigmoid(x)
   __device__ static float swish(float factor, float x) {
-    return __fdividef(factor, 1.0f + __expf(-x));
+    constexpr float kLog2E = 1.44269504f;
+    return __fdividef(factor, 1.0f + device::exp2_beside_1(x * -kLog2E));
   }
   // One by one, with few copies of the text: numbers in registers have no index, those in shared
   // memory do. A thread sees its own alone.
