@@ -58,6 +58,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   struct Begun {
     Raw raw;
     uint32_t a[4][4];
+    AddedBits added;  // to the sums of the tile before
   };
 
   // Tile `n`: its tokens, none if there is none.
@@ -92,6 +93,15 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
     if constexpr (kPieces == 2) {
       release_codes(begun.raw, 2 * b, unknown_zero());
       fetch(begun.raw, 2 * b + 1);
+    }
+  }
+  // What a layer's products add to the sums of tile `n`, ahead of its end.
+  __device__ void ask_for_added(uint32_t n, Begun& begun) const {
+    if constexpr (Weights::kEnding != Ending::rounded) {
+      const TileRecord tile = records_.template read_again<Block::kShares>(n);
+      begun.added = LayerEnd<Weights, Tiles>::ask(
+          p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
+          device::forgotten(threadIdx.x) % 128);
     }
   }
   // Which the compiler cannot know.
@@ -238,10 +248,11 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
         tile.row += by;
         tile.end += by;
       }
+      if constexpr (!kHalvesInTurn) ask_for_added(n, begun);
       LayerEnd<Weights, Tiles>(
           p_, tile, tile.w_row + (rank_ * Tiles::kRowGroups + group_) * 64,
           base_ + Memory::kOut + group_ * Tiles::kOutBuffers * Memory::kOutBytes,
-          Block::out_rows(n), group_)
+          Block::out_rows(n), group_, begun.added)
           .template store<kTokens>(sums);
     }
     if constexpr (Weights::kMayOverflow) {
@@ -283,6 +294,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       multiply<kTokens, 4>(sums, second, slot + kSlotsPerBlock - 1, kParts - 1);
       if (!more) {
         pass_tile(kTokens);
+        ask_for_added(n, begun);
         if constexpr (kBeginsEarly) next = begin_tile(n + 1, raw);
       }
       device::wgmma_wait<1>();

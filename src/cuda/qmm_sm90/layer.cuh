@@ -21,6 +21,11 @@
 
 namespace moeblas::cuda {
 
+// What is added to a lane's sums, as it lies in memory: asked for while they are multiplied.
+struct AddedBits {
+  uint32_t of[2];  // the upper and the lower rows
+};
+
 // Of a warpgroup, for one tile. `out`: its buffers in shared memory.
 template <class Weights, class Tiles>
 class LayerEnd {
@@ -30,7 +35,7 @@ class LayerEnd {
   static constexpr bool kActivations = Weights::kEnding == Ending::activations;
 
   __device__ LayerEnd(const QmmSm90Params& p, const TileRecord& tile, uint32_t first_row,
-                      uint32_t out, uint32_t out_rows, uint32_t group)
+                      uint32_t out, uint32_t out_rows, uint32_t group, const AddedBits& added)
       : p_(p),
         tile_(tile),
         first_row_(device::kept(first_row, threadIdx.x % 32)),
@@ -40,15 +45,31 @@ class LayerEnd {
         thread_(device::kept(threadIdx.x % 128, threadIdx.x % 32)),
         warp_(thread_ / 32),
         g_(thread_ % 32 / 4),
-        c_(thread_ % 4) {}
+        c_(thread_ % 4),
+        added_{number(p.added[0], added.of[0]),
+               number(p.added[kActivations ? 1 : 0], added.of[1])} {}
+
+  // Of the rows that `thread` of a warpgroup has from `first_row` on.
+  __device__ static AddedBits ask(const QmmSm90Params& p, const TileRecord& tile,
+                                  uint32_t first_row, uint32_t thread) {
+    const uint32_t warp = thread / 32, g = thread % 32 / 4;
+    if constexpr (kActivations) {
+      const uint32_t row = glu_row(p.glu_rows.run_shift, first_row / 64, warp, g);
+      const bool exists = row < p.glu_rows.rows;
+      return {ask_one(p.added[0], tile, row, exists), ask_one(p.added[1], tile, row, exists)};
+    } else {
+      const uint32_t row = first_row + warp * 16 + g;
+      return {ask_one(p.added[0], tile, row, row < p.n),
+              ask_one(p.added[0], tile, row + 8, row + 8 < p.n)};
+    }
+  }
 
   template <uint32_t kTokens>
   __device__ void store(float (&sums)[kTokens / 2]) const {
-    add<kTokens>(sums, 0, p_.added[0]);
     if constexpr (kActivations) {
-      add<kTokens>(sums, 1, p_.added[1]);
       store_activations<kTokens>(sums);
     } else {
+      if (p_.added[0].data != nullptr) add<kTokens>(sums);
       store_sums<kTokens>(sums);
     }
   }
@@ -56,60 +77,52 @@ class LayerEnd {
  private:
   static constexpr uint32_t kBuffers = Tiles::kOutBuffers * Memory::kOutBytes;
 
-  // To the upper (0) or lower (1) rows; where no rows are paired, both are the first's.
-  template <uint32_t kTokens>
-  __device__ void add(float (&sums)[kTokens / 2], uint32_t lower, const AddedRows& added) const {
-    if (added.data == nullptr) return;
-    float v[2];
-    if constexpr (kActivations) {
-      const uint32_t row = glu_row(p_.glu_rows.run_shift, first_row_ / 64, warp_, g_);
-      v[lower] = row < p_.glu_rows.rows ? load(added, row) : 0.0f;
-    } else {
-#pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        const uint32_t row = first_row_ + warp_ * 16 + r * 8 + g_;
-        v[r] = row < p_.n ? load(added, row) : 0.0f;
-      }
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kTokens / 2; ++i) {
-      if (!kActivations || i / 2 % 2 == lower) sums[i] += v[i / 2 % 2];
-    }
+  __device__ static uint32_t ask_one(const AddedRows& added, const TileRecord& tile, uint32_t row,
+                                     bool exists) {
+    if (added.data == nullptr || !exists) return 0;
+    const int64_t i = tile.w * added.matrix_stride + row * added.step;
+    if (added.type == simt::kF32) return __ldg(reinterpret_cast<const uint32_t*>(added.data) + i);
+    return __ldg(reinterpret_cast<const uint16_t*>(added.data) + i);
   }
-  __device__ float load(const AddedRows& added, uint32_t row) const {
-    return simt::load_float(added.data, added.type,
-                            tile_.w * added.matrix_stride + row * added.step);
+  // Where there is nothing to add, what leaves every number as it is.
+  __device__ static float number(const AddedRows& added, uint32_t bits) {
+    if (added.data == nullptr) return -0.0f;
+    if (added.type == simt::kBf16) bits <<= 16;
+    return added.type == simt::kF16 ? pair16::float_of_float16(bits) : __uint_as_float(bits);
+  }
+
+  template <uint32_t kTokens>
+  __device__ void add(float (&sums)[kTokens / 2]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < kTokens / 2; ++i) sums[i] += added_[i / 2 % 2];
   }
 
   // ---- The first product
 
-  // The upper sums become activations.
   template <uint32_t kTokens>
-  __device__ void activate(float (&sums)[kTokens / 2]) const {
+  __device__ void store_activations(float (&sums)[kTokens / 2]) const {
     const simt::GluParams& glu = p_.glu_rows.glu;
     const bool turned = p_.glu_rows.first_is_up != 0;
-    const auto each = [&](auto&& f) {
-#pragma unroll
-      for (uint32_t i = 0; i < kTokens / 2; i += 4) {
-#pragma unroll
-        for (uint32_t j = i; j < i + 2; ++j) {
-          const float gate = turned ? sums[j + 2] : sums[j];
-          sums[j] = f(gate, turned ? sums[j] : sums[j + 2]);
-        }
-      }
-    };
+    const float bias = added_[0], second_bias = added_[1];
     // What models have by the device's own exponential and division, which are off by less than
     // what rounding to 16 bits hides.
     if (glu.activation == simt::kSilu) {
-      each([](float gate, float up) { return swish(gate, gate) * up; });
+      store_parts<kTokens>(sums, [=](float upper, float lower) {
+        const float a = upper + bias, b = lower + second_bias, gate = turned ? b : a;
+        return swish(gate, gate) * (turned ? a : b);
+      });
     } else if (glu.activation == simt::kClampedSwiglu) {
-      each([&](float gate, float up) {
-        const float g = device::lesser(gate, glu.limit);
-        const float u = device::greater(device::lesser(up, glu.limit), -glu.limit);
-        return (u + 1.0f) * swish(g, glu.alpha * g);
+      const float limit = glu.limit, alpha = glu.alpha;
+      store_parts<kTokens>(sums, [=](float upper, float lower) {
+        const float a = upper + bias, b = lower + second_bias;
+        const float g = device::lesser(turned ? b : a, limit);
+        const float u = device::greater(device::lesser(turned ? a : b, limit), -limit);
+        return (u + 1.0f) * swish(g, alpha * g);
       });
     } else {
+      add<kTokens>(sums);
       activate_rarely<kTokens>(sums, turned);
+      store_parts<kTokens>(sums, [](float done, float) { return done; });
     }
   }
   // factor * sigmoid(x)
@@ -126,6 +139,7 @@ class LayerEnd {
                                 : kAll % kFit == 0 ? kFit
                                                    : 8;
     const uint32_t own = out_ + thread_ * 4;
+    meet();  // whoever reads the last tile's there
 #pragma unroll
     for (uint32_t i = 0; i < kAll; i += kRound) {
 #pragma unroll
@@ -146,53 +160,66 @@ class LayerEnd {
   __device__ static void put(uint32_t at, float v) { device::store_shared_float(at, v); }
 
   // Two neighbouring positions of a token are a word, of lanes whose rows are 4 or 2 apart; word
-  // t of four is exchanged by the token, so that no two lanes meet in a bank.
-  template <uint32_t kTokens>
-  __device__ void store_activations(float (&sums)[kTokens / 2]) const {
-    // As many at once as there is room for.
-    constexpr uint32_t kPart = kTokens * 64 <= kBuffers ? kTokens : kBuffers / 64;
+  // t of four is exchanged by the token, so that no two lanes meet in a bank. A part of the tokens
+  // is stored while the next one's activations are made, whose exponentials take the longest.
+  template <uint32_t kTokens, class Activation>
+  __device__ void store_parts(const float (&sums)[kTokens / 2], Activation&& activation) const {
+    constexpr uint32_t kRoom = kBuffers / 128;  // of tokens, two parts side by side
+    constexpr uint32_t kWanted = (kTokens / 2 + 31) / 32 * 32;
+    constexpr uint32_t kPart = kRoom < kWanted ? kRoom : kWanted;
+    constexpr uint32_t kAtOnce = 32, kRounds = kPart / kAtOnce;
+    static_assert(kRounds > 0, "a warpgroup stores 32 tokens at once");
     const GluRows& glu = p_.glu_rows;
-    // Whoever reads the last tile's there has done so.
-    meet();
-    activate<kTokens>(sums);
     const uint32_t position = glu_position(glu.run_shift, warp_, g_), second = position % 2;
     const int partner = glu.run_shift == kRunShift<NibbleOrder> ? 16 : 8;
+    const uint32_t halves = second == 0 ? 0x5410 : 0x3276;
     const uint32_t to = out_ + (2 * c_ + second) * 64 + (position / 2 ^ c_) * 4;
-    if (glu.glu.activation != simt::kSilu && glu.glu.activation != simt::kClampedSwiglu) meet();
     const uint32_t token = thread_ / 4, first = first_row_ / 2 + thread_ % 4 * 8;
-    const uint32_t turn = token / 2 % 4;
-    auto* rows = reinterpret_cast<uint16_t*>(p_.out) + first;
+    const uint32_t from = out_ + token * 64 + thread_ % 4 * 16, turn = token / 2 % 4;
+    const int32_t left =
+        first < glu.pitch ? static_cast<int32_t>(tile_.end - tile_.row - token) : 0;
+    const uint64_t out =
+        reinterpret_cast<uint64_t>(p_.out) + (uint64_t{tile_.row + token} * glu.pitch + first) * 2;
+    const uint32_t step = kAtOnce * 2 * glu.pitch;
+    uint4 v[kRounds];
+    const auto store = [&](uint32_t part) {
 #pragma unroll
-    for (uint32_t part = 0; part < kTokens; part += kPart) {
-      if (part != 0) {
-        if (tile_.tokens <= part) return;
-        meet();
+      for (uint32_t i = 0; i < kRounds; ++i) {
+        const uint32_t round = part * kRounds + i;
+        if (round * kAtOnce >= kTokens) break;
+        device::store_global_4_if(static_cast<int32_t>(round * kAtOnce) < left,
+                                  out + uint64_t{step} * round, v[i]);
       }
+    };
+    constexpr uint32_t kParts = (kTokens + kPart - 1) / kPart;
+    // Whoever reads the last tile's there has done so.
+    meet();
 #pragma unroll
-      for (uint32_t j = part / 8; j < (part + kPart) / 8 && j < kTokens / 8; ++j) {
-        const uint32_t own = Weights::Math::rounded(sums[4 * j], sums[4 * j + 1]);
+    for (uint32_t part = 0; part < kParts; ++part) {
+      if (part != 0 && tile_.tokens <= part * kPart) {
+        store(part - 1);
+        return;
+      }
+      const uint32_t place = part % 2 * (kRoom * 64);
+#pragma unroll
+      for (uint32_t j = part * kPart / 8; j < (part + 1) * kPart / 8 && j < kTokens / 8; ++j) {
+        const float* s = &sums[4 * j];
+        const uint32_t own = Weights::Math::rounded(activation(s[0], s[2]), activation(s[1], s[3]));
         const uint32_t other = __shfl_xor_sync(~0u, own, partner);
-        const uint32_t word =
-            second == 0 ? __byte_perm(own, other, 0x5410) : __byte_perm(other, own, 0x7632);
-        device::store_shared_u32(to + (j - part / 8) * 512, word);
+        device::store_shared_u32(to + place + (j - part * kPart / 8) * 512,
+                                 __byte_perm(own, other, halves));
       }
+      if (part != 0) store(part - 1);
       meet();
-      if (first >= glu.pitch) continue;
 #pragma unroll
-      for (uint32_t i = part; i < part + kPart && i < kTokens; i += 32) {
-        if (tile_.row + i + token >= tile_.end) continue;
-        const uint4 v = device::load_shared_4(out_ + (i - part + token) * 64 + thread_ % 4 * 16);
-        uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (uint32_t bit = 1; bit <= 2; bit *= 2) {
-          const uint32_t w[4] = {words[0], words[1], words[2], words[3]};
-#pragma unroll
-          for (uint32_t k = 0; k < 4; ++k) words[k] = (turn & bit) != 0 ? w[k ^ bit] : w[k];
-        }
-        *reinterpret_cast<uint4*>(rows + uint64_t{tile_.row + i + token} * glu.pitch) = {
-            words[0], words[1], words[2], words[3]};
+      for (uint32_t i = 0; i < kRounds; ++i) {
+        const auto word = [&](uint32_t k) {
+          return device::load_shared_u32(from + (k ^ turn) * 4 + place + i * (kAtOnce * 64));
+        };
+        v[i] = {word(0), word(1), word(2), word(3)};
       }
     }
+    store(kParts - 1);
   }
   __device__ void meet() const { device::named_barrier(1 + group_, 128); }
 
@@ -242,6 +269,7 @@ class LayerEnd {
   const TileRecord& tile_;
   uint32_t first_row_, out_, out_rows_, group_, thread_;
   uint32_t warp_, g_, c_;  // the lane has rows g and g + 8 of the warp's 16, tokens 2c, 2c + 1
+  float added_[2];         // to the upper and the lower rows
 };
 
 }  // namespace moeblas::cuda
