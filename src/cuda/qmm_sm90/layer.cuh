@@ -108,13 +108,14 @@ class LayerEnd {
     // what rounding to 16 bits hides.
     if (glu.activation == simt::kSilu) {
       store_parts<kTokens>(sums, [=](float upper, float lower) {
-        const float a = upper + bias, b = lower + second_bias, gate = turned ? b : a;
+        const float a = __fadd_rn(upper, bias), b = __fadd_rn(lower, second_bias);
+        const float gate = turned ? b : a;
         return swish(gate, gate) * (turned ? a : b);
       });
     } else if (glu.activation == simt::kClampedSwiglu) {
       const float limit = glu.limit, alpha = glu.alpha;
       store_parts<kTokens>(sums, [=](float upper, float lower) {
-        const float a = upper + bias, b = lower + second_bias;
+        const float a = __fadd_rn(upper, bias), b = __fadd_rn(lower, second_bias);
         const float g = device::lesser(turned ? b : a, limit);
         const float u = device::greater(device::lesser(turned ? a : b, limit), -limit);
         return (u + 1.0f) * swish(g, alpha * g);
