@@ -234,12 +234,28 @@ class LayerEnd {
     constexpr uint32_t kAtOnce = kBuffers / (4 * kPitch * kPlaces) >= 16 ? 16 : 8;
     static_assert(4 * kAtOnce * kPitch * kPlaces <= kBuffers, "each warp has its own");
     const uint32_t own = out_ + warp_ * kAtOnce * kPitch * kPlaces;
+    constexpr uint32_t kHalves = kAtOnce / 8;
+    // Where narrower tiles, too, come with as many sums.
+    constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : (Tiles::kRowGroups == 2 ? 64 : 0);
     const uint32_t lane = thread_ % 32, column = first_row_ + warp_ * 16 + lane % 4 * 4;
-    auto* out = reinterpret_cast<float*>(p_.out) + column;
+    const uint64_t columns =
+        device::kept(reinterpret_cast<uint64_t>(p_.out) + uint64_t{column} * 4, lane);
+    // N is a K elsewhere: a multiple of four.
+    const int32_t left = column < p_.n ? static_cast<int32_t>(tile_.end - tile_.row - lane / 4) : 0;
+    int64_t rows[2][kHalves];
+    const auto find_rows = [&](uint32_t step) {
+#pragma unroll
+      for (uint32_t h = 0; h < kHalves; ++h) {
+        rows[step % 2][h] =
+            device::load_shared_i64(out_rows_ + (step * kAtOnce + h * 8 + lane / 4) * 8);
+      }
+    };
+    find_rows(0);
 #pragma unroll
     for (uint32_t i = 0; i < kTokens; i += kAtOnce) {
-      if (Tiles::kExtra != 0 && i != 0 && i % 32 == 0 && tile_.tokens <= i) break;
-      const uint32_t place = own + i / kAtOnce % kPlaces * kAtOnce * kPitch;
+      const uint32_t step = i / kAtOnce;
+      if (kEndsAt != 0 && i != 0 && i % kEndsAt == 0 && tile_.tokens <= i) break;
+      const uint32_t place = own + step % kPlaces * kAtOnce * kPitch;
       // What was there has been read: before the last __syncwarp, where there are two places.
       if (kPlaces == 1) __syncwarp();
 #pragma unroll
@@ -248,20 +264,16 @@ class LayerEnd {
         put(place + token * kPitch + row * 4, sums[i / 2 + j]);
       }
       __syncwarp();
-      constexpr uint32_t kHalves = kAtOnce / 8;
       uint4 v[kHalves];
-      int64_t row[kHalves];
 #pragma unroll
       for (uint32_t h = 0; h < kHalves; ++h) {
-        const uint32_t token = h * 8 + lane / 4;
-        row[h] = device::load_shared_i64(out_rows_ + (i + token) * 8);
-        v[h] = device::load_shared_4(place + token * kPitch + lane % 4 * 16);
+        v[h] = device::load_shared_4(place + (h * 8 + lane / 4) * kPitch + lane % 4 * 16);
       }
+      if (i + kAtOnce < kTokens) find_rows(step + 1);
 #pragma unroll
       for (uint32_t h = 0; h < kHalves; ++h) {
-        // N is a K elsewhere: a multiple of four.
-        if (tile_.row + i + h * 8 + lane / 4 >= tile_.end || column >= p_.n) continue;
-        *reinterpret_cast<uint4*>(out + row[h]) = v[h];
+        device::store_global_4_if(static_cast<int32_t>(i + h * 8) < left,
+                                  columns + rows[step % 2][h] * 4, v[h]);
       }
     }
   }
