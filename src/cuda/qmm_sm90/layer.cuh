@@ -236,7 +236,7 @@ class LayerEnd {
     const uint32_t own = out_ + warp_ * kAtOnce * kPitch * kPlaces;
     constexpr uint32_t kHalves = kAtOnce / 8;
     // Where narrower tiles, too, come with as many sums.
-    constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : (Tiles::kRowGroups == 2 ? 64 : 0);
+    constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : (Tiles::kRowGroups == 2 ? 64 : kTokens);
     const uint32_t lane = thread_ % 32, column = first_row_ + warp_ * 16 + lane % 4 * 4;
     const uint64_t columns =
         device::kept(reinterpret_cast<uint64_t>(p_.out) + uint64_t{column} * 4, lane);
@@ -254,7 +254,7 @@ class LayerEnd {
 #pragma unroll
     for (uint32_t i = 0; i < kTokens; i += kAtOnce) {
       const uint32_t step = i / kAtOnce;
-      if (kEndsAt != 0 && i != 0 && i % kEndsAt == 0 && tile_.tokens <= i) break;
+      if (i != 0 && i % kEndsAt == 0 && tile_.tokens <= i) break;
       const uint32_t place = own + step % kPlaces * kAtOnce * kPitch;
       // What was there has been read: before the last __syncwarp, where there are two places.
       if (kPlaces == 1) __syncwarp();
