@@ -5,7 +5,8 @@
 // activations are written as the second product reads them. What fills a row of theirs up to whole
 // blocks of K comes from rows of w that do not exist, and is zero.
 //
-//   activations   in registers; a warpgroup's tile through shared memory at once, 64 bytes a token
+//   activations   in registers; those of some tokens through shared memory while the next ones' are
+//                 made, 64 bytes a token
 //   sums          of the second product, float32: each warp's by itself, 64 bytes a token
 //
 // The time goes into the exponentials, and into writing: 4 bytes a sum of the second product.

@@ -93,6 +93,7 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);
@@ -235,6 +236,9 @@ T load_shared(uint32_t from) {
 }
 inline uint2 load_shared_2(uint32_t from) { return load_shared<uint2>(from); }
 inline uint4 load_shared_4(uint32_t from) { return load_shared<uint4>(from); }
+inline void store_global_4_if(bool wanted, uint64_t to, uint4 v) {
+  if (wanted) std::memcpy(reinterpret_cast<void*>(to), &v, sizeof v);
+}
 inline void load_shared_4_if(bool wanted, uint4& x, uint32_t from) {
   if (wanted) x = load_shared_4(from);
 }
