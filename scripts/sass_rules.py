@@ -107,7 +107,7 @@ RULES = [
         r"^qmm_sm90<BlockNvfp4<.*, AheadTiles<",
         has=(BULK, HGMMA_REGISTERS),
         lacks=(HGMMA_SHARED,),
-        local=41,
+        local=42,
         why="as below; the warp that writes rows of x has 40 registers: numbers of a row",
     ),
     Rule(
