@@ -228,6 +228,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows, const QmmSm
   q.wide_out = alignment(p.out) == 16;
 
   q.codes = tensor_map(codes_shape(p, kernel.rows, kernel.code_blocks), p.op);
+  q.group = 1;  // by which kernels divide, whatever they are of
   if (p.w.spec) set_scales(p, kernel, lower, q);
   return q;
 }
