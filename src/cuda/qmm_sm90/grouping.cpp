@@ -19,7 +19,7 @@ using dispatch::Reason;
 
 int64_t alignment(const Matrices& m) {
   int64_t bits = m.rows > 1 ? m.row_stride : 0;
-  for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch_stride[d];
+  for (int d = 0; d < m.batch.ndim(); ++d) bits |= m.batch[d] > 1 ? m.batch_stride[d] : 0;
   bits = bits * static_cast<int64_t>(size_of(m.dtype)) |
          static_cast<int64_t>(reinterpret_cast<uintptr_t>(m.data)) | 16;
   return bits & -bits;
