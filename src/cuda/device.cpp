@@ -209,16 +209,4 @@ cudaMemPool_t workspace_pool(int32_t device) {
   return d.pool;
 }
 
-CurrentDevice::CurrentDevice(int32_t device, const char* op) {
-  int current = 0;
-  check(cudaGetDevice(&current), op, "asking for the current device");
-  if (current == device) return;
-  check(cudaSetDevice(device), op, "making the tensors' device current");
-  previous_ = current;
-}
-
-CurrentDevice::~CurrentDevice() {
-  if (previous_ >= 0) cudaSetDevice(previous_);
-}
-
 }  // namespace moeblas::cuda

@@ -10,12 +10,6 @@
 namespace moeblas::cuda {
 namespace {
 
-using dispatch::Reason;
-
-constexpr uint64_t kMostElements = uint64_t{1} << 32;
-constexpr uint64_t kMostStride = uint64_t{1} << 40;
-constexpr uint64_t kUnit = 16;
-
 // The driver's function, found through the runtime, so that the library loads without a driver.
 decltype(&cuTensorMapEncodeTiled) encoder(const char* op) {
   static const auto found = [] {
@@ -34,24 +28,6 @@ decltype(&cuTensorMapEncodeTiled) encoder(const char* op) {
 }
 
 }  // namespace
-
-Reason why_no_tensor_map(const TensorMapShape& shape, const char* what) {
-  if (const uint64_t off = reinterpret_cast<uintptr_t>(shape.data) % kUnit; off != 0) {
-    return Reason::of("%s begin %llu bytes past a multiple of 16", what,
-                      static_cast<unsigned long long>(off));
-  }
-  for (size_t d = 0; d < shape.dims; ++d) {
-    const auto size = static_cast<unsigned long long>(shape.size[d]);
-    const auto stride = static_cast<unsigned long long>(shape.stride[d]);
-    if (size > kMostElements) {
-      return Reason::of("%s have %llu elements along one dimension, more than 2^32", what, size);
-    }
-    if (d > 0 && (stride % kUnit != 0 || stride >= kMostStride)) {
-      return Reason::of("%s lie %llu bytes apart, not a multiple of 16 below 2^40", what, stride);
-    }
-  }
-  return {};
-}
 
 CUtensorMap tensor_map(const TensorMapShape& shape, const char* op) {
   CUtensorMap map;

@@ -37,7 +37,8 @@ struct RunOnBlocks {
 // address is aligned: seeds take the two in turn.
 Operands operands_of(const Case& c, uint8_t poison);
 
-// One run of a case, held to the reference and to where it may write; reports through GoogleTest.
+// One run of a case, held to the reference, with kPoison, and to where it may write; reports
+// through GoogleTest.
 RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, const Operands& o, uint64_t seed,
                      uint8_t poison);
 RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, uint64_t seed, uint8_t poison);

@@ -20,7 +20,7 @@ using Kernel = void (*)(const FfnOnePlan&);
 template <class Traits, class Warps>
 void run_kernel(const FfnOnePlan& plan) {
   cuda::device::FfnOneMaps maps;
-  std::copy(std::begin(plan.maps), std::end(plan.maps), maps.map);
+  std::transform(std::begin(plan.maps), std::end(plan.maps), maps.map, map_of_host);
   cuda::device::ffn_one<Traits, Warps>(plan.params, maps, &meeting);
 }
 

@@ -2,10 +2,6 @@
 // blocks of the host, one after the other, where who waited for another one's rows would never end,
 // and in turns.
 #include "cuda/device/ptx.cuh"
-
-namespace moeblas::cuda {
-using namespace device;
-}
 #include "cuda/qmm_sm90/ahead.cuh"
 
 #include <gtest/gtest.h>
@@ -74,9 +70,9 @@ void expect_rows_of(const Layer& of, const Grid& grid) {
   g.threads = 32;
   g.shared_bytes = kPieces * (kBytes + 8);
   run_grid(g, [&] {
-    const uint32_t slots = cuda::shared_address(cuda::dynamic_shared());
+    const uint32_t slots = cuda::device::shared_address(cuda::device::dynamic_shared());
     const uint32_t barriers = slots + kPieces * kBytes;
-    if (thread_index() < kPieces) cuda::barrier_init(barriers + thread_index() * 8, 1);
+    if (thread_index() < kPieces) cuda::device::barrier_init(barriers + thread_index() * 8, 1);
     cuda::device::__syncwarp();
     cuda::WriteAhead<kPieces, kBytes> ahead(rows_ahead, listed, slots, barriers);
     // As who sends tiles, which ask for more and more rows.

@@ -2,10 +2,6 @@
 // kernels' own text on thread blocks of the host, which run one after the other. A cluster that
 // waited for another one's share would never end.
 #include "cuda/device/ptx.cuh"
-
-namespace moeblas::cuda {
-using namespace device;
-}
 #include "cuda/qmm_sm90/shares.cuh"
 #include "cuda/qmm_sm90/shares.h"
 #include "cuda/qmm_sm90_one/cut.h"

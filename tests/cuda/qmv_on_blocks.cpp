@@ -20,7 +20,7 @@ using Kernel = void (*)(const QmvPlan&);
 template <class Traits>
 void run_kernel(const QmvPlan& plan) {
   cuda::device::QmvMaps maps;
-  std::copy(std::begin(plan.maps), std::end(plan.maps), maps.map);
+  std::transform(std::begin(plan.maps), std::end(plan.maps), maps.map, map_of_host);
   cuda::device::qmv<Traits>(plan.params, maps);
 }
 

@@ -66,7 +66,8 @@ void run_qmv_one_sm90_on_blocks(const cuda::QmvOnePlan& plan, const simt::Step& 
                             pointer<uchar>(step, 11),
                             pointer<uchar>(step, 12),
                             static_cast<uchar*>(step.pointers[13])};
-  const QmvOneMaps maps = {plan.codes, plan.scales, plan.biases};
+  const QmvOneMaps maps = {map_of_host(plan.codes), map_of_host(plan.scales),
+                           map_of_host(plan.biases)};
   const Kernel kernel = kernels_by_name().at(plan.kernel);
   const uint8_t spoilt = seed % 2 == 0 ? 0xff : 0xfb;  // NaN; a large number
   run_grid({plan.grid, cuda::kQmvOneThreads, plan.shared_bytes, seed, spoilt},

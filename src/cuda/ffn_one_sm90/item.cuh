@@ -115,7 +115,7 @@ struct PieceX {
     const bool half = !T::kHalves || lane % 4 / 2 == slot % 2;
 #pragma unroll
     for (uint32_t u = 0; u < kHolds; ++u) {
-      holds[u] = kept(slot / (T::kHalves ? 2 : 1) == u && half ? 1 : 0, lane);
+      holds[u] = kept(slot / (T::kHalves ? 2 : 1) == u && half ? 1u : 0u, lane);
     }
   }
   // Of a lane's values from `columns` on, what it adds to the place of a unit.

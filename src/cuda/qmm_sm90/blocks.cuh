@@ -26,7 +26,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
   static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Memory::Codes::kSlots;
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
-  using Lane::codes_, Lane::decode, Lane::end_block_, Lane::load_piece, Lane::next_scales_;
+  using Lane::codes_, Lane::end_block_, Lane::load_piece, Lane::next_scales_;
   using Lane::group_, Lane::lane_;
 
   __device__ void release_rows(uint32_t slot) const {
@@ -115,13 +115,13 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       device::wgmma_commit();
     };
     fetch_block(0);
-    decode<kHalves>(raw, 0, a);
+    Lane::template decode<kHalves>(raw, 0, a);
     for (uint32_t b = 1;; ++b) {
       if constexpr (kSlabs) wait_for_rows();
       if constexpr (kHalves == 1) {
         multiply_half(0);
         device::wgmma_wait<0>();
-        decode<1>(raw, 1, a);
+        Lane::template decode<1>(raw, 1, a);
       }
       multiply_half(2 - kHalves);
       const uint32_t done = slot;
@@ -137,7 +137,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       __syncwarp();
       release_rows(done);
       if (!more) break;
-      decode<kHalves>(raw, 0, a);
+      Lane::template decode<kHalves>(raw, 0, a);
     }
   }
 
@@ -192,19 +192,19 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       release_rows(done);
     };
     fetch_slab(0);
-    decode<2>(raw, 0, a);
+    Lane::template decode<2>(raw, 0, a);
     for (uint32_t b = 0;; b += 2) {
       multiply_block();
       const bool second = b + 1 < p_.share_blocks, more = b + 2 < p_.share_blocks;
       if (second) load_block(b + 1);
       end_products();
       if (!second) break;
-      decode<2>(raw, 0, a);
+      Lane::template decode<2>(raw, 0, a);
       multiply_block();
       if (more) fetch_slab(b + 2);
       end_products();
       if (!more) break;
-      decode<2>(raw, 0, a);
+      Lane::template decode<2>(raw, 0, a);
     }
     release_slab();
     release_chunk(at, kWhole);

@@ -44,9 +44,9 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
   using Blocks::chunk_, Blocks::code_slot_, Blocks::columns_, Blocks::x_slot_;
-  using Blocks::multiply_few, Blocks::multiply_steps, Blocks::release_rows;
+  using Blocks::release_rows;
   using Lane::codes_, Lane::find_scales, Lane::next_scales_, Lane::second_scales_;
-  using Lane::decode, Lane::group_, Lane::lane_, Lane::largest_, Lane::thread_;
+  using Lane::group_, Lane::lane_, Lane::largest_, Lane::thread_;
 
   static constexpr bool kSharedSums = Store::kSharedSums;
   static constexpr bool kHalvesInTurn = Store::kHalvesInTurn, kBeginsEarly = Store::kBeginsEarly;
@@ -89,7 +89,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   }
   // The first half of block `b`, where it is fetched.
   __device__ void decode_first(Begun& begun, uint32_t b) {
-    decode<1>(begun.raw, 0, begun.a);
+    Lane::template decode<1>(begun.raw, 0, begun.a);
     if constexpr (kPieces == 2) {
       release_codes(begun.raw, 2 * b, unknown_zero());
       fetch(begun.raw, 2 * b + 1);
@@ -168,7 +168,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       device::barrier_wait(barrier(Block::kXFull) + slot % kXSlots * 8, slot / kXSlots % 2);
     }
     device::wgmma_begin();
-    multiply_steps<kTokens, kSteps>(
+    Blocks::template multiply_steps<kTokens, kSteps>(
         sums, a,
         columns_ + slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
             part * device::wgmma_columns_step(kTokens * 128));
@@ -194,7 +194,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       if constexpr (Weights::kDense) {
         multiply_shared<kTokens>(sums);
       } else if constexpr (Block::kByBlocks) {
-        multiply_few<kTokens>(sums);
+        Blocks::template multiply_few<kTokens>(sums);
       } else {
         multiply_pieces<kTokens>(sums, unknown_zero());
       }
@@ -288,7 +288,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
         device::wgmma_wait<1>();
         if (b > 0) release_rows(slot - 1);
       }
-      decode<1>(raw, 1, second);
+      Lane::template decode<1>(raw, 1, second);
       release_codes(raw, b * kPieces + kPieces - 1, unknown_zero());
       if (more) fetch(raw, (b + 1) * kPieces);
       multiply<kTokens, 4>(sums, second, slot + kSlotsPerBlock - 1, kParts - 1);
@@ -324,7 +324,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
     uint32_t a[kProducts][4];
     Raw raw;
     const auto decode_piece = [&](uint32_t i) {
-      decode<2 / kPieces>(raw, 0, a);
+      Lane::template decode<2 / kPieces>(raw, 0, a);
       release_codes(raw, i, zero);
     };
     const uint32_t pieces = p_.share_blocks * kPieces;

@@ -1,87 +1,26 @@
 #include "block/block.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <semaphore>
 #include <stdexcept>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "emu/runtime/fiber.h"
-#include "support/random.h"
+#include "block/state.h"
 
 namespace moeblas::test {
+namespace running {
 namespace {
 
-constexpr uint32_t kLanes = 32;
-constexpr size_t kMostBytes = 32;  // of a lane, at a collective
 constexpr size_t kArena = 232448;
 
+// Addresses in a cluster: a block's own are offsets from its memory, and what kernels declare lies
+// within some MB of that.
+constexpr uint32_t kInCluster = 0x40000000, kRankShift = 20;
+static_assert(kArena <= 1u << kRankShift);
+
 alignas(1024) thread_local unsigned char arena[kArena];
-
-struct Thread {
-  emu::Fiber fiber;
-  bool done = false;
-  bool looks = false;           // at what another block is to write
-  std::function<bool()> ready;  // none: it can go on
-};
-
-struct Warp {
-  std::array<std::array<unsigned char, kLanes * kMostBytes>, 2> slots;
-  uint64_t turn = 0;  // collectives so far
-  uint32_t met = 0;
-  const char* name = nullptr;
-};
-
-struct Barrier {
-  uint32_t arrivals = 0, pending = 0;
-  int64_t bytes = 0;
-  uint64_t phase = 0;
-};
-
-struct Numbered {
-  uint32_t threads = 0, arrived = 0;
-  uint64_t generation = 0;
-};
-
-struct Copy {
-  uint32_t to;
-  size_t bytes;
-  std::function<void(unsigned char*)> write;
-  uint32_t barrier;
-};
-
-struct Block {
-  const Grid& grid;
-  const std::function<void()>& kernel;
-  Random random;
-  uint32_t index = 0;
-  uint64_t serial = 0;
-  std::vector<std::unique_ptr<Thread>> threads;
-  std::vector<Warp> warps;
-  std::map<uint32_t, Barrier> barriers;
-  std::map<uint32_t, Numbered> numbered;
-  std::vector<Copy> copies;
-  std::vector<std::function<void()>> acts;
-  emu::Fiber scheduler;
-  uint32_t running = 0;
-  std::string failure;
-
-  Block(const Grid& g, const std::function<void()>& k, uint64_t seed)
-      : grid(g), kernel(k), random(seed) {
-    for (uint32_t i = 0; i < g.threads; ++i) threads.push_back(std::make_unique<Thread>());
-  }
-  void start();
-  bool done() const;
-  bool go_on(int64_t rounds);
-  void wait_for(std::function<bool()> ready);
-  bool advance_copies();
-  bool advance_warps();
-};
 
 thread_local Block* block = nullptr;
 std::atomic<uint64_t> blocks_started = 0;
@@ -91,14 +30,50 @@ Thread& self() { return *now().threads[now().running]; }
 
 void leave() { emu::Fiber::switch_to(self().fiber, now().scheduler); }
 
+void complete(Barrier& b) {
+  if (b.pending > 0 || b.bytes != 0) return;
+  ++b.phase;
+  b.pending = b.arrivals;
+}
+
 void thread_main(void*) {
   try {
     now().kernel();
   } catch (const std::exception& e) {
     if (now().failure.empty()) now().failure = e.what();
   }
-  self().done = true;
+  now().end_thread();
   leave();
+}
+
+}  // namespace
+
+void Block::end_thread() {
+  threads[running]->done = true;
+  ++ended;
+  if (cluster != nullptr) cluster->leave(threads[running]->met);
+  if (done() && !copies.empty() && failure.empty()) {
+    failure = "a block ends before what is copied to it is there";
+  }
+}
+
+unsigned char* Block::at(uint32_t address, size_t alignment) const {
+  if (address % alignment != 0) block_fails("an address in shared memory is not aligned");
+  if (address >= kInCluster && address < 2 * kInCluster) {
+    block_fails("a cluster's address where a block's own is wanted");
+  }
+  const auto offset = static_cast<int32_t>(address);
+  if (offset >= static_cast<int64_t>(grid.shared_bytes)) {
+    // What the kernel declares itself lies elsewhere in the program's memory, far from here.
+    if (offset < static_cast<int64_t>(kArena)) block_fails("beyond the dynamic shared memory");
+  }
+  return memory + offset;
+}
+
+Barrier& Block::barrier_at(uint32_t address, const char* none) {
+  const auto found = barriers.find(address);
+  if (found == barriers.end()) block_fails(none);
+  return found->second;
 }
 
 void Block::wait_for(std::function<bool()> ready) {
@@ -107,27 +82,58 @@ void Block::wait_for(std::function<bool()> ready) {
   leave();
 }
 
-void complete(Barrier& b) {
-  if (b.pending > 0 || b.bytes != 0) return;
-  ++b.phase;
-  b.pending = b.arrivals;
+void Block::arrive(uint32_t barrier, uint32_t bytes_to_come) {
+  if (done()) block_fails("an arrival in a block that has ended");
+  Barrier& b = barrier_at(barrier, "an arrival at no barrier");
+  if (b.pending == 0) block_fails("more arrivals than a barrier waits for");
+  b.bytes += bytes_to_come;
+  --b.pending;
+  complete(b);
 }
 
-bool Block::advance_copies() {
+void Block::spoil(uint32_t to, size_t bytes) const {
+  std::memset(at(to, std::min<size_t>(bytes, 16)), grid.spoilt, bytes);
+  at(to + static_cast<uint32_t>(bytes) - 1, 1);
+}
+
+uint64_t Block::copy_later(Copy copy, size_t alignment) {
+  if (done()) block_fails("a copy to a block that has ended");
+  at(copy.to, alignment);
+  spoil(copy.to, copy.bytes);
+  copy.number = ++copies_begun;
+  copies.push_back(std::move(copy));
+  return copies_begun;
+}
+
+// A quarter of the barriers: a wait that is missing shows where nothing else takes as long.
+bool Block::is_slow(const Copy& copy) const {
+  return Random(slow + copy.barriers.front()).one_in(4);
+}
+
+bool Block::advance_copies(bool slow_ones) {
   if (copies.empty() && acts.empty()) return false;
-  auto i = static_cast<size_t>(random.below(static_cast<int64_t>(copies.size() + acts.size())));
+  constexpr int kTries = 8;
+  size_t i = 0;
+  for (int left = kTries; left > 0; --left) {
+    i = static_cast<size_t>(random.below(static_cast<int64_t>(copies.size() + acts.size())));
+    if (i >= copies.size() || !is_slow(copies[i])) break;
+    if (left == 1 && !slow_ones) return false;
+  }
   if (i >= copies.size()) {
     const auto act = acts.begin() + static_cast<int64_t>(i - copies.size());
     (*act)();
     acts.erase(act);
     return true;
   }
-  const Copy copy = copies[i];
-  copies.erase(copies.begin() + static_cast<int64_t>(i));
-  copy.write(at_shared(copy.to, 1));
-  Barrier& b = barriers.at(copy.barrier);
-  b.bytes -= static_cast<int64_t>(copy.bytes);
-  complete(b);
+  std::swap(copies[i], copies.back());
+  const Copy copy = std::move(copies.back());
+  copies.pop_back();
+  copy.write(at(copy.to, 1));
+  for (const uint32_t barrier : copy.barriers) {
+    Barrier& b = barrier_at(barrier, "a copy reports at no barrier");
+    b.bytes -= static_cast<int64_t>(copy.bytes);
+    complete(b);
+  }
   return true;
 }
 
@@ -160,6 +166,7 @@ void Block::start() {
   for (size_t i = 0; i < kArena; ++i) arena[i] = grid.spoilt;
   for (auto& t : threads) {
     t->done = t->looks = false;
+    t->met = 0;
     t->ready = nullptr;
     t->fiber.start(thread_main, nullptr);
   }
@@ -168,27 +175,28 @@ void Block::start() {
   numbered.clear();
   copies.clear();
   acts.clear();
-}
-
-bool Block::done() const {
-  return std::all_of(threads.begin(), threads.end(), [](const auto& t) { return t->done; });
+  ended = 0;
+  copies_late = random.pick({2, 4, 20, 1000});
+  slow = random.next();
 }
 
 // Until nothing moves, or for so many rounds; whether anything has moved.
 bool Block::go_on(int64_t rounds) {
   for (int64_t i = 0; i < rounds; ++i) {
-    const bool copied = random.one_in(3) && advance_copies();
-    const bool moved = advance_warps() || copied || advance_copies();
+    const bool copied = random.one_in(copies_late) && advance_copies(false);
+    const bool moved = advance_warps() || copied || advance_copies(true);
     if (!failure.empty()) throw std::runtime_error(failure);
     if (!moved) return i > 0;
   }
   return true;
 }
 
+namespace {
+
 constexpr const char* kAllWait = "every thread waits for another";
 
 void run_in_order(const Grid& grid, const std::function<void()>& kernel) {
-  Block b(grid, kernel, grid.seed);
+  Block b(grid, kernel, arena, grid.seed);
   block = &b;
   try {
     for (b.index = 0; b.index < grid.blocks; ++b.index) {
@@ -204,45 +212,62 @@ void run_in_order(const Grid& grid, const std::function<void()>& kernel) {
   block = nullptr;
 }
 
-// A block in a thread of its own, which goes on when it is told to.
+// A thread for one block after the other, which go on when they are told to.
 struct Player {
-  std::binary_semaphore go{0}, stopped{0};
-  int64_t rounds = 0;  // 0: leave
+  enum class Say { begin, go_on, leave };
+
+  const Grid& grid;
+  const std::function<void()>& kernel;
+  const uint64_t seed;
+  Say said = Say::leave;
+  uint32_t index = 0;
+  int64_t rounds = 0;
   bool moved = false, done = false;
   std::string failure;
+  Block* block = nullptr;
+  std::binary_semaphore heard{0}, did{0};
   std::thread thread;
 
-  Player(const Grid& grid, const std::function<void()>& kernel, uint32_t index)
-      : thread([this, &grid, &kernel, index] { play(grid, kernel, index); }) {}
+  Player(const Grid& g, const std::function<void()>& k, uint64_t s)
+      : grid(g), kernel(k), seed(s), thread([this] { play(); }) {
+    did.acquire();
+  }
   ~Player() {
-    rounds = 0;
-    go.release();
+    said = Say::leave;
+    heard.release();
     thread.join();
   }
-  void play(const Grid& grid, const std::function<void()>& kernel, uint32_t index) {
-    Block b(grid, kernel, grid.seed + index * uint64_t{0x9e3779b97f4a7c15});
-    block = &b;
-    b.index = index;
-    b.start();
-    for (go.acquire(); rounds > 0; go.acquire()) {
+  void say(Say what) {
+    said = what;
+    heard.release();
+    did.acquire();
+    if (!failure.empty()) throw std::runtime_error(failure);
+  }
+  void play() {
+    Block b(grid, kernel, arena, seed);
+    running::block = block = &b;
+    did.release();
+    for (heard.acquire(); said != Say::leave; heard.acquire()) {
       try {
-        moved = b.go_on(rounds);
+        if (said == Say::begin) {
+          b.index = index;
+          b.start();
+        } else {
+          moved = b.go_on(rounds);
+        }
         done = b.done();
       } catch (const std::exception& e) {
         failure = e.what();
       }
-      stopped.release();
+      did.release();
     }
-    block = nullptr;
+    running::block = nullptr;
   }
 };
 
-void run_in_turns(const Grid& grid, const std::function<void()>& kernel) {
-  Random random(grid.seed);
-  std::vector<std::unique_ptr<Player>> players;
-  for (uint32_t i = 0; i < grid.blocks; ++i) {
-    players.push_back(std::make_unique<Player>(grid, kernel, i));
-  }
+using Players = std::vector<std::unique_ptr<Player>>;
+
+void play_to_end(Players& players, Random& random) {
   for (;;) {
     bool moved = false, done = true;
     for (size_t i = players.size() - 1; i > 0; --i) {
@@ -252,9 +277,7 @@ void run_in_turns(const Grid& grid, const std::function<void()>& kernel) {
     for (const auto& p : players) {
       if (p->done) continue;
       p->rounds = random.between(1, 40);
-      p->go.release();
-      p->stopped.acquire();
-      if (!p->failure.empty()) throw std::runtime_error(p->failure);
+      p->say(Player::Say::go_on);
       moved = moved || p->moved;
       done = done && p->done;
     }
@@ -263,32 +286,55 @@ void run_in_turns(const Grid& grid, const std::function<void()>& kernel) {
   }
 }
 
+// Blocks that run together: those of a cluster, or all.
+void run_in_turns(const Grid& grid, const std::function<void()>& kernel) {
+  Random random(grid.seed);
+  Players players;
+  const uint32_t together = grid.together ? grid.blocks : grid.cluster;
+  for (uint32_t i = 0; i < together; ++i) {
+    players.push_back(
+        std::make_unique<Player>(grid, kernel, grid.seed + i * uint64_t{0x9e3779b97f4a7c15}));
+  }
+  for (uint32_t first = 0; first < grid.blocks; first += together) {
+    std::vector<Cluster> clusters(together / grid.cluster);
+    for (uint32_t i = 0; i < together; ++i) {
+      Player& p = *players[i];
+      Cluster& cluster = clusters[i / grid.cluster];
+      cluster.blocks.push_back(p.block);
+      cluster.threads += grid.threads;
+      p.block->cluster = &cluster;
+      p.index = first + i;
+      p.say(Player::Say::begin);
+    }
+    play_to_end(players, random);
+  }
+}
+
 }  // namespace
+}  // namespace running
+
+using namespace running;
 
 void run_grid(const Grid& grid, const std::function<void()>& kernel) {
-  if (grid.threads % kLanes != 0 || grid.shared_bytes > kArena) {
+  if (grid.threads % kLanes != 0 || grid.shared_bytes > kArena || grid.cluster == 0 ||
+      grid.blocks % grid.cluster != 0) {
     throw std::runtime_error("a grid that hardware does not take");
   }
-  grid.together ? run_in_turns(grid, kernel) : run_in_order(grid, kernel);
+  grid.together || grid.cluster > 1 ? run_in_turns(grid, kernel) : run_in_order(grid, kernel);
 }
 
 uint32_t thread_index() { return now().running; }
 uint32_t block_index() { return now().index; }
 uint64_t block_serial() { return now().serial; }
 uint32_t block_count() { return now().grid.blocks; }
+uint32_t block_threads() { return now().grid.threads; }
 unsigned char* dynamic_memory() { return arena; }
 
 uint32_t shared_address_of(const void* p) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - arena);
 }
 unsigned char* at_shared(uint32_t address, size_t alignment) {
-  if (address % alignment != 0) block_fails("an address in shared memory is not aligned");
-  const auto offset = static_cast<int32_t>(address);
-  if (offset >= static_cast<int64_t>(now().grid.shared_bytes)) {
-    // What the kernel declares itself lies elsewhere in the program's memory, far from here.
-    if (offset < static_cast<int64_t>(kArena)) block_fails("beyond the dynamic shared memory");
-  }
-  return arena + offset;
+  return now().at(address, alignment);
 }
 
 const unsigned char* meet(const char* name, const void* value, size_t bytes) {
@@ -314,18 +360,10 @@ void barrier_init_at(uint32_t barrier, uint32_t arrivals) {
   now().barriers[barrier] = {arrivals, arrivals, 0, 0};
 }
 void barrier_arrive_at(uint32_t barrier, uint32_t bytes_to_come) {
-  const auto found = now().barriers.find(barrier);
-  if (found == now().barriers.end()) block_fails("an arrival at no barrier");
-  Barrier& b = found->second;
-  if (b.pending == 0) block_fails("more arrivals than a barrier waits for");
-  b.bytes += bytes_to_come;
-  --b.pending;
-  complete(b);
+  now().arrive(barrier, bytes_to_come);
 }
 void barrier_wait_at(uint32_t barrier, uint32_t parity) {
-  const auto found = now().barriers.find(barrier);
-  if (found == now().barriers.end()) block_fails("a wait at no barrier");
-  Barrier& b = found->second;
+  Barrier& b = now().barrier_at(barrier, "a wait at no barrier");
   now().wait_for([&b, parity] { return (b.phase & 1) != parity; });
 }
 
@@ -345,16 +383,19 @@ void numbered_wait(uint32_t id, uint32_t threads) {
   now().wait_for([&n, generation] { return n.generation > generation; });
 }
 
-void spoil_shared(uint32_t to, size_t bytes) {
-  std::memset(at_shared(to, std::min<size_t>(bytes, 16)), now().grid.spoilt, bytes);
-  at_shared(to + static_cast<uint32_t>(bytes) - 1, 1);
-}
+void spoil_shared(uint32_t to, size_t bytes) { now().spoil(to, bytes); }
 
-void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
-                uint32_t barrier, size_t alignment) {
-  at_shared(to, alignment);
-  spoil_shared(to, bytes);
-  now().copies.push_back({to, bytes, std::move(write), barrier});
+uint64_t copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
+                    uint32_t barrier, size_t alignment) {
+  return now().copy_later({to, bytes, std::move(write), {barrier}}, alignment);
+}
+size_t report_also(uint64_t copy, uint32_t barrier) {
+  auto& copies = now().copies;
+  const auto found =
+      std::find_if(copies.rbegin(), copies.rend(), [&](const Copy& c) { return c.number == copy; });
+  if (found == copies.rend()) return 0;
+  found->barriers.push_back(barrier);
+  return found->bytes;
 }
 
 void happen_later(std::function<void()> act) { now().acts.push_back(std::move(act)); }
@@ -364,6 +405,55 @@ void look_again() {
   // Ready at once, in a later round.
   self().looks = true;
   leave();
+}
+
+// ---- Clusters
+
+namespace {
+
+// The block of a cluster's address, which becomes that block's own.
+Block& block_of(uint32_t& address) {
+  const uint32_t rank = (address - kInCluster) >> kRankShift;
+  if (address < kInCluster || rank >= now().grid.cluster) {
+    block_fails("an address that is not a cluster's");
+  }
+  address &= (1u << kRankShift) - 1;
+  return *now().cluster->blocks[rank];
+}
+
+}  // namespace
+
+uint32_t cluster_rank() { return now().index % now().grid.cluster; }
+
+uint32_t cluster_address_of(uint32_t address, uint32_t rank) {
+  if (address >= kArena) block_fails("what lies outside the dynamic shared memory, in a cluster");
+  if (rank >= now().grid.cluster) block_fails("no block of the cluster");
+  return kInCluster | rank << kRankShift | address;
+}
+
+void cluster_arrive() {
+  Cluster* const all = now().cluster;
+  if (all == nullptr) return;
+  if (self().met != all->generation) block_fails("a second arrival at a cluster's barrier");
+  ++self().met;
+  all->arrive(1);
+}
+void cluster_wait() {
+  const Cluster* const all = now().cluster;
+  if (all == nullptr) return;
+  now().wait_for([all, met = self().met] { return all->generation >= met; });
+}
+
+void barrier_arrive_in_cluster(uint32_t barrier, uint32_t bytes_to_come) {
+  Block& there = block_of(barrier);
+  there.arrive(barrier, bytes_to_come);
+}
+
+void copy_later_in_cluster(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
+                           uint32_t barrier, size_t alignment) {
+  Block& there = block_of(to);
+  if (&block_of(barrier) != &there) block_fails("a copy reports in another block");
+  there.copy_later({to, bytes, std::move(write), {barrier}}, alignment);
 }
 
 void block_fails(const char* what) { throw std::runtime_error(what); }

@@ -1,14 +1,17 @@
 // A thread block of CUDA on the host, for kernels whose instructions stand in a thin header
 // (src/cuda/device/ptx.cuh) that tests/cuda/shadow replaces: every thread is a fiber, warps meet at
-// collectives, bulk copies arrive at a random time after they are asked for, and until then what
-// they will overwrite is spoilt. Which warp goes on is drawn too, so that what is ordered only by
-// luck comes out wrong with some seed.
+// collectives, bulk copies arrive at a random time after they are asked for, in some runs when
+// nothing else can go on, and until then what they will overwrite is spoilt. Which warp goes on is
+// drawn too, so that what is ordered only by luck comes out wrong with some seed.
 //
 // The blocks of a grid run one after the other, or, if they wait for each other, in turns of random
-// length, each in a thread of its own, so that what kernels declare as shared is a block's.
+// length, each in a thread of its own, so that what kernels declare as shared is a block's: all of
+// the grid, or a cluster's, one cluster after the other. In a cluster blocks arrive at each other's
+// barriers and copy into each other's memory, which is spoilt until then like their own.
 //
-// It finds wrong indices, missing waits, slots that are given back too early and addresses that are
-// not aligned; it does not know what the hardware does out of order within a warp.
+// It finds wrong indices, missing waits, slots that are given back too early, addresses that are
+// not aligned, and what reaches for a block that has ended; it does not know what the hardware does
+// out of order within a warp, and no fences.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +28,7 @@ struct Grid {
   uint64_t seed = 0;        // of the order in which things happen
   uint8_t spoilt = 0xff;    // what stands in shared memory that nothing was written to
   bool together = false;    // blocks take turns
+  uint32_t cluster = 1;     // blocks of a cluster
 };
 
 // Runs kernel() once for every thread of every block. Throws std::runtime_error if a thread does
@@ -36,6 +40,7 @@ void run_grid(const Grid& grid, const std::function<void()>& kernel);
 uint32_t thread_index();
 uint32_t block_index();
 uint32_t block_count();
+uint32_t block_threads();
 // Another number for each block that has ever run.
 uint64_t block_serial();
 unsigned char* dynamic_memory();
@@ -61,9 +66,26 @@ void numbered_arrive(uint32_t id, uint32_t threads);
 void numbered_wait(uint32_t id, uint32_t threads);
 
 // A copy that will arrive: `bytes` at `to`, a multiple of `alignment`, brought by write(), reported
-// at `barrier`.
-void copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
-                uint32_t barrier, size_t alignment = 16);
+// at `barrier`. Returns its number.
+uint64_t copy_later(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
+                    uint32_t barrier, size_t alignment = 16);
+// At another barrier as well: so many bytes, or none, if it is there.
+size_t report_also(uint64_t copy, uint32_t barrier);
+
+// ---- In a cluster
+
+uint32_t cluster_rank();
+// What lies at this address of a block's dynamic memory, in the block of this rank.
+uint32_t cluster_address_of(uint32_t address, uint32_t rank);
+// The barrier of all threads that have not ended.
+void cluster_arrive();
+void cluster_wait();
+// The same as above, at a cluster's addresses. A copy reports in the block that it goes to.
+void barrier_arrive_in_cluster(uint32_t barrier, uint32_t bytes_to_come);
+void copy_later_in_cluster(uint32_t to, size_t bytes, std::function<void(unsigned char*)> write,
+                           uint32_t barrier, size_t alignment = 16);
+
+// ---- Time
 
 // At a random time from now on, when no thread runs; and until something is so.
 void happen_later(std::function<void()> act);

@@ -24,6 +24,7 @@ struct LateCopy {
 struct LateCopies {
   std::vector<LateCopy> open;
   std::deque<std::vector<LateCopy>> groups;
+  std::vector<uint64_t> reporting;  // those that report at a barrier
 };
 inline LateCopies& late_copies() {
   static thread_local std::map<uint32_t, LateCopies> of_threads;  // of a thread block
@@ -59,15 +60,21 @@ void copies_wait() {
     }
   }
 }
+// Of all copies so far, those that another barrier has heard of too.
 inline void copies_async_arrive(uint32_t barrier) {
-  auto& open = late_copies().open;
-  uint32_t bytes = 0;
+  auto& [open, groups, reporting] = late_copies();
+  size_t bytes = 0;
+  std::erase_if(reporting, [&](uint64_t copy) {
+    const size_t of_copy = test::report_also(copy, barrier);
+    bytes += of_copy;
+    return of_copy == 0;
+  });
   for (const LateCopy& copy : open) bytes += copy.bytes;
-  test::barrier_arrive_at(barrier, bytes);
+  test::barrier_arrive_at(barrier, static_cast<uint32_t>(bytes));
   for (const LateCopy& copy : open) {
-    test::copy_later(
+    reporting.push_back(test::copy_later(
         copy.to, copy.bytes, [copy](unsigned char* memory) { copy.arrive(memory); }, barrier,
-        copy.bytes);
+        copy.bytes));
   }
   open.clear();
 }

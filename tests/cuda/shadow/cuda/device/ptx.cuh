@@ -3,16 +3,17 @@
 #pragma once
 
 #include <cuda_fp16.h>
-#include <vector_types.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "block/block.h"
-#include "cuda/tensor_map.h"
+#include "block/tensor_map.h"
 #include "formats/float16.h"
 
 #undef __forceinline__
@@ -20,15 +21,21 @@
 #undef __shared__
 #define __forceinline__ inline
 #define __noinline__
+// Entry functions are functions.
+#undef __global__
+#undef __launch_bounds__
+#undef __cluster_dims__
+#undef __grid_constant__
+#define __global__
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 // Of a thread block, each of which has a thread of its own where they run together.
 #define __shared__ static thread_local
 
 #define threadIdx (::uint3{::moeblas::test::thread_index(), 0, 0})
 #define blockIdx (::uint3{::moeblas::test::block_index(), 0, 0})
 #define gridDim (::uint3{::moeblas::test::block_count(), 1, 1})
-
-// A tensor map of the host is what it is made of.
-#define CUtensorMap ::moeblas::cuda::TensorMapShape
 
 namespace moeblas::cuda::device {
 
@@ -68,12 +75,15 @@ inline uint32_t __match_any_sync(uint32_t, int32_t value) {
   for (uint32_t i = 0; i < 32; ++i) same |= uint32_t{from_lane<int32_t>(all, i) == value} << i;
   return same;
 }
+inline bool __any_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }
+inline bool __all_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) == mask; }
 inline uint32_t __reduce_or_sync(uint32_t, uint32_t value) {
   const unsigned char* all = test::meet("reduce_or", &value, sizeof value);
   uint32_t any = 0;
   for (uint32_t i = 0; i < 32; ++i) any |= from_lane<uint32_t>(all, i);
   return any;
 }
+inline void __syncthreads() { test::numbered_wait(0, test::block_threads()); }
 inline void __syncwarp() {
   const char nothing = 0;
   test::meet("syncwarp", &nothing, 1);
@@ -93,6 +103,8 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+inline float __expf(float x) { return std::exp(x); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) {
@@ -157,68 +169,79 @@ inline uint64_t evict_first_policy() { return 0; }
 inline void prefetch_tensor_map(const CUtensorMap*) {}
 inline void prefetch_line(const void*) {}
 // How many lines of 128 bytes a swizzled pattern goes through, in 16 bytes.
-inline uint32_t swizzled_lines(CUtensorMapSwizzle swizzle) {
+inline uint32_t swizzled_lines(uint32_t swizzle) {
   return swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 8
          : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 4
          : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 2
                                                 : 1;
 }
-// Of elements of any size.
-inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
-                     uint32_t barrier, uint64_t) {
-  const TensorMapShape& m = *map;
+// The box of elements of any size from these coordinates on: its bytes, and what brings them.
+struct Box {
+  size_t bytes;
+  std::function<void(unsigned char*)> write;
+};
+template <size_t kDims>
+Box box_at(uint32_t to, const CUtensorMap* map, const std::array<int32_t, kDims>& at) {
+  const test::MapOfHost m = test::on_host(map);
+  if (m.dims != kDims) test::block_fails("a copy in other dimensions than its map's");
   const auto element = static_cast<uint32_t>(m.stride[0]);
   const uint32_t width = m.box[0] * element, lines = swizzled_lines(m.swizzle);
   if (to % 128 != 0) test::block_fails("a box goes to an address that is not a multiple of 128");
-  if (x * element % 16 != 0 || width % 16 != 0 || m.box[0] > 256) {
-    test::block_fails("a box begins or ends within 16 bytes, or is too wide");
+  if (at[0] * static_cast<int64_t>(element) % 16 != 0 || width % 16 != 0) {
+    test::block_fails("a box begins or ends within 16 bytes");
   }
   if (lines > 1 && width > lines * 16) test::block_fails("a box is wider than its pattern");
-  if (z < 0 || static_cast<uint64_t>(z) >= m.size[2]) test::block_fails("no such matrix");
-  const uint64_t begin = uint64_t{element} * static_cast<uint32_t>(x), row = m.size[0] * element;
-  const auto write = [=, &m](unsigned char* memory) {
-    const auto* data = static_cast<const unsigned char*>(m.data) + z * m.stride[2];
-    uint32_t at = 0;
-    for (uint32_t r = 0; r < m.box[1]; ++r) {
-      const uint64_t of = static_cast<uint64_t>(y) + r;
-      for (uint64_t i = begin; i < begin + width; ++i, ++at) {
-        const uint32_t line = (to + at) / 128 % lines;
-        memory[at ^ line << 4] = i < row && of < m.size[1] ? data[of * m.stride[1] + i] : 0;
+  size_t rows = 1;
+  for (size_t d = 0; d < kDims; ++d) {
+    if (m.box[d] > 256) test::block_fails("a box is too wide");
+    if (d > 0) rows *= m.box[d];
+  }
+  const auto write = [=](unsigned char* memory) {
+    uint32_t put = 0;
+    for (size_t r = 0; r < rows; ++r) {
+      // What lies outside the tensor reads as zeros.
+      bool inside = true;
+      const auto* from = static_cast<const unsigned char*>(m.data);
+      size_t left = r;
+      for (size_t d = 1; d < kDims; ++d) {
+        const auto place = at[d] + static_cast<int64_t>(left % m.box[d]);
+        left /= m.box[d];
+        inside = inside && place >= 0 && static_cast<uint64_t>(place) < m.size[d];
+        from += place * static_cast<int64_t>(m.stride[d]);
+      }
+      const int64_t begin = at[0] * static_cast<int64_t>(element);
+      const auto end = static_cast<int64_t>(m.size[0] * element);
+      for (int64_t i = begin; i < begin + width; i += 16, put += 16) {
+        unsigned char* sixteen = memory + (put ^ (to + put) / 128 % lines << 4);
+        const int64_t exist = inside && i >= 0 ? std::clamp<int64_t>(end - i, 0, 16) : 0;
+        if (exist > 0) std::memcpy(sixteen, from + i, static_cast<size_t>(exist));
+        std::memset(sixteen + exist, 0, static_cast<size_t>(16 - exist));
       }
     }
   };
-  test::copy_later(to, size_t{width} * m.box[1], write, barrier);
+  return {rows * width, write};
+}
+template <size_t kDims>
+void copy_box_of(uint32_t to, const CUtensorMap* map, const std::array<int32_t, kDims>& at,
+                 uint32_t barrier) {
+  const Box box = box_at(to, map, at);
+  test::copy_later(to, box.bytes, box.write, barrier);
+}
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, uint32_t barrier,
+                     uint64_t) {
+  copy_box_of<2>(to, map, {x, y}, barrier);
+}
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
+                     uint32_t barrier, uint64_t) {
+  copy_box_of<3>(to, map, {x, y, z}, barrier);
 }
 inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
                      int32_t w, uint32_t barrier, uint64_t) {
-  const TensorMapShape& m = *map;
-  const bool swizzled = m.swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
-  if (to % 128 != 0) test::block_fails("a box goes to an address that is not a multiple of 128");
-  if (x % 16 != 0 || m.box[0] % 16 != 0) {
-    test::block_fails("a box begins or ends within 16 bytes");
-  }
-  const size_t bytes = size_t{m.box[0]} * m.box[1] * m.box[2] * m.box[3];
-  const auto write = [=, &m](unsigned char* memory) {
-    const auto* data = static_cast<const unsigned char*>(m.data);
-    uint32_t at = 0;
-    for (uint32_t s = 0; s < m.box[2]; ++s) {
-      for (uint32_t r = 0; r < m.box[1]; ++r) {
-        for (uint32_t i = 0; i < m.box[0]; ++i, ++at) {
-          const uint64_t place[] = {static_cast<uint64_t>(x) + i, static_cast<uint64_t>(y) + r,
-                                    static_cast<uint64_t>(z) + s, static_cast<uint64_t>(w)};
-          bool inside = true;
-          uint64_t from = place[0];
-          for (size_t d = 0; d < 4; ++d) {
-            inside = inside && place[d] < m.size[d];
-            if (d > 0) from += place[d] * m.stride[d];
-          }
-          const uint32_t line = (to + at) / 128 % 8;
-          memory[swizzled ? at ^ line << 4 : at] = inside ? data[from] : 0;
-        }
-      }
-    }
-  };
-  test::copy_later(to, bytes, write, barrier);
+  copy_box_of<4>(to, map, {x, y, z, w}, barrier);
+}
+inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, int32_t z,
+                     int32_t w, int32_t v, uint32_t barrier, uint64_t) {
+  copy_box_of<5>(to, map, {x, y, z, w, v}, barrier);
 }
 inline void copy_run(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
@@ -249,6 +272,14 @@ inline uint32_t load_shared_2_or_4(bool wide, uint32_t from) {
 }
 inline uint32_t load_shared_u8(uint32_t from) { return load_shared<uint8_t>(from); }
 inline float load_shared_float(uint32_t from) { return load_shared<float>(from); }
+// As many words at once as a row of so many has whole.
+template <uint32_t kWords>
+constexpr uint32_t kSharedLoad = std::gcd(kWords, 4u);
+template <uint32_t kWords>
+void load_shared_words(uint32_t from, uint32_t (&words)[kWords]) {
+  test::at_shared(from, 4 * kSharedLoad<kWords>);
+  for (uint32_t i = 0; i < kWords; ++i) words[i] = load_shared_u32(from + 4 * i);
+}
 inline void store_shared_u32(uint32_t to, uint32_t v) {
   std::memcpy(test::at_shared(to, sizeof v), &v, sizeof v);
 }
@@ -331,3 +362,16 @@ template <int registers>
 void take_registers() {}
 
 }  // namespace moeblas::cuda::device
+
+// What CUDA C++ has built in is everybody's.
+namespace moeblas::cuda {
+using device::min, device::max, device::atomicAdd, device::__all_sync, device::__any_sync,
+    device::__ballot_sync, device::__byte_perm, device::__expf, device::__fadd_rn,
+    device::__fdividef, device::__ffs, device::__float2int_rn, device::__float_as_uint,
+    device::__fmaf_rn, device::__funnelshift_r, device::__int_as_float, device::__ldcg,
+    device::__ldg, device::__match_any_sync, device::__popc, device::__reduce_or_sync,
+    device::__shfl_sync, device::__shfl_up_sync, device::__shfl_xor_sync, device::__stcg,
+    device::__syncthreads, device::__syncwarp, device::__threadfence, device::__uint_as_float,
+    device::__umulhi, device::__vmaxu2;
+using std::isfinite;
+}  // namespace moeblas::cuda
