@@ -23,7 +23,6 @@ struct Schedule {
   // This thread block's share: tiles from `begin` to `end`, counted through the active matrices,
   // and which of those `begin` is in.
   uint32_t begin, end, begin_matrix;
-  uint32_t part[2];  // of all work, times 2^32, what is before it and what is up to its end
 };
 
 __device__ __forceinline__ int64_t mapped(const QmvPairs& q, int64_t w) {
@@ -95,12 +94,6 @@ __device__ __forceinline__ uint32_t tile_cost(const QmvParams& p, uint32_t rows)
   return whole * p.pass_cost + (left > 0 ? pass_cost(p, left) : 0);
 }
 
-// By a thread each, in shared memory: whoever multiplies would spill a number for this arithmetic.
-__device__ __forceinline__ void place_part(const QmvParams& p, Schedule& s, uint32_t i) {
-  const uint32_t part = (blockIdx.x + i) * p.grid_inverse;
-  s.part[i] = part + __umulhi(__umulhi(part, ~part), p.later);
-}
-
 // Where this thread block's share of `total` begins and ends, each if that is within matrix `d`,
 // whose tiles cost `cost` each and all before it `before`. (All of it fits into 32 bits.)
 __device__ __forceinline__ void place_share(const QmvParams& p, Schedule& s, uint32_t d,
@@ -109,7 +102,7 @@ __device__ __forceinline__ void place_share(const QmvParams& p, Schedule& s, uin
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
     const uint32_t share = blockIdx.x + i;
-    const uint32_t at = share == gridDim.x ? work : __umulhi(work, s.part[i]);
+    const uint32_t at = share == gridDim.x ? work : __umulhi(work, share * p.grid_inverse);
     if (at < low || at >= high) continue;
     const uint32_t tile = d * p.tiles + (at - low + cost - 1) / cost;
     if (i == 0) {
@@ -144,7 +137,6 @@ __device__ __forceinline__ void schedule_few(const QmvParams& p, Schedule& s, ui
   const uint32_t begin = __shfl_sync(~0u, first, __ffs(peers) - 1);
   const uint32_t d = __popc(__ballot_sync(~0u, leads) & below);
   if (key >= 0) s.order[begin + __popc(peers & below)] = static_cast<uint16_t>(lane);
-  if (lane < 2) place_part(p, s, lane);
   if (lane == 0) {
     s.active = active;
     s.placed = total & 1023u;
@@ -173,7 +165,6 @@ __device__ __forceinline__ void schedule_many(const QmvParams& p, Schedule& s, u
   const uint32_t warp = thread / 32, lane = thread % 32, below = (1u << lane) - 1;
   const auto matrices = p.pairs.matrices;
   for (uint32_t i = thread; i < matrices; i += 32 * kWarps) counts[i] = 0;
-  if (thread < 2) place_part(p, s, thread);
   meet();
   if (thread < p.rows) {
     const int32_t key = look_up(p, s, thread);

@@ -109,8 +109,6 @@ struct QmvParams {
   uint32_t column_costs;     // of a tile in a pass of up to one, two, four and eight columns, in
                              // sixteenths of the least, a byte each
   uint32_t pass_cost;        // the same of `tokens` rows
-  uint32_t later;            // 2^32 times what the first thread block has more than its share, or
-                             // the last one less
   uint32_t matrix_step;      // 0: one matrix stands for all
   uint32_t scale_slots;      // 0: scales come with every stage
   uint32_t paired;           // 1: outputs are activations of gates (w[0]) and ups (w[1])

@@ -30,9 +30,6 @@ constexpr uint32_t kMostByteRows = 2;
 // Of x beside the stages.
 constexpr uint64_t kMostBytesOfX = 96 << 10, kMostBytesOfFew = 112 << 10;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
-// 2^32 / 16: thread blocks of a product of what the launch before makes begin as blocks of that one
-// end, the first long before they can go on, the last when all others have.
-constexpr uint32_t kLater = uint32_t{1} << 28;
 // Tiles of each thread block, where other warps store.
 constexpr double kLeastTilesOfHelped = 2;
 constexpr int64_t kMostRowsPerMatrix = 64;
@@ -431,7 +428,6 @@ Reason plan_qmv_sm90(const MatmulProblem& p, uint32_t processors, QmvPlan& plan,
   if (staged) plan.columns_kernel = family->columns;
   if (const Reason r = cut_to_fit(p, layer, *family, processors, few, staged, plan)) return r;
   q.pass_cost = pass_cost(q, q.tokens);
-  q.later = q.combined != 0 ? kLater : 0;
   q.scale_odd = q.scale_slots == 0 ? 15 : 0;
   q.scales_of_tile = q.scale_slots > 0;
   q.scales_in_stage = q.scale_slots == 0;
