@@ -219,7 +219,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       if (p_.shares > 1) {
         const TileRecord tile = records_.template read_again<Block::kShares>(n);
         const SharedSums<Tiles> shared(p_, tile, rank_, group_);
-        mine = shared.template add_up<kTokens>(sums);
+        mine = shared.template add_up<kTokens>(sums, tokens);
       }
     }
     // Registers are short while the tile is multiplied, and while shares are added up.

@@ -22,12 +22,15 @@ class SharedSums {
     index_ = (at * 2 + rank) * Tiles::kRowGroups + group;
   }
 
-  // True where `sums` have become the tile's.
+  // True where `sums` have become the tile's, which has so many tokens. Those of the upper half are
+  // zeros where it is narrow.
   template <uint32_t kTokens>
-  __device__ bool add_up(float (&sums)[kTokens / 2]) const {
+  __device__ bool add_up(float (&sums)[kTokens / 2], uint32_t tokens) const {
+    const bool narrow = tokens <= kTokens / 2;
     device::wait_for_previous_launch();  // which makes the counters zeros
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / 8; ++i) {
+      if (i == kTokens / 16 && narrow) break;
       __stcg(place(share_, i),
              float4{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
     }
@@ -44,6 +47,7 @@ class SharedSums {
     for (uint32_t share = 0; share < p_.shares; ++share) {
 #pragma unroll
       for (uint32_t i = 0; i < kTokens / 8; ++i) {
+        if (i == kTokens / 16 && narrow) break;
         const float4 v = __ldcg(place(share, i));
         sums[4 * i] += v.x;
         sums[4 * i + 1] += v.y;
