@@ -234,11 +234,12 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
         q.out = hidden;
         set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
       });
-      gates.run("gates", p.device.id, queue);
+      gates.run(false, p.device.id, queue);
     }
-    sums.run("sums", p.device.id, queue);
+    sums.run(true, p.device.id, queue);
   }
-  sum_rows(p, down, 1, mapped ? experts : nullptr, false, queue);
+  // Behind products, which begin behind lists of what ids say.
+  sum_rows(p, down, 1, mapped ? experts : nullptr, p.total_rows() > 0, queue);
 }
 
 }  // namespace moeblas::cuda

@@ -51,9 +51,11 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
     if (!Block::gathers()) device::prefetch_tensor_map(x_map(Tiles::kMostTokens));
   }
 
-  // One warp: the tiles.
+  // One warp: the tiles. A layer's second product finds them while others make the last ones of its
+  // first, and has codes brought: only rows are waited for.
   __device__ void send_tiles() const {
-    if (p_.runs.runs != nullptr || p_.runs.pairs != nullptr) device::wait_for_previous_launch();
+    const bool listed = p_.runs.runs != nullptr || p_.runs.pairs != nullptr;
+    if (!Block::kSecond && listed) device::wait_for_previous_launch();
     Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
     uint32_t last = 0, filled = 0;  // tokens of the last tile; slots of gathered rows so far
     TileRecord tile;
@@ -69,6 +71,7 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
       __syncwarp();
       ++n;
     } while (tile.tokens != 0);
+    let_next_begin();
   }
 
   // One warp: the tiles, each when its rows are there, and rows for the next one until they are.
@@ -100,6 +103,7 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
         rows = ahead.step(tiles);
       }
     }
+    let_next_begin();
   }
 
   // One warp: the rows of each tile, from where x is staged.
@@ -177,6 +181,11 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
   }
 
  private:
+  // Of a layer, which knows what is behind this launch and in front of it.
+  __device__ static void let_next_begin() {
+    if constexpr (Weights::kEnding != Ending::rounded) device::let_next_launch_begin();
+  }
+
   using Scales::copy_first_scales, Scales::kBoxes, Scales::kSharesWait;
   using Scales::scales_first, Scales::wait_for_first, Scales::weights_policy;
 
@@ -267,7 +276,7 @@ __device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
 template <class Weights, class Tiles, class Wider>
 __device__ __forceinline__ void qmm_block_of_either(const QmmParamsOf<Tiles>& p,
                                                     const QmmParamsOf<Wider>& wider) {
-  device::wait_for_previous_launch();
+  if constexpr (!QmmBlock<Weights, Tiles>::kSecond) device::wait_for_previous_launch();
   if (*p.runs.wider != 0) {
     qmm_block<Weights, Wider, BlockShape<Tiles>::kThreads>(wider);
   } else {

@@ -66,7 +66,8 @@ struct QmmProduct {
     set(params);
     if (either) set(wider);
   }
-  void run(const char* kind, int32_t device, Queue& queue) const;
+  // As a layer's first product, or as its second one right behind its first.
+  void run(bool second, int32_t device, Queue& queue) const;
 };
 
 }  // namespace moeblas::cuda

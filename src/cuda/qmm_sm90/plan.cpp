@@ -448,10 +448,10 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const Lower
   ahead = given->ahead;
 }
 
-void QmmProduct::run(const char* kind, int32_t device, Queue& queue) const {
-  const std::string name = std::string("qmm_sm90_") + kind + "_" + format;
+void QmmProduct::run(bool second, int32_t device, Queue& queue) const {
+  const std::string name = std::string("qmm_sm90_") + (second ? "sums_" : "gates_") + format;
   const auto launch = [&](const auto&... all) {
-    if (params.sources != nullptr || ahead.from != nullptr) {
+    if (second || params.sources != nullptr || ahead.from != nullptr) {
       queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, all...);
     } else {
       queue.run(name.c_str(), grid_of(device), threads, shared_bytes, all...);

@@ -21,6 +21,10 @@ class QmmBlock {
   static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense &&
                                   Tiles::kExtra == 0 && kAheadPieces<Tiles> == 0;
 
+  // A layer's second product, behind its first one, which lets it begin when there are lists of
+  // rows: where they go and the choice of tiles, too.
+  static constexpr bool kSecond = Weights::kEnding == Ending::sums;
+
   // In one ring the barriers are those of the rows.
   using Codes = typename Memory::Codes;
   static constexpr bool kOneRing = Codes::kOneRing, kByBlocks = Codes::kByBlocks;

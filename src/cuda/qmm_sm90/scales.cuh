@@ -21,7 +21,7 @@ class QmmScales : public QmmGather<Weights, Tiles> {
   // where its rows go. Its registers are few: a tile is read again where it is needed.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
-    device::wait_for_previous_launch();
+    if constexpr (!Block::kSecond) device::wait_for_previous_launch();
     if (Block::whole_scales()) return send_whole_scales();
     const bool boxes = kBoxes && p_.scales_in_boxes != 0;
     uint32_t filled = 0;
