@@ -21,13 +21,18 @@ TEST(QmmHeldCut, MakesEveryKOnceByTheFewestBlocks) {
     ASSERT_LE(cut.shares, cuda::kHeldMostShares);
     ASSERT_LE(cut.slices, cuda::kHeldWarps);
     ASSERT_GT(2 * cut.slices, cuda::kHeldWarps);
-    const int64_t share = int64_t{cut.slices} * cuda::kHeldSlice;
-    ASSERT_GE(cut.shares * share, k);
-    ASSERT_LT((cut.shares - 1) * share, k) << "a block has none";
-    ASSERT_TRUE(cut.shares == 1 || k > cut.shares / 2 * int64_t{cuda::kHeldMostK});
+    ASSERT_LE(cut.passes, cuda::kHeldMostPasses);
+    ASSERT_TRUE(cut.passes == 1 || cut.shares == cuda::kHeldMostShares);
+    const int64_t share = int64_t{cut.slices} * cuda::kHeldSlice, parts = cut.shares * cut.passes;
+    ASSERT_GE(parts * share, k);
+    ASSERT_LT((parts - 1) * share, k) << "a block has none";
+    ASSERT_TRUE(parts == 1 || k > parts / 2 * int64_t{cuda::kHeldMostK});
   }
   EXPECT_GT(taken, 25u);
-  const auto shares = [](int64_t n, int64_t k) { return cuda::held_cut(n, k).shares; };
+  const auto shares = [](int64_t n, int64_t k) {
+    const cuda::HeldCut cut = cuda::held_cut(n, k);
+    return cut.shares * cut.passes;
+  };
   EXPECT_EQ(shares(128256, 4096), 1u);
   EXPECT_EQ(shares(57344, 8192), 2u);
   EXPECT_EQ(shares(16384, 16384), 4u);

@@ -237,7 +237,7 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
   for (uint64_t seed : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 46, 52, 55}) {
     run_all([&] { return job_of(few_by_slices_case(seed), test::Side::left); }, by_slices);
   }
-  // The same with rows of x in registers, K in one, two and four shares.
+  // The same with rows of x in registers, K in one share, in two, and in two passes of two.
   for (int64_t k : {2560, 7168, 13824}) {
     run_all(
         [&] {

@@ -7,9 +7,9 @@
 
 namespace moeblas::cuda {
 
-// A cluster's blocks, and each one's share of K. None: not to be cut so.
+// A cluster's blocks, and each one's share of K in each pass. None: not to be cut so.
 struct HeldCut {
-  uint32_t shares = 0, slices = 0;
+  uint32_t shares = 0, slices = 0, passes = 0;
 };
 
 // Of so many values and more it is the faster one, 16 rows of 57344 x 8192 74.1 us for 91.2, but of
@@ -23,18 +23,20 @@ constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_
 // for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %.
 constexpr int64_t kHeldLeastRunRows = 4, kHeldMostRunRows = 12, kHeldMostGateRows = 16;
 
-// The fewest shares. Of shares with less than a slice for each warp, 16 rows of 151936 x 2560 took
-// 84.1 us for 73.0.
+// The fewest shares, of which a cluster has two at a time: clusters of four leave twelve of 132
+// multiprocessors without one. Of shares with less than a slice for each warp, 16 rows of
+// 151936 x 2560 took 84.1 us for 73.0.
 constexpr HeldCut held_cut(int64_t n, int64_t k) {
   const uint32_t least_slices = n * k < kHeldSmallValues ? kHeldWarps / 2 + 1 : kHeldWarps;
   constexpr int64_t kMostRows = int64_t{1} << 30;
   if (n > kMostRows || k % kHeldSlice != 0) return {};
   if (n * k >= kHeldSmallValues && n * k < kHeldLeastValues) return {};
-  for (uint32_t shares = 1; shares <= kHeldMostShares; shares *= 2) {
-    const int64_t slices = (k / kHeldSlice + shares - 1) / shares;
+  for (uint32_t parts = 1; parts <= kHeldMostShares * kHeldMostPasses; parts *= 2) {
+    const int64_t slices = (k / kHeldSlice + parts - 1) / parts;
     if (slices > kHeldWarps) continue;
     if (slices < least_slices) return {};
-    return {shares, static_cast<uint32_t>(slices)};
+    const uint32_t shares = parts < kHeldMostShares ? parts : kHeldMostShares;
+    return {shares, static_cast<uint32_t>(slices), parts / shares};
   }
   return {};
 }

@@ -4,7 +4,7 @@
 //
 //   rows of w            K
 //   +----------+---+---+ .. +---+   A cluster makes so many tiles of 16 rows of w times all rows
-//   | tile 0   | 0 | 1 |    | 7 |   of x, one after another. Each of its 1, 2 or 4 blocks has up
+//   | tile 0   | 0 | 1 |    | 7 |   of x, one after another. Its block, or each of its two, has up
 //   | tile 1   | 0 | 1 | .. | 7 |   to 4096 of K, each of a block's eight multiplying warps 512 of
 //   |  ...     | (warp of block 0)  those, in every tile the same: it loads its part of x once.
 //   +----------+---+---+ .. +---+
@@ -16,12 +16,17 @@
 // places: warps that add up one do it beside the products of the other, in one order. Sums that are
 // not finite are made again from decoded weights.
 //
+// Rows of more than two blocks' K are passed twice, with half of K each time (HeldParts), so that
+// there is no multiprocessor without a cluster: sums wait in shared memory from pass to pass, and
+// codes of the second one come while the first one's last tiles are multiplied.
+//
 // Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses),
 // and a block has an equal share of all passes' tiles: between those of one run and the next its
 // warps load other rows. Of a layer's gates and ups a tile has eight rows each, and what is written
 // is activations.
 #pragma once
 
+#include "cuda/device/dynamic_shared.cuh"
 #include "cuda/qmm_sm90_held/multiplier.cuh"
 #include "simt/cuda_registry.h"
 
@@ -32,7 +37,7 @@ template <uint32_t kShares, HeldKind kKind>
 class HeldProducer : public HeldBlock<kShares, kKind> {
  public:
   using Block = HeldBlock<kShares, kKind>;
-  using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
+  using Block::barrier, Block::base_, Block::count_, Block::p_;
   using Block::kRuns, Block::kGates;
 
   __device__ HeldProducer(const QmmHeldParams& p, uint32_t base) : Block(p, base) {}
@@ -81,8 +86,9 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
     const uint32_t slot = i % HeldMemory::kSlots, to = base_ + slot * HeldMemory::kSlotBytes;
     const uint32_t full = barrier(Block::kFull) + slot * 8;
     const auto row = static_cast<int32_t>((segment.tile + number) * Block::kRows);
-    const auto slices = static_cast<int32_t>(rank_ * p_.slices);
-    const auto scales = static_cast<int32_t>(rank_ * p_.slices * (kHeldScaleBox / kHeldWarps));
+    const uint32_t first = Block::first_slice(segment);
+    const auto slices = static_cast<int32_t>(first);
+    const auto scales = static_cast<int32_t>(first * (kHeldScaleBox / kHeldWarps));
     const auto matrix = static_cast<int32_t>(segment.matrix);
     device::barrier_expect(full, p_.slices * HeldMemory::kSliceBytes + 2 * HeldMemory::kScaleBytes);
     device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
@@ -113,14 +119,28 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
 
   // One of kHeldAdders warps.
   __device__ void add_up(uint32_t warp) {
-    Segment of;
+    Segment of{};
     uint32_t end = 0;  // of tiles of `of`
     for (uint32_t batch = 0; batch * kHeldBatch < count_; ++batch) {
       device::barrier_wait(barrier(Block::kSumsFull) + batch % 2 * 8, batch / 2 % 2);
       // The next sums in this place are asked for before anyone can bring them.
       if (warp == 0 && lane_ == 0) Block::expect_sums(batch + 2);
       uint32_t any = 0;
-      for (uint32_t place = warp; place < Block::units(batch); place += kHeldAdders) {
+      // Sums that wait from pass to pass are one warp's, whatever batch their tile is in, and what
+      // waits in their place after them is its, too.
+      constexpr bool kByTiles = kShares > 1;
+      static_assert(HeldMemory::kKeptTiles % kHeldAdders == 0, "no warp waits for another");
+      for (uint32_t place = kByTiles ? 0 : warp; place < Block::units(batch);
+           place += kByTiles ? 1 : kHeldAdders) {
+        const uint32_t unit = HeldUnits::unit(place, rank_, kShares);
+        const uint32_t number = batch * kHeldBatch + unit / 2;
+        while (number >= end) {
+          of.tiles = Block::segment(end);
+          end += of.tiles.count;
+          find_rows(of);
+        }
+        const uint32_t tile = of.tiles.tile + of.tiles.count - (end - number);
+        if (kByTiles && tile % kHeldAdders != warp) continue;
         float s[4] = {};
         for (uint32_t share = 0; share < kShares; ++share) {
 #pragma unroll 4
@@ -135,14 +155,22 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
         }
         any |= __float_as_uint(s[0]) | __float_as_uint(s[1]) | __float_as_uint(s[2]) |
                __float_as_uint(s[3]);
-        const uint32_t unit = HeldUnits::unit(place, rank_, kShares);
-        const uint32_t number = batch * kHeldBatch + unit / 2;
-        while (number >= end) {
-          of.tiles = Block::segment(end);
-          end += of.tiles.count;
-          find_rows(of);
+        if constexpr (kByTiles) {
+          const uint32_t kept = Block::kept_of(tile) + lane_ * 16;
+          if (of.tiles.has_sums) {
+            const uint4 before = device::load_shared_4(kept);
+            s[0] += __uint_as_float(before.x);
+            s[1] += __uint_as_float(before.y);
+            s[2] += __uint_as_float(before.z);
+            s[3] += __uint_as_float(before.w);
+          }
+          if (of.tiles.keeps_sums) {
+            device::store_shared_4(kept, {__float_as_uint(s[0]), __float_as_uint(s[1]),
+                                          __float_as_uint(s[2]), __float_as_uint(s[3])});
+            continue;
+          }
         }
-        const uint32_t row = (of.tiles.tile + of.tiles.count - (end - number)) * Block::kRows;
+        const uint32_t row = tile * Block::kRows;
 #pragma unroll
         for (uint32_t j = 0; j < 4; ++j) {
           if (!isfinite(s[j])) {
@@ -265,8 +293,8 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
 template <uint32_t kShares, HeldKind kKind>
 __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   constexpr bool kRuns = kKind != HeldKind::matrix;
-  extern __shared__ __align__(1024) uint8_t memory[];
-  const uint32_t base = device::uniform((device::shared_address(memory) + 1023) & ~1023u);
+  const uint32_t memory = device::shared_address(device::dynamic_shared_1024());
+  const uint32_t base = device::uniform((memory + 1023) & ~1023u);
   if (threadIdx.x == kHeldMultipliers) {
     const HeldProducer<kShares, kKind> producer(p, base);
     // Nothing else is needed before the first copies can begin.
@@ -286,22 +314,25 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   } else {
     device::cluster_barrier();
   }
-  device::wait_for_previous_launch();
+  // What does not depend on the launch in front is done before it is waited for.
   if (threadIdx.x >= kHeldMultipliers) {
     device::leave_registers<40>();
     if (threadIdx.x < kHeldMultipliers + 32) {
       HeldProducer<kShares, kKind> producer(p, base);
+      device::wait_for_previous_launch();
       producer.find_runs();
       producer.send_all();
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
       HeldAdder<kShares, kKind> adder(p, base);
+      device::wait_for_previous_launch();
       adder.find_runs();
       adder.add_up(warp);
     }
   } else {
     device::take_registers<232>();
     HeldMultiplier<kShares, kKind> multiplier(p, base);
+    device::wait_for_previous_launch();
     multiplier.find_runs();
     multiplier.multiply();
   }

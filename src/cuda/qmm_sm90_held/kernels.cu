@@ -5,7 +5,6 @@ namespace moeblas::cuda {
 
 MB_QMM_SM90_HELD(1, 1, matrix);
 MB_QMM_SM90_HELD(2, 2, matrix);
-MB_QMM_SM90_HELD(4, 4, matrix);
 MB_QMM_SM90_HELD(runs, 1, runs);
 MB_QMM_SM90_HELD(gates, 1, gates);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/kept.cuh"
+#include "cuda/device/rows_in_registers.cuh"
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_sm90/pairs.cuh"
 #include "cuda/qmm_sm90_held/thread_block.cuh"
@@ -12,7 +13,7 @@ namespace moeblas::cuda {
 // Warps that multiply, each a slice of K of every tile. A code where it stands is a subnormal
 // bfloat16, q * 2^-133, or q * 2^-129 in every other place. So it is multiplied as it is, without
 // an instruction to make a weight of it, by rows of x times a power of two that brings a slice's
-// largest to 2^125, and by a sixteenth of that in those other places. Scales come behind the
+// largest to 2^100, and by a sixteenth of that in those other places. Scales come behind the
 // products of a group, as float32, and biases as products of their own, times the groups' sums of x
 // as three bfloat16. Of rows of x that have no such power, as of what is not finite, sums are NaN.
 template <uint32_t kShares, HeldKind kKind>
@@ -35,16 +36,26 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     if (count_ == 0) return;
     Quarter first;  // of a tile
     uint32_t biases[2];
+    Rows x;
     for (uint32_t tile = 0; tile < count_;) {
       const HeldSegment segment = Block::segment(tile);
-      RawRows raw;
-      fetch_rows(segment, raw);
-      if (tile == 0) {
-        if (lane_ == 0) device::barrier_arrive(barrier(Block::kRowsAsked));
-        wait_for_tile(slot_, parity_);
+      // The first part of K of some tiles is the last one of those before.
+      if (kRuns || tile == 0 || segment.has_sums) {
+        // A scheduler's first warp asks before its second one, and multiplies while that waits.
+        // Some tiles later, for other rows, they take turns again.
+        const bool is_first = slice_ < kHeldFirstWarps;
+        if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
+        RawRows raw;
+        fetch_rows(segment, raw);
+        if (tile == 0) {
+          if (lane_ == 0) {
+            if (is_first) device::barrier_arrive(barrier(Block::kFirstAsked));
+            device::barrier_arrive(barrier(Block::kRowsAsked));
+          }
+          wait_for_tile(slot_, parity_);
+        }
+        make_rows(raw, x);
       }
-      Rows x;
-      make_rows(raw, x);
       if (tile == 0) {
         at_ = slot_ * HeldMemory::kSlotBytes;
         fetch_biases(biases);
@@ -83,48 +94,41 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
   }
 
   using RawRows = uint4[2][kHeldGroups][2];
-  // From memory to registers, all at once: of rows and slices that are not there zeros.
+  // From memory to registers, all at once. What is not there is of no token that is stored, or
+  // meets codes, scales and biases that are zeros: others stand for it.
   __device__ void fetch_rows(const HeldSegment& segment, RawRows& raw) const {
-    const uint32_t first = (rank_ * p_.slices + slice_) * kHeldSlice;
+    const uint32_t first = (Block::first_slice(segment) + slice_) * kHeldSlice;
+    const uint32_t k = first < p_.k ? first : 0;
 #pragma unroll
     for (uint32_t u = 0; u < 2; ++u) {
-      const uint32_t token = lane_ / 4 + 8 * u;
-      const bool is_there = token < segment.rows && first < p_.k;
-      uint32_t row = token;
-      if constexpr (kRuns) row = is_there ? p_.sources[segment.row + token] : 0;
-      const uint16_t* from = p_.x + row * p_.x_stride + first;
+      uint32_t row = min(lane_ / 4 + 8 * u, segment.rows - 1);
+      if constexpr (kRuns) row = p_.sources[segment.row + row];
+      const uint16_t* from = p_.x + row * p_.x_stride + k + HeldOrder::rows(lane_ % 4, 0, 0);
 #pragma unroll
       for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
-          uint4& to = raw[u][group][i];
-          to = {0, 0, 0, 0};
-          asm volatile(
-              "{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n"
-              "@there ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-              : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
-              : "l"(from + HeldOrder::rows(lane_ % 4, group, i)),
-                "r"(static_cast<uint32_t>(is_there)));
+          raw[u][group][i] = device::load_global_4(from + HeldOrder::rows(0, group, i));
         }
       }
     }
-  }
-  static constexpr uint32_t kOnes = 0x3f803f80;
-  __device__ static uint32_t larger_pair(uint32_t a, uint32_t b) {
-    uint32_t larger;
-    asm("max.u16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
-    return larger;
   }
   __device__ static void make_rows(const RawRows& raw, Rows& x) {
     // Nothing is done with what has come before all has been asked for.
     const uint32_t none = device::nothing_of(raw[1][kHeldGroups - 1][1].w);
     const uint32_t lower = 0x5410 + none, upper = 0x7632 + none;
+    const uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (uint32_t u = 0; u < 2; ++u) {
       uint32_t most = 0;  // of every other value
-      float sums[2] = {};
+      // Sums as products with ones in one row, group j's in row j % 4 or j % 4 + 12: of tokens 2t
+      // and 2t + 1 a lane has group g's.
+      float chains[2][4] = {};
 #pragma unroll
       for (uint32_t group = 0; group < kHeldGroups; ++group) {
+        constexpr uint32_t kOnes = 0x3f803f80u;
+        const uint32_t upper_ones = g == group % 4 ? kOnes : 0;
+        const uint32_t lower_ones = g == group % 4 + 4 ? kOnes : 0;
         Columns& columns = x.columns[group][u];
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
@@ -133,50 +137,45 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
           columns[2 * i] = {__byte_perm(v.x, v.z, lower), __byte_perm(v.x, v.z, upper)};
           columns[2 * i + 1] = {__byte_perm(v.y, v.w, lower), __byte_perm(v.y, v.w, upper)};
         }
-        // Sums as products with ones: a lane has those of tokens 2t and 2t + 1 and wants token g's.
-        float all[4] = {};
 #pragma unroll
         for (const uint2& b : columns) {
-          most = larger_pair(larger_pair(most, b.x & 0x7fff7fffu), b.y & 0x7fff7fffu);
-          device::multiply_bf16(all, {kOnes, kOnes, kOnes, kOnes}, b);
+          most = __vmaxu2(most, __vmaxu2(b.x & 0x7fff7fffu, b.y & 0x7fff7fffu));
+          device::multiply_bf16(chains[group / 4], {upper_ones, lower_ones, upper_ones, lower_ones},
+                                b);
         }
-        const uint32_t from = threadIdx.x % 32 / 8;
-        const float even = __shfl_sync(0xffffffffu, all[0], from);
-        const float odd = __shfl_sync(0xffffffffu, all[1], from);
-        if (group / 2 == threadIdx.x % 4) sums[group % 2] = threadIdx.x / 4 % 2 == 0 ? even : odd;
       }
       uint32_t largest = max(most & 0xffffu, most >> 16);
-      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-      const int exponent = static_cast<int>(largest >> 7) - 127;
-      scale_rows(x, u, kTop - exponent);
-      // Codes are 2^-133 of what they stand for. What is too large for a power, too.
-      constexpr int kMostExponent = 100;
-      const int factor = exponent > kMostExponent ? 128 : 133 - (kTop - exponent);
+      largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
+      largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
+      // Codes are 2^-133 of what they stand for. What is too large for a power gets none, and what
+      // is so small that products of it would lose bits.
+      constexpr int kTop = 100, kMostExponent = kTop - 6, kLeastExponent = -100;
+      const int exponent = largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127;
+      const int up = min(kTop - exponent, 127);
+      scale_rows(x, u, up);
+      const bool has_one = exponent >= kLeastExponent && exponent <= kMostExponent;
+      const float factor = has_one ? power(133 - up) : __uint_as_float(0x7fc00000u);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int of = __shfl_sync(0xffffffffu, factor, (threadIdx.x % 4 * 2 + j) * 4);
-        x.factor[u][j] = of == 128 ? __uint_as_float(0x7fc00000u) : power(of);
+        x.factor[u][j] = __shfl_sync(~0u, factor, static_cast<int>(threadIdx.x % 4 * 2 + j) * 4);
       }
+      float sums[2] = {chains[0][0] + chains[1][2], chains[0][1] + chains[1][3]};
 #pragma unroll
       for (uint32_t& part : x.sums[u]) {
-        part = Math::rounded(sums[0], sums[1]);
-        sums[0] -= __uint_as_float(part << 16);
-        sums[1] -= __uint_as_float(part & 0xffff0000u);
+        const uint32_t tokens = Math::rounded(sums[0], sums[1]);
+        sums[0] -= __uint_as_float(tokens << 16);
+        sums[1] -= __uint_as_float(tokens & 0xffff0000u);
+        part = device::transposed(tokens);
       }
     }
   }
-  // By 2^up, which may be more than one factor can be.
-  static constexpr int kTop = 125;
   __device__ static void scale_rows(Rows& x, uint32_t u, int up) {
-    const uint32_t first = power_pair(up / 2), second = power_pair(up - up / 2);
-    const uint32_t other = power_pair(up - up / 2 - 4);
+    const uint32_t even = power_pair(up), odd = power_pair(up - 4);
 #pragma unroll
     for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
       for (uint2& b : x.columns[group][u]) {
-        b.x = Math::multiply(Math::multiply(b.x, first), second);
-        b.y = Math::multiply(Math::multiply(b.y, first), other);
+        b = {Math::multiply(b.x, even), Math::multiply(b.y, odd)};
       }
     }
   }
@@ -218,13 +217,6 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
   }
 
-  __device__ static void multiply_8(float (&sums)[4], const uint32_t (&a)[2], uint32_t b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b));
-  }
   __device__ static void multiply(uint32_t number, const Quarter& quarter, const Rows& x,
                                   Products& products) {
 #pragma unroll
@@ -299,7 +291,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     for (uint32_t u = 0; u < 2; ++u) {
       float of_biases[4] = {};
 #pragma unroll
-      for (const uint32_t part : x.sums[u]) multiply_8(of_biases, b, part);
+      for (const uint32_t part : x.sums[u]) device::multiply_8_bf16(of_biases, b, part);
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         sums[u][j] = __fmaf_rn(sums[u][j], x.factor[u][j % 2], of_biases[j]);

@@ -90,6 +90,34 @@ struct HeldPasses {
   }
 };
 
+// What a cluster makes of its `tiles` of one matrix: in one pass, or one part of K of as many tiles
+// as there is room for sums that wait, and the other part of the same. Of the next ones that comes
+// first, since its rows of x are there. Which part is the very first, `turn` says.
+struct HeldParts {
+  uint32_t passes, tiles, turn;
+
+  struct Place {
+    uint32_t part, tile;
+    uint32_t count;  // of neighbouring tiles of this part from there on
+    bool has_sums, keeps_sums;
+  };
+  __host__ __device__ constexpr Place place(uint32_t number) const {
+    static_assert(kHeldMostPasses == 2, "two visits of a tile");
+    if (passes == 1) return {0, number, tiles - number, false, false};
+    constexpr uint32_t kEach = HeldMemory::kKeptTiles;
+    const uint32_t chunk = number / (2 * kEach), first = chunk * kEach;
+    const uint32_t length = tiles - first < kEach ? tiles - first : kEach;
+    const uint32_t within = number - 2 * first;
+    const bool again = within >= length;
+    const uint32_t tile = again ? within - length : within;
+    return {(turn + chunk + again) % 2, first + tile, length - tile, again, !again};
+  }
+  // Where sums of a tile wait, of as many places.
+  static __host__ __device__ constexpr uint32_t kept(uint32_t tile) {
+    return tile % HeldMemory::kKeptTiles;
+  }
+};
+
 // By what boxes write: which k stands in a place.
 constexpr bool held_order_is_of_the_same_k() {
   for (uint32_t slice = 0; slice < kHeldWarps; ++slice) {
@@ -167,7 +195,43 @@ constexpr bool held_passes_take_all() {
   }
   return true;
 }
+constexpr bool held_parts_take_all() {
+  constexpr uint32_t kMost = 2 * HeldMemory::kKeptTiles + 2;
+  for (uint32_t passes = 1; passes <= kHeldMostPasses; ++passes) {
+    for (uint32_t tiles = 1; tiles <= kMost; tiles += tiles < 3 ? 1 : 12) {
+      for (uint32_t turn = 0; turn < 2; ++turn) {
+        const HeldParts p{passes, tiles, turn};
+        uint32_t had[kMost] = {};  // parts of a tile
+        uint32_t waits[HeldMemory::kKeptTiles] = {}, part = kHeldMostPasses, changes = 0;
+        for (uint32_t number = 0; number < passes * tiles;) {
+          const HeldParts::Place at = p.place(number);
+          if (at.count == 0 || at.tile + at.count > tiles || at.part >= passes) return false;
+          if (number > 0 && at.has_sums != (at.part != part)) return false;
+          changes += at.part != part ? 1 : 0;
+          part = at.part;
+          for (uint32_t i = 0; i < at.count; ++i, ++number) {
+            const HeldParts::Place same = p.place(number);
+            if (same.part != part || same.tile != at.tile + i || same.tile >= tiles) return false;
+            if (same.has_sums != (had[same.tile] != 0)) return false;
+            had[same.tile] |= 1u << part;
+            if (same.keeps_sums == (had[same.tile] + 1 == 1u << passes)) return false;
+            uint32_t& waiting = waits[HeldParts::kept(same.tile)];
+            if (waiting != (same.has_sums ? same.tile + 1 : 0)) return false;
+            waiting = same.keeps_sums ? same.tile + 1 : 0;
+          }
+        }
+        for (uint32_t tile = 0; tile < tiles; ++tile) {
+          if (had[tile] + 1 != 1u << passes) return false;
+        }
+        const uint32_t chunks = (tiles + HeldMemory::kKeptTiles - 1) / HeldMemory::kKeptTiles;
+        if (changes != (passes == 1 ? 1 : 1 + chunks)) return false;
+      }
+    }
+  }
+  return true;
+}
 static_assert(held_passes_take_all(), "every pass has every tile once");
+static_assert(held_parts_take_all(), "every tile has every part once, and its sums a place");
 static_assert(held_order_is_of_the_same_k(), "both factors of a product are of the same k");
 static_assert(held_order_is_by_banks(), "lanes meet in no bank");
 static_assert(held_units_are_someones(), "every sum is added up once");

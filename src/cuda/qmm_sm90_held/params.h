@@ -8,12 +8,14 @@ namespace moeblas::cuda {
 
 inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
 inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
+inline constexpr uint32_t kHeldFirstWarps = kHeldWarps / 2;  // a scheduler's first of two each
 inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of a tile
 inline constexpr uint32_t kHeldLeastTokens = 9;
 // A warp's share of K, so many groups of 64 of it, and the most of a row that a block has.
 inline constexpr uint32_t kHeldSlice = 512, kHeldGroups = kHeldSlice / 64;
 inline constexpr uint32_t kHeldMostK = kHeldSlice * kHeldWarps;
-inline constexpr uint32_t kHeldMostShares = 4;             // of K, a block of a cluster each
+inline constexpr uint32_t kHeldMostShares = 2;  // of K, a block of a cluster each
+inline constexpr uint32_t kHeldMostPasses = 2;  // over the same tiles, each of other shares of K
 inline constexpr uint32_t kHeldPieces = kHeldSlice / 256;  // of 128 bytes: codes of a slice
 // Bytes of a row's scales that a box brings, those of kHeldMostK; a warp's are 16 of them.
 inline constexpr uint32_t kHeldScaleBox = 128;
@@ -34,8 +36,10 @@ struct HeldMemory {
   static constexpr uint32_t kPlace = 32 * 16;
   static constexpr uint32_t kSumsBytes = kHeldBatch * 2 * kHeldWarps * kPlace;
   static constexpr uint32_t kSums = kSlots * kSlotBytes;
-  static constexpr uint32_t kBarriers = kSums + 2 * kSumsBytes;
-  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 5);
+  // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
+  static constexpr uint32_t kKept = kSums + 2 * kSumsBytes, kKeptTiles = 27;
+  static constexpr uint32_t kBarriers = kKept + kKeptTiles * kPlace;
+  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 6);
   static_assert(kSlotBytes % 1024 == 0 && kScales % 1024 == 0 && kBytes <= 227 * 1024);
 };
 
@@ -67,6 +71,7 @@ struct QmmHeldParams {
   uint32_t first_is_up;
   uint32_t m, n, k;
   uint32_t slices;    // of a block's share of K, at most kHeldWarps
+  uint32_t passes;    // of one matrix
   uint32_t wide_out;  // two neighbours may be written as one
 };
 

@@ -69,9 +69,9 @@ HeldCut cut_of(const MatmulProblem& p) {
   return cut.shares != 0 && can_be_read(p, cut.slices) ? cut : HeldCut{};
 }
 
-QmmHeldParams params_of(const MatmulProblem& p, uint32_t slices, uint32_t rows = kHeldRows) {
+QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t rows = kHeldRows) {
   QmmHeldParams q{};
-  q.codes = tensor_map(codes_shape(p, slices, rows), p.op);
+  q.codes = tensor_map(codes_shape(p, cut.slices, rows), p.op);
   q.scales = tensor_map(scales_shape(p, p.w.scales, rows), p.op);
   q.biases = tensor_map(scales_shape(p, p.w.biases, rows), p.op);
   q.out = static_cast<uint16_t*>(p.out.data);
@@ -92,7 +92,8 @@ QmmHeldParams params_of(const MatmulProblem& p, uint32_t slices, uint32_t rows =
   q.m = static_cast<uint32_t>(p.m);
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
-  q.slices = slices;
+  q.slices = cut.slices;
+  q.passes = cut.passes;
   q.wide_out = alignment(p.out) >= 4 && p.n % 2 == 0;
   return q;
 }
@@ -111,7 +112,7 @@ void qmm_sm90_run_held(const MatmulProblem& p, Queue& queue) {
   const HeldCut cut = cut_of(p);
   const std::string name = "qmm_sm90_held_affine4_bf16_" + std::to_string(cut.shares);
   queue.run_early(name.c_str(), clusters_of(p, p.n, name.c_str(), cut.shares, queue) * cut.shares,
-                  kHeldThreads, HeldMemory::kBytes, params_of(p, cut.slices));
+                  kHeldThreads, HeldMemory::kBytes, params_of(p, cut));
 }
 
 namespace {
@@ -147,7 +148,7 @@ void run_runs(const MatmulProblem& p, int64_t halves, const char* name, const Qm
 bool qmm_sm90_holds_runs(const MatmulProblem& p) { return holds(p, 1); }
 
 void qmm_sm90_run_held_runs(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  QmmHeldParams q = params_of(p, runs_cut(p, 1).slices);
+  QmmHeldParams q = params_of(p, runs_cut(p, 1));
   run_runs(p, 1, "qmm_sm90_held_affine4_bf16_runs", rows, q, queue);
 }
 
@@ -162,11 +163,12 @@ bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower
 void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lower,
                              bool first_is_up, const QmmRows& rows, uint8_t* staged, int64_t pitch,
                              Queue& queue) {
-  const uint32_t slices = runs_cut(p, 2).slices, box_rows = kHeldRows / 2;
-  QmmHeldParams q = params_of(p, slices, box_rows);
+  const HeldCut cut = runs_cut(p, 2);
+  constexpr uint32_t kBoxRows = kHeldRows / 2;
+  QmmHeldParams q = params_of(p, cut, kBoxRows);
   MatmulProblem other = p;
   other.w = lower;
-  const QmmHeldParams of_lower = params_of(other, slices, box_rows);
+  const QmmHeldParams of_lower = params_of(other, cut, kBoxRows);
   q.lower_codes = of_lower.codes;
   q.lower_scales = of_lower.scales;
   q.lower_biases = of_lower.biases;

@@ -13,6 +13,10 @@ struct HeldSegment {
   uint32_t matrix, row, rows;
   uint32_t tile, count;
   bool again;  // other rows of x meet the same tiles at about the same time
+  // Of one matrix: which part of K this is, of as many as there are passes, and whether sums of
+  // others wait, or these will.
+  uint32_t part;
+  bool has_sums, keeps_sums;
 };
 
 // A block's tiles, and its barriers. Runs are rows of several matrices.
@@ -26,7 +30,7 @@ class HeldBlock {
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kFull = 0, kEmpty = kFull + HeldMemory::kSlots;
   static constexpr uint32_t kSumsFull = kEmpty + HeldMemory::kSlots, kSumsEmpty = kSumsFull + 2;
-  static constexpr uint32_t kRowsAsked = kSumsEmpty + 2;
+  static constexpr uint32_t kRowsAsked = kSumsEmpty + 2, kFirstAsked = kRowsAsked + 1;
 
   __device__ HeldBlock(const QmmHeldParams& p, uint32_t base)
       : p_(p),
@@ -45,8 +49,15 @@ class HeldBlock {
   }
   // What follows `done` tiles, fewer than count_.
   __device__ HeldSegment segment(uint32_t done) const {
-    if constexpr (!kRuns) {
-      return {0, 0, p_.m, first_ + done, count_ - done, false};
+    if constexpr (kShares == 1 && !kRuns) {
+      return {0, 0, p_.m, first_ + done, count_ - done, false, 0, false, false};
+    } else if constexpr (!kRuns) {
+      // Every other cluster begins with the other part, so that fewer ask for the same rows of x at
+      // a time.
+      const HeldParts parts{p_.passes, own_, blockIdx.x / kShares};
+      const HeldParts::Place place = parts.place(done);
+      const uint32_t tile = first_ + place.tile;
+      return {0, 0, p_.m, tile, place.count, false, place.part, place.has_sums, place.keeps_sums};
     } else {
       const Run mine = my_run();
       const uint32_t at = first_ + done;
@@ -63,6 +74,8 @@ class HeldBlock {
       s.tile = place.tile;
       s.count = min(place.count, count_ - done);
       s.again = passes > 1;
+      s.part = 0;
+      s.has_sums = s.keeps_sums = false;
       return s;
     }
   }
@@ -74,6 +87,7 @@ class HeldBlock {
     init(kFull, HeldMemory::kSlots, 1);
     init(kEmpty, HeldMemory::kSlots, p_.slices);
     init(kRowsAsked, 1, p_.slices);
+    init(kFirstAsked, 1, min(kHeldFirstWarps, p_.slices));
     if constexpr (kShares == 1) {
       init(kSumsFull, 2, 32 * p_.slices);
       init(kSumsEmpty, 2, 32 * kHeldAdders);
@@ -98,6 +112,14 @@ class HeldBlock {
   __device__ uint32_t units(uint32_t batch) const {
     return HeldUnits::count(min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
   }
+  // This block's slices of K in a segment.
+  __device__ uint32_t first_slice(const HeldSegment& segment) const {
+    return (segment.part * kShares + rank_) * p_.slices;
+  }
+  // Where sums of a tile wait.
+  __device__ uint32_t kept_of(uint32_t tile) const {
+    return base_ + HeldMemory::kKept + HeldParts::kept(tile - first_) * HeldMemory::kPlace;
+  }
   // Of what a warp of a block of the cluster leaves for a unit.
   __device__ uint32_t place_of(uint32_t batch, uint32_t place, uint32_t share,
                                uint32_t warp) const {
@@ -108,7 +130,7 @@ class HeldBlock {
   const QmmHeldParams& p_;
   uint32_t base_, rank_;
   uint32_t tiles_;          // of a matrix
-  uint32_t first_, count_;  // tiles, of runs' passes those of one behind those of another
+  uint32_t first_, count_;  // tiles, those of one pass behind those of another
 
  private:
   static constexpr uint32_t kAllLanes = 0xffffffff;
@@ -147,11 +169,13 @@ class HeldBlock {
     } else {
       const uint32_t each = tiles / clusters, more = tiles % clusters;
       first_ = cluster * each + min(cluster, more);
-      count_ = each + (cluster < more ? 1 : 0);
+      own_ = each + (cluster < more ? 1 : 0);
+      count_ = own_ * p_.passes;
     }
   }
 
-  uint32_t each_;  // tiles of a block that has its share
+  uint32_t each_;  // of runs, tiles of a block that has its share
+  uint32_t own_;   // of one matrix, this cluster's tiles
 };
 
 }  // namespace moeblas::cuda

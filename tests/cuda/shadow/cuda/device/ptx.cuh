@@ -111,6 +111,7 @@ inline uint32_t __umulhi(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(uint64_t{a} * b >> 32);
 }
 inline int __popc(uint32_t v) { return std::popcount(v); }
+inline int __clz(uint32_t v) { return std::countl_zero(v); }
 inline int __ffs(uint32_t v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
 inline uint32_t atomicAdd(uint32_t* to, uint32_t v) { return std::exchange(*to, *to + v); }
 inline void __threadfence() {}
@@ -331,7 +332,6 @@ inline void multiply_bf16(float (&sums)[4], uint4 a, uint2 b) {
   multiply_halves("multiply_bf16", sums, a, b,
                   [](unsigned short half) { return formats::bfloat16_to_float(half); });
 }
-
 inline void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
   const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
   const unsigned char* all = test::meet("multiply_bytes", words, sizeof words);
@@ -365,13 +365,13 @@ void take_registers() {}
 
 // What CUDA C++ has built in is everybody's.
 namespace moeblas::cuda {
-using device::min, device::max, device::atomicAdd, device::__all_sync, device::__any_sync,
-    device::__ballot_sync, device::__byte_perm, device::__expf, device::__fadd_rn,
-    device::__fdividef, device::__ffs, device::__float2int_rn, device::__float_as_uint,
-    device::__fmaf_rn, device::__funnelshift_r, device::__int_as_float, device::__ldcg,
-    device::__ldg, device::__match_any_sync, device::__popc, device::__reduce_or_sync,
-    device::__shfl_sync, device::__shfl_up_sync, device::__shfl_xor_sync, device::__stcg,
-    device::__syncthreads, device::__syncwarp, device::__threadfence, device::__uint_as_float,
-    device::__umulhi, device::__vmaxu2;
+using device::min, device::max, device::atomicAdd, device::__clz, device::__all_sync,
+    device::__any_sync, device::__ballot_sync, device::__byte_perm, device::__expf,
+    device::__fadd_rn, device::__fdividef, device::__ffs, device::__float2int_rn,
+    device::__float_as_uint, device::__fmaf_rn, device::__funnelshift_r, device::__int_as_float,
+    device::__ldcg, device::__ldg, device::__match_any_sync, device::__popc,
+    device::__reduce_or_sync, device::__shfl_sync, device::__shfl_up_sync, device::__shfl_xor_sync,
+    device::__stcg, device::__syncthreads, device::__syncwarp, device::__threadfence,
+    device::__uint_as_float, device::__umulhi, device::__vmaxu2;
 using std::isfinite;
 }  // namespace moeblas::cuda

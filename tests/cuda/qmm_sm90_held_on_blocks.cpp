@@ -1,0 +1,21 @@
+// The kernels of qmm_sm90 that hold rows of x in registers, on thread blocks of the host.
+#include "block/launches.h"
+#include "cuda/qmm_sm90_held/kernel.cuh"
+
+namespace moeblas::cuda {
+
+template <uint32_t kShares, HeldKind kKind>
+void qmm_sm90_held_on_blocks(const QmmHeldParams& p) {
+  qmm_held_block<kShares, kKind>(p);
+}
+
+#undef MB_QMM_SM90_HELD
+#define MB_QMM_SM90_HELD(name, shares, kind)               \
+  static const test::KernelOnBlocks held_##name##_kernel { \
+    "qmm_sm90_held_affine4_bf16_" #name, {shares, true},   \
+        &qmm_sm90_held_on_blocks<shares, HeldKind::kind>   \
+  }
+
+}  // namespace moeblas::cuda
+
+#include "cuda/qmm_sm90_held/kernels.cu"

@@ -1,0 +1,143 @@
+// The kernels of qmm_sm90 that hold rows of x in registers on clusters of thread blocks of the
+// host, by their own plans: one matrix, rows of one share of K, of two, and in passes; and runs of
+// rows by a matrix each.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "block/launches.h"
+#include "cases_on_blocks.h"
+#include "cuda/qmm_sm90/parts.h"
+#include "cuda/qmm_sm90_held/plan.h"
+#include "support/generator.h"
+
+namespace moeblas::test {
+namespace {
+
+struct NoPortableKernels final : simt::Queue {
+  void run(const simt::Step& step) override { throw NoKernelOnBlocks(step.kernel); }
+};
+
+RowOnBlocks row(uint32_t clusters) {
+  return {"qmm_sm90",
+          [=](const dispatch::MatmulProblem& p, const Operands&, uint64_t seed,
+              std::string& kernel) -> std::string {
+            if (!cuda::qmm_sm90_is_held(p)) return "not one that is held";
+            NoPortableKernels none;
+            LaunchesOnBlocks on_blocks(seed, clusters, none);
+            on_blocks.on_launch = [&](const std::string& name) { kernel = name; };
+            cuda::Queue queue(p.op, p.device.id, p.options.stream);
+            cuda::qmm_sm90_run_held(p, queue);
+            return "";
+          }};
+}
+
+Case held_case(uint64_t seed) {
+  constexpr int64_t kSlice = 512, kMostProducts = 6'000'000;
+  Random random(seed + (uint64_t{1} << 46));
+  Case c;
+  c.seed = seed;
+  c.op = Op::quantized_matmul;
+  c.format = QuantSpec{Mode::affine, 4, 64};
+  c.x.dtype = DType::bf16;
+  c.values = random.pick({Values::normal, Values::normal, Values::integers, Values::specials});
+  c.scale_exponent = random.pick({0, -6});
+  // Of one share of K, of two, and of two parts of two, the last of which may lack slices.
+  const int64_t slices = seed % 3 == 0   ? random.pick({5, 7, 8})
+                         : seed % 3 == 1 ? random.pick({9, 13, 16})
+                                         : random.pick({17, 18, 25, 32});
+  const int64_t k = slices * kSlice, m = random.between(9, 16);
+  int64_t n = random.pick({8, 40, 64, 97, 130, 200});
+  while (16 * n * k > kMostProducts && n > 8) n = std::max<int64_t>(8, n * 3 / 4);
+  c.codes = plain(DType::u32, {n, k / 8});
+  c.scales = plain(DType::bf16, {n, k / 64});
+  c.biases = c.scales;
+  c.x = plain(DType::bf16, {m, k});
+  c.out = random.one_in(3) ? drawn(random, DType::bf16, {m, n}, true, false)
+                           : plain(DType::bf16, {m, n});
+  return c;
+}
+
+// Rows of x in the order of their matrices, as launches in front list them.
+struct ListedRows {
+  std::vector<uint32_t> runs{0, 0}, sources;
+  std::vector<int32_t> matrices;
+  std::vector<int64_t> out_rows;
+
+  ListedRows(const dispatch::MatmulProblem& p, const Operands& o) {
+    const auto* ids = reinterpret_cast<const int32_t*>(o.rhs.view.data);
+    const int64_t pairs = p.total_rows(), top_k = pairs / o.x.view.shape[0];
+    for (int32_t matrix = 0; matrix < p.w.values.count(); ++matrix) {
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        if (ids[pair] != matrix) continue;
+        sources.push_back(static_cast<uint32_t>(pair / top_k));
+        out_rows.push_back(pair * p.n);
+      }
+      if (sources.size() == runs.back()) continue;
+      matrices.push_back(matrix);
+      runs.push_back(static_cast<uint32_t>(sources.size()));
+    }
+    runs[0] = static_cast<uint32_t>(matrices.size());
+  }
+  cuda::QmmRows rows() const {
+    cuda::QmmRows r;
+    r.runs.runs = runs.data();
+    r.runs.matrices = matrices.data();
+    r.sources = sources.data();
+    r.out_rows = out_rows.data();
+    return r;
+  }
+};
+
+RowOnBlocks row_of_runs(uint32_t blocks) {
+  return {"qmm_sm90",
+          [=](const dispatch::MatmulProblem& p, const Operands& o, uint64_t seed,
+              std::string& kernel) -> std::string {
+            if (!cuda::qmm_sm90_holds_runs(p)) return "runs that are not held";
+            const ListedRows listed(p, o);
+            NoPortableKernels none;
+            LaunchesOnBlocks on_blocks(seed, blocks, none);
+            on_blocks.on_launch = [&](const std::string& name) { kernel = name; };
+            cuda::Queue queue(p.op, p.device.id, p.options.stream);
+            cuda::qmm_sm90_run_held_runs(p, listed.rows(), queue);
+            return "";
+          }};
+}
+
+Case runs_case(uint64_t seed) {
+  Random random(seed + (uint64_t{1} << 47));
+  Case c = held_case(3 * seed);
+  c.seed = seed;
+  c.op = Op::gather_qmm;
+  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
+  const int64_t k = c.x.shape[1], experts = random.pick({1, 2, 3, 5});
+  const int64_t top_k = random.pick({1, 2, 4}), n = random.pick({8, 40, 64, 97});
+  const int64_t tokens = (experts * random.between(4, 12) + top_k - 1) / top_k;
+  c.codes = plain(DType::u32, {experts, n, k / 8});
+  c.scales = plain(DType::bf16, {experts, n, k / 64});
+  c.biases = c.scales;
+  c.x = plain(DType::bf16, {tokens, 1, 1, k});
+  c.rhs = plain(DType::i32, {tokens, top_k});
+  c.out = plain(DType::bf16, {tokens, top_k, 1, n});
+  return c;
+}
+
+TEST(QmmSm90HeldProducts, RunsOfRows) {
+  Counts counts;
+  run_cases(
+      16, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
+      counts);
+  counts.expect_all({"qmm_sm90_held_affine4_bf16_runs"});
+}
+
+TEST(QmmSm90HeldProducts, GeneratedCases) {
+  Counts counts;
+  run_cases(
+      24, held_case, [](uint64_t seed) { return row(static_cast<uint32_t>(seed / 3 % 2 + 1)); },
+      counts);
+  counts.expect_all({"qmm_sm90_held_affine4_bf16_1", "qmm_sm90_held_affine4_bf16_2"});
+}
+
+}  // namespace
+}  // namespace moeblas::test
