@@ -22,6 +22,14 @@ __device__ __forceinline__ void cluster_barrier() {
       "barrier.cluster.wait.acquire;" ::
           : "memory");
 }
+// The same in two steps, where blocks have to know of each other's barriers alone, and of those
+// from barrier_init_visible: to release all that threads have written takes a fence of memory.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
 // Where a shared address of this block lies in the block of this rank.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
   uint32_t there;

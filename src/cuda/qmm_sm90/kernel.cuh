@@ -51,15 +51,21 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
     if (!Block::gathers()) device::prefetch_tensor_map(x_map(Tiles::kMostTokens));
   }
 
-  // One warp: the tiles. A layer's second product finds them while others make the last ones of its
-  // first, and has codes brought: only rows are waited for.
+  // By who has made their barriers, while the blocks meet: the first tile of one matrix, which all
+  // others wait for. (The schedule's first instructions take 2000 clocks.)
+  __device__ void send_first_tile() const {
+    if (Block::one_matrix()) records_.write(0, tile_of_one<Tiles>(p_, blockIdx.x / 2));
+  }
+
+  // One warp: the tiles, but for those that have been sent. A layer's second product finds them
+  // while others make the last ones of its first, and has codes brought: only rows are waited for.
   __device__ void send_tiles() const {
-    const bool listed = p_.runs.runs != nullptr || p_.runs.pairs != nullptr;
-    if (!Block::kSecond && listed) device::wait_for_previous_launch();
-    Schedule<Tiles> schedule(p_, blockIdx.x / 2, gridDim.x / 2);
+    uint32_t n = Block::one_matrix() ? 1 : 0;
+    if (!Block::kSecond && n == 0) device::wait_for_previous_launch();
+    const uint32_t step = gridDim.x / 2;
+    Schedule<Tiles> schedule(p_, blockIdx.x / 2 + n * step, step);
     uint32_t last = 0, filled = 0;  // tokens of the last tile; slots of gathered rows so far
     TileRecord tile;
-    uint32_t n = 0;
     do {
       tile = schedule.next();
       if (threadIdx.x % 32 == 0) records_.write(n, tile);
@@ -240,8 +246,10 @@ __device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
   if constexpr (QmmBlock<Weights, Tiles>::Codes::kFew) {
     if (threadIdx.x == 128) QmmProducer<Weights, Tiles>(p, base).prefetch_maps();
   }
-  __syncthreads();
-  device::cluster_barrier();
+  if (threadIdx.x == 96) QmmBlock<Weights, Tiles>(p, base).init_record_barriers();
+  device::cluster_arrive_relaxed();
+  if (threadIdx.x == 96) QmmProducer<Weights, Tiles>(p, base).send_first_tile();
+  device::cluster_wait();
   if (threadIdx.x < 128) {
     device::leave_registers<Tiles::kProducerRegisters>();
     const QmmProducer<Weights, Tiles> producer(p, base);

@@ -17,9 +17,10 @@ class QmmBlock {
   static constexpr uint32_t kReadingProducers = 3;  // warps that hear of tiles, beside consumers
   static constexpr uint32_t kPieces = Weights::Bytes::kPieces;  // of codes in a block of K
   static constexpr uint32_t kChunkBlocks = Weights::Bytes::kChunkBlocks;
-  // K may be shared out: of one matrix, whose rows of x all follow each other.
-  static constexpr bool kShares = Weights::kEnding == Ending::rounded && !Weights::kDense &&
-                                  Tiles::kExtra == 0 && kAheadPieces<Tiles> == 0;
+  // There may be one matrix, all of whose rows of x follow each other, and K may be shared out.
+  static constexpr bool kOne =
+      Weights::kEnding == Ending::rounded && Tiles::kExtra == 0 && kAheadPieces<Tiles> == 0;
+  static constexpr bool kShares = kOne && !Weights::kDense;
 
   // A layer's second product, behind its first one, which lets it begin when there are lists of
   // rows: where they go and the choice of tiles, too.
@@ -62,9 +63,20 @@ class QmmBlock {
     init(kCodesEmpty, Codes::kSlots, kConsumerWarps);
     init(kScalesFull, Memory::kScaleBarriers, 33);
     init(kScalesEmpty, Memory::kScaleBarriers, whole_scales() ? 128 : 32 * kConsumerWarps);
-    init(kRecordFull, kRecordSlots, 1);
-    init(kRecordEmpty, kRecordSlots, 32 * kConsumerWarps + kReadingProducers);
     device::barrier_init_visible();
+  }
+  // Those of tiles, by who sends them.
+  __device__ void init_record_barriers() const {
+    for (uint32_t i = 0; i < kRecordSlots; ++i) {
+      device::barrier_init(barrier(kRecordFull) + i * 8, 1);
+      device::barrier_init(barrier(kRecordEmpty) + i * 8, 32 * kConsumerWarps + kReadingProducers);
+    }
+    device::barrier_init_visible();
+  }
+
+  // Runs of rows are not asked for.
+  __device__ bool one_matrix() const {
+    return kOne && p_.runs.runs == nullptr && p_.runs.pairs == nullptr;
   }
 
   // Rows of x come one by one, from where they are staged as x lies.

@@ -21,7 +21,6 @@ class QmmScales : public QmmGather<Weights, Tiles> {
   // where its rows go. Its registers are few: a tile is read again where it is needed.
   __device__ void send_scales() const {
     const uint32_t lane = threadIdx.x % 32;
-    if constexpr (!Block::kSecond) device::wait_for_previous_launch();
     if (Block::whole_scales()) return send_whole_scales();
     const bool boxes = kBoxes && p_.scales_in_boxes != 0;
     uint32_t filled = 0;
@@ -121,8 +120,10 @@ class QmmScales : public QmmGather<Weights, Tiles> {
     }
   }
 
-  // Of tile `n`; false where there is none.
+  // Of tile `n`; false where there is none. The launch in front writes them; first scales, which it
+  // does not, are asked for before it is done.
   __device__ bool send_out_rows(uint32_t n) const {
+    if constexpr (!Block::kSecond) device::wait_for_previous_launch();
     const TileRecord tile = records_.template read<Block::kShares>(n);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x % 32; i < tile.tokens && tile.row + i < tile.end; i += 32) {

@@ -23,21 +23,87 @@ struct TileRecord {
   uint32_t w_row, row, end, tokens, w, share;
 };
 
-// Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp, once
-// for each width, the widest first, so that clusters which take tiles in turn end at one time: what
-// a run has beyond whole tiles is often narrow, and a wide tile takes as long as two of those.
-// Tiles are numbered run by run; of a run, kPanel neighbouring stripes of w's rows at a time meet
+// Rows of x that follow each other and meet one matrix of w.
+struct Run {
+  uint32_t row, rows, w;
+};
+
+// The tiles of a run. It is cut into tiles of kBase; the last one takes a few rows more, or they
+// have the narrowest tile that holds them. kPanel neighbouring stripes of w's rows at a time meet
 // all tiles of tokens, so that both stay in the L2 cache. The shares of a tile follow each other.
 template <class Tiles>
-class Schedule {
+class RunTiles {
  public:
   static constexpr uint32_t kPanel = 8;
   static constexpr uint32_t kStripe = 2 * BlockShape<Tiles>::kRows;
+  static constexpr uint32_t kExtra = Tiles::kExtra, kBase = Tiles::kMostTokens - kExtra;
 
+  __device__ explicit RunTiles(const QmmSm90Params& p)
+      : p_(p), stripes_((p.n + kStripe - 1) / kStripe) {}
+
+  // Those of this width.
+  __device__ uint32_t count(uint32_t rows, uint32_t width) const {
+    return token_tiles(rows, width) * stripes_ * p_.shares;
+  }
+  // One of them.
+  __device__ TileRecord tile(const Run& run, uint32_t width, uint32_t number) const {
+    const uint32_t index = number / p_.shares, along = token_tiles(run.rows, width);
+    const uint32_t share = number - index * p_.shares;
+    uint32_t stripe = index, token_tile = 0;
+    if (along != 1) {  // else a block's first copies would wait for two divisions
+      const uint32_t panel = index / (kPanel * along), within = index - panel * kPanel * along;
+      const uint32_t across = min(kPanel, stripes_ - panel * kPanel);
+      token_tile = within / across;
+      stripe = panel * kPanel + within - token_tile * across;
+    }
+    // Those of other widths are the last of their runs.
+    const uint32_t whole = run.rows / kBase - (width > kBase ? 1 : 0);
+    const uint32_t first = (width == kBase ? token_tile : whole) * kBase;
+    return {stripe * kStripe, run.row + first, run.row + run.rows, width, run.w, share};
+  }
+
+ private:
+  __device__ static uint32_t token_tiles(uint32_t rows, uint32_t width) {
+    const uint32_t whole = rows / kBase, left = rows - whole * kBase;
+    const bool extra = left > 0 && left <= kExtra && whole > 0;
+    if constexpr (kExtra != 0) {
+      const uint32_t more = width - kBase;
+      if (width > kBase) return extra && left <= more && more < left + Tiles::kExtraStep ? 1 : 0;
+    }
+    uint32_t tokens = kBase;
+    while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
+    return (width == kBase ? whole - (extra ? 1 : 0) : 0) +
+           (left > 0 && !extra && tokens == width ? 1 : 0);
+  }
+
+  const QmmSm90Params& p_;
+  uint32_t stripes_;
+};
+
+// Of one matrix, all of whose rows of x follow each other: the tile that Schedule numbers so.
+template <class Tiles>
+__device__ TileRecord tile_of_one(const QmmSm90Params& p, uint32_t number) {
+  const RunTiles<Tiles> tiles(p);
+  const Run run{0, p.runs.rows_per_pair, 0};
+  for (uint32_t width = Tiles::kMostTokens;; width = narrower<Tiles>(width)) {
+    const uint32_t count = tiles.count(run.rows, width);
+    if (number < count) return tiles.tile(run, width, number);
+    if (width == Tiles::kLeastTokens) return {};
+    number -= count;
+  }
+}
+
+// Goes through the runs, which only the device knows, 32 at a time, one per lane of a warp, once
+// for each width, the widest first, so that clusters which take tiles in turn end at one time: what
+// a run has beyond whole tiles is often narrow, and a wide tile takes as long as two of those.
+// Tiles are numbered run by run.
+template <class Tiles>
+class Schedule {
+ public:
   __device__ Schedule(const QmmSm90Params& p, uint32_t first, uint32_t step)
       : p_(p),
+        tiles_(p),
         lane_(threadIdx.x % 32),
-        stripes_((p.n + kStripe - 1) / kStripe),
         run_count_(p.runs.runs != nullptr    ? p.runs.runs[0]
                    : p.runs.pairs != nullptr ? p.runs.pair_count
                                              : 1),
@@ -62,45 +128,22 @@ class Schedule {
       look_at_window();
     }
     const int source = __ffs(here) - 1;
-    const uint32_t row = __shfl_sync(kAll, row_, source), rows = __shfl_sync(kAll, rows_, source);
-    const uint32_t w = __shfl_sync(kAll, w_, source);
-    if constexpr (kPlaced) moved_ = __shfl_sync(kAll, run_row_, source) - row;
+    const Run run{__shfl_sync(kAll, row_, source), __shfl_sync(kAll, rows_, source),
+                  __shfl_sync(kAll, w_, source)};
+    if constexpr (kPlaced) moved_ = __shfl_sync(kAll, run_row_, source) - run.row;
     const uint32_t begin = __shfl_sync(kAll, end_ - tiles_of(rows_, w_), source);
-    const uint32_t index = (tile_ - begin) / p_.shares, along = token_tiles(rows);
-    const uint32_t share = tile_ - begin - index * p_.shares;
-    const uint32_t panel = index / (kPanel * along), within = index - panel * kPanel * along;
-    const uint32_t width = min(kPanel, stripes_ - panel * kPanel);
-    const uint32_t token_tile = within / width;
-    const uint32_t stripe = panel * kPanel + within - token_tile * width;
+    const TileRecord tile = tiles_.tile(run, width_, tile_ - begin);
     tile_ += step_;
-    // Those of other widths are the last of their runs.
-    const uint32_t whole = rows / kBase - (width_ > kBase ? 1 : 0);
-    const uint32_t first = (width_ == kBase ? token_tile : whole) * kBase;
-    return {stripe * kStripe, row + first, row + rows, width_, w, share};
+    return tile;
   }
 
  private:
   static constexpr uint32_t kAll = 0xffffffffu;
-  static constexpr uint32_t kExtra = Tiles::kExtra, kBase = Tiles::kMostTokens - kExtra;
   static constexpr bool kPlaced = kAheadPieces<Tiles> != 0;
 
-  // Of this width. Runs are cut into tiles of kBase; the last one takes a few rows more, or they
-  // have the narrowest tile that holds them.
-  __device__ uint32_t token_tiles(uint32_t rows) const {
-    const uint32_t whole = rows / kBase, left = rows - whole * kBase;
-    const bool extra = left > 0 && left <= kExtra && whole > 0;
-    if constexpr (kExtra != 0) {
-      const uint32_t more = width_ - kBase;
-      if (width_ > kBase) return extra && left <= more && more < left + Tiles::kExtraStep ? 1 : 0;
-    }
-    uint32_t tokens = kBase;
-    while (tokens > Tiles::kLeastTokens && left <= tokens / 2) tokens /= 2;
-    return (width_ == kBase ? whole - (extra ? 1 : 0) : 0) +
-           (left > 0 && !extra && tokens == width_ ? 1 : 0);
-  }
   // Rows without a matrix are none of the products'.
   __device__ uint32_t tiles_of(uint32_t rows, uint32_t w) const {
-    return w == kAll ? 0 : token_tiles(rows) * stripes_ * p_.shares;
+    return w == kAll ? 0 : tiles_.count(rows, width_);
   }
   __device__ void look_at_window() {
     const uint32_t run = window_ + lane_;
@@ -115,7 +158,7 @@ class Schedule {
       if constexpr (kPlaced) {
         run_row_ = row_;
         row_ = static_cast<const QmmSm90AheadParams&>(p_)
-                   .ahead.placed[2 * run + (width_ == kBase ? 0 : 1)];
+                   .ahead.placed[2 * run + (width_ == RunTiles<Tiles>::kBase ? 0 : 1)];
       }
       rows_ = (last - first) * p_.runs.rows_per_pair;
       if (p_.runs.matrices != nullptr) {
@@ -135,7 +178,8 @@ class Schedule {
   }
 
   const QmmSm90Params& p_;
-  uint32_t lane_, stripes_, run_count_;
+  RunTiles<Tiles> tiles_;
+  uint32_t lane_, run_count_;
   uint32_t tile_, step_;
   uint32_t width_ = Tiles::kMostTokens;
   uint32_t window_ = 0;
