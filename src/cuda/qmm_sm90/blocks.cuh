@@ -2,6 +2,7 @@
 // block, or with the weights of the next products decoded between these.
 #pragma once
 
+#include "cuda/device/barrier_look.cuh"
 #include "cuda/device/wgmma_between.cuh"
 #include "cuda/qmm_sm90/store.cuh"
 
@@ -58,26 +59,18 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
   // wait for what has not come yet.
   template <uint32_t kTokens>
   __device__ void multiply_blocks(float (&sums)[kTokens / 2]) {
-    constexpr bool kSlabs = Memory::Codes::kSlabs;
     constexpr uint32_t kHalves = Tiles::kHalves;
     uint32_t a[4 * kHalves][4];
     Raw raw;
     uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
-    uint32_t slab = code_slot_ % kCodeSlots, slab_parity = code_slot_ / kCodeSlots % 2;
-    uint32_t codes_of_block = 0, scales_of_block = 0;
+    uint32_t scales_of_block = 0;
     const uint32_t chunk_mask = (1u << p_.chunk_shift) - 1;
     const bool whole = Block::whole_scales();
     const auto scale_slot = [&] { return whole ? group_ : chunk % kScaleSlots; };
     const auto release_chunk = [&] {
       device::barrier_arrive(barrier(Block::kScalesEmpty) + scale_slot() * 8);
     };
-    const auto release_slab = [&] {
-      if (lane_ == 0) device::barrier_arrive(barrier(Block::kCodesEmpty) + slab * 8);
-    };
-    const auto wait_for_rows = [&] {
-      device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
-    };
-    // Block `b`, in one ring that of `slot`. All that was read before has been decoded, by all
+    // Block `b`, that of `slot`. All that was read before has been decoded, by all
     // lanes.
     const auto fetch_block = [&](uint32_t b) {
       if ((b & chunk_mask) == 0) {
@@ -89,20 +82,8 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
                              (whole ? chunk : chunk / kScaleSlots) % 2);
         scales_of_block = whole ? 0 : chunk % kScaleSlots * Memory::kScaleSlotBytes;
       }
-      if constexpr (!kSlabs) {
-        wait_for_rows();
-        codes_of_block = slot * Memory::kCodeSlotBytes;
-      } else if (b % 2 == 0) {
-        if (b != 0) {
-          release_slab();
-          if (++slab == kCodeSlots) slab = 0, slab_parity ^= 1;
-        }
-        device::barrier_wait(barrier(Block::kCodesFull) + slab * 8, slab_parity);
-        codes_of_block = slab * Memory::kCodeSlotBytes;
-      } else {
-        codes_of_block += Weights::Bytes::kPiece;
-      }
-      Lane::template load_piece<true>(raw, codes_ + codes_of_block, scales_of_block,
+      device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
+      Lane::template load_piece<true>(raw, codes_ + slot * Memory::kCodeSlotBytes, scales_of_block,
                                       b < end_block_);
       scales_of_block += next_scales_;
     };
@@ -117,7 +98,6 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     fetch_block(0);
     Lane::template decode<kHalves>(raw, 0, a);
     for (uint32_t b = 1;; ++b) {
-      if constexpr (kSlabs) wait_for_rows();
       if constexpr (kHalves == 1) {
         multiply_half(0);
         device::wgmma_wait<0>();
@@ -130,7 +110,6 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       if (more) {
         fetch_block(b);
       } else {
-        if constexpr (kSlabs) release_slab();
         release_chunk();
       }
       device::wgmma_wait<0>();
@@ -141,13 +120,102 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     }
   }
 
+  // The same where two blocks lie side by side in a slot of codes and others multiply meanwhile:
+  // what a warp does between its last product of a block and the first of the next one is as short
+  // a chain as may be. Places and barriers of the next block are found, and its barriers asked,
+  // while products are issued; only who is told no waits.
+  template <uint32_t kTokens>
+  __device__ void multiply_wide(float (&sums)[kTokens / 2]) {
+    constexpr uint32_t kHalves = Tiles::kHalves, kLast = 4 * kHalves - 1;
+    uint32_t a[4 * kHalves][4];
+    Raw raw;
+    Place at = first_place();
+    const bool whole = Block::whole_scales();
+    const uint32_t blocks = device::uniform(p_.share_blocks);
+    uint32_t chunk_end = 0;
+    const auto load_block = [&](uint32_t b) {
+      Lane::template load_scales<true>(raw, at.scales, b < end_block_);
+      Lane::load_codes(raw,
+                       codes_ + at.slab * Memory::kCodeSlotBytes + b % 2 * Weights::Bytes::kPiece);
+      at.scales += next_scales_;
+    };
+    const auto next_chunk = [&](uint32_t b) {
+      begin_chunk(at, b, whole);
+      chunk_end = min(blocks, b + (1u << p_.chunk_shift));
+    };
+    const auto end_products = [&](uint32_t rows_empty) {
+      device::wgmma_wait<0>();
+      __syncwarp();
+      device::cluster_barrier_arrive_if(lane_ < 2, rows_empty);
+    };
+    next_chunk(0);
+    device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
+    load_block(0);
+    Lane::template decode<kHalves>(raw, 0, a);
+    device::barrier_wait(barrier(Block::kXFull) + at.slot * 8, at.parity);
+    for (uint32_t b = 0;;) {
+      uint32_t columns = columns_ + at.slot * device::wgmma_columns_step(Tiles::kXSlotBytes);
+      const uint32_t rows_empty = x_empty_ + at.slot * 8;
+      device::wgmma_begin();
+      if constexpr (kHalves == 1) {
+        multiply_steps<kTokens, 4>(sums, a, columns);
+        device::wgmma_commit();
+        device::wgmma_wait<0>();
+        Lane::template decode<1>(raw, 1, a);
+        columns += device::wgmma_columns_step(kTokens * 128);
+        device::wgmma_begin();
+      }
+      multiply_steps<kTokens, kLast>(sums, a, columns);
+      // All that was read of the slot has been decoded, by all lanes.
+      const uint32_t second = b % 2;
+      device::barrier_arrive_if(lane_ == 0 && second != 0,
+                                barrier(Block::kCodesEmpty) + at.slab * 8);
+      at.slab += second;
+      const bool around = at.slab == kCodeSlots;
+      at.slab = around ? 0 : at.slab;
+      at.slab_parity ^= around ? 1 : 0;
+      ++b;
+      const bool codes_there =
+          device::barrier_passed(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity) |
+          (second == 0) | (b == blocks);
+      multiply_steps<kTokens, 1>(sums, a + kLast,
+                                 columns + kLast / 4 * device::wgmma_columns_step(kTokens * 128) +
+                                     kLast % 4 * device::wgmma_columns_step(32));
+      device::wgmma_commit();
+      if (!codes_there) {
+        device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
+      }
+      if (b == chunk_end) {
+        if (b == blocks) {
+          end_products(rows_empty);
+          break;
+        }
+        next_chunk(b);
+      }
+      load_block(b);
+      const bool small = Lane::all_small(raw);
+      next_slot(at);
+      end_products(rows_empty);
+      const bool rows_there =
+          device::barrier_passed(barrier(Block::kXFull) + at.slot * 8, at.parity);
+      Lane::template decode<kHalves>(raw, 0, a, small);
+      if (!rows_there) device::barrier_wait(barrier(Block::kXFull) + at.slot * 8, at.parity);
+    }
+    // Where the slot's second block is none of this tile's.
+    device::barrier_arrive_if(lane_ == 0 && blocks % 2 != 0,
+                              barrier(Block::kCodesEmpty) + at.slab * 8);
+    release_chunk(at, whole);
+  }
+
   // The same where two blocks lie side by side in a slot of codes, with texts of their own for the
   // first and the second, and for whole rows of scales: what asks between two products which of
   // them it is, tiles of up to 32 tokens do not hide. (Layers of 64 took up to 3 % longer.)
   template <uint32_t kTokens>
   __device__ void multiply_few(float (&sums)[kTokens / 2]) {
-    if constexpr (!Memory::Codes::kFew) {
+    if constexpr (!Memory::Codes::kSlabs) {
       multiply_blocks<kTokens>(sums);
+    } else if constexpr (!Memory::Codes::kFew) {
+      multiply_wide<kTokens>(sums);
     } else if (Block::whole_scales()) {
       multiply_slabs<kTokens, true>(sums);
     } else {
@@ -235,6 +303,9 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
   // Before block `b`, where it is the first of a chunk.
   __device__ void next_scales(Place& at, uint32_t b, bool whole) const {
     if (whole ? b != 0 : (b & ((1u << p_.chunk_shift) - 1)) != 0) return;
+    begin_chunk(at, b, whole);
+  }
+  __device__ void begin_chunk(Place& at, uint32_t b, bool whole) const {
     if (b != 0) {
       release_chunk(at, whole);
       ++at.chunk;

@@ -29,6 +29,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
     // Of the block's second piece, or of the second half of what a lane has of a piece.
     second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
+    if constexpr (Memory::Codes::kSlabs && !Memory::Codes::kFew) lane_ = device::kept(lane_, lane_);
     if constexpr (Block::kByBlocks || Tiles::kExtra != 0) codes_ = device::kept(codes_, lane_);
     if constexpr (Block::kWholeScales) {
       end_block_ = device::kept((p.k + kBlockK - 1 - t * (kBlockK / 4)) / kBlockK, lane_);
@@ -76,8 +77,15 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   // there.
   template <bool kEnds>
   __device__ void load_piece(Raw& raw, uint32_t codes, uint32_t scales, bool exist) const {
+    load_codes(raw, codes);
+    load_scales<kEnds>(raw, scales, exist);
+  }
+  __device__ void load_codes(Raw& raw, uint32_t codes) const {
     device::load_shared_words(codes, raw.codes[0]);
     device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
+  }
+  template <bool kEnds>
+  __device__ void load_scales(Raw& raw, uint32_t scales, bool exist) const {
 #pragma unroll
     for (uint32_t s = 0; s < kScales; ++s) {
 #pragma unroll
@@ -97,13 +105,24 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     }
   }
 
-  // kCount halves from `h` on of the fetched piece's block as A of four products each. Which way is
-  // the warp's to choose: branches that lanes take apart do not meet again before the products.
-  template <uint32_t kCount>
-  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
+  // Whether the shorter way does for all lanes. Which way is the warp's to choose: branches that
+  // lanes take apart do not meet again before the products.
+  __device__ static bool all_small(const Raw& raw) {
     if constexpr (Weights::kSmallScales) {
       static_assert(kScales == 1);
-      if (__all_sync(0xffffffffu, Weights::small(raw.scales[0]))) {
+      return __all_sync(0xffffffffu, Weights::small(raw.scales[0]));
+    }
+    return false;
+  }
+  // kCount halves from `h` on of the fetched piece's block as A of four products each.
+  template <uint32_t kCount>
+  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
+    decode<kCount>(raw, h, a, all_small(raw));
+  }
+  template <uint32_t kCount>
+  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4], bool small) {
+    if constexpr (Weights::kSmallScales) {
+      if (small) {
 #pragma unroll
         for (uint32_t i = 0; i < kCount; ++i) decode_half<true>(raw, h + i, a + 4 * i);
         return;

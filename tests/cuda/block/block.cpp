@@ -367,6 +367,10 @@ void barrier_wait_at(uint32_t barrier, uint32_t parity) {
   now().wait_for([&b, parity] { return (b.phase & 1) != parity; });
 }
 
+bool barrier_passed_at(uint32_t barrier, uint32_t parity) {
+  return (now().barrier_at(barrier, "a look at no barrier").phase & 1) != parity;
+}
+
 void numbered_arrive(uint32_t id, uint32_t threads) {
   Numbered& n = now().numbered[id];
   if (n.arrived > 0 && n.threads != threads) block_fails("a barrier of two sizes at once");

@@ -60,6 +60,7 @@ const unsigned char* meet(const char* name, const void* value, size_t bytes);
 void barrier_init_at(uint32_t barrier, uint32_t arrivals);
 void barrier_arrive_at(uint32_t barrier, uint32_t bytes_to_come);
 void barrier_wait_at(uint32_t barrier, uint32_t parity);
+bool barrier_passed_at(uint32_t barrier, uint32_t parity);
 
 // Barriers by number.
 void numbered_arrive(uint32_t id, uint32_t threads);
