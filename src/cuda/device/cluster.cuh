@@ -22,13 +22,17 @@ __device__ __forceinline__ void cluster_barrier() {
       "barrier.cluster.wait.acquire;" ::
           : "memory");
 }
-// The same in two steps, where blocks have to know of each other's barriers alone, and of those
-// from barrier_init_visible: to release all that threads have written takes a fence of memory.
-__device__ __forceinline__ void cluster_arrive_relaxed() {
+// The same, but nothing that threads wrote is seen by it: to release that takes a fence of memory.
+// Blocks know of each other's barriers by barrier_init_visible.
+__device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+  asm volatile("barrier.cluster.wait;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_meet() {
+  cluster_arrive();
+  cluster_wait();
 }
 // Where a shared address of this block lies in the block of this rank.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {

@@ -4,19 +4,9 @@
 
 #include <cstdint>
 
-namespace moeblas::cuda::device {
+#include "cuda/device/cluster.cuh"
 
-// Of all threads of the cluster. Nothing that they wrote is seen by it.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_meet() {
-  cluster_arrive();
-  cluster_wait();
-}
+namespace moeblas::cuda::device {
 
 // A number, and its bytes to a barrier: both cluster addresses of one block.
 __device__ __forceinline__ void store_async(uint32_t to, uint32_t barrier, float a) {

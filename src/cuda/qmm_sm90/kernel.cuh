@@ -247,7 +247,7 @@ __device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
     if (threadIdx.x == 128) QmmProducer<Weights, Tiles>(p, base).prefetch_maps();
   }
   if (threadIdx.x == 96) QmmBlock<Weights, Tiles>(p, base).init_record_barriers();
-  device::cluster_arrive_relaxed();
+  device::cluster_arrive();
   if (threadIdx.x == 96) QmmProducer<Weights, Tiles>(p, base).send_first_tile();
   device::cluster_wait();
   if (threadIdx.x < 128) {

@@ -11,8 +11,12 @@ inline void cluster_barrier() {
   test::cluster_arrive();
   test::cluster_wait();
 }
-inline void cluster_arrive_relaxed() { test::cluster_arrive(); }
+inline void cluster_arrive() { test::cluster_arrive(); }
 inline void cluster_wait() { test::cluster_wait(); }
+inline void cluster_meet() {
+  cluster_arrive();
+  cluster_wait();
+}
 inline uint32_t cluster_address(uint32_t address, uint32_t rank) {
   return test::cluster_address_of(address, rank);
 }

@@ -8,13 +8,6 @@
 
 namespace moeblas::cuda::device {
 
-inline void cluster_arrive() { test::cluster_arrive(); }
-inline void cluster_wait() { test::cluster_wait(); }
-inline void cluster_meet() {
-  cluster_arrive();
-  cluster_wait();
-}
-
 template <size_t kCount>
 void store_numbers(uint32_t to, uint32_t barrier, const std::array<float, kCount>& numbers) {
   test::copy_later_in_cluster(
