@@ -49,6 +49,9 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   using Lane::group_, Lane::lane_, Lane::largest_, Lane::thread_;
 
   static constexpr bool kSharedSums = Store::kSharedSums;
+  // A narrow tile's shares are of the sums that it has. (To ask took registers from weights of 2
+  // bits.)
+  static constexpr bool kFewerSums = kSharedSums && !Weights::kAcrossBytes;
   static constexpr bool kHalvesInTurn = Store::kHalvesInTurn, kBeginsEarly = Store::kBeginsEarly;
   // What takes more registers to decode, or has fewer, is decoded when the sums are gone.
   static constexpr bool kDecodesEarly =
@@ -219,7 +222,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       if (p_.shares > 1) {
         const TileRecord tile = records_.template read_again<Block::kShares>(n);
         const SharedSums<Tiles> shared(p_, tile, rank_, group_);
-        mine = shared.template add_up<kTokens>(sums, tokens);
+        mine = shared.template add_up<kTokens>(sums, kFewerSums ? tile.tokens : kTokens);
       }
     }
     // Registers are short while the tile is multiplied, and while shares are added up.
