@@ -70,8 +70,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     const auto release_chunk = [&] {
       device::barrier_arrive(barrier(Block::kScalesEmpty) + scale_slot() * 8);
     };
-    // Block `b`, that of `slot`. All that was read before has been decoded, by all
-    // lanes.
+    // Block `b`, that of `slot`. All that was read before has been decoded, by all lanes.
     const auto fetch_block = [&](uint32_t b) {
       if ((b & chunk_mask) == 0) {
         if (b != 0) {
