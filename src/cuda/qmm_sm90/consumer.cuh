@@ -50,8 +50,8 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
 
   static constexpr bool kSharedSums = Store::kSharedSums;
   // A narrow tile's shares are of the sums that it has. (To ask took registers from weights of 2
-  // bits.)
-  static constexpr bool kFewerSums = kSharedSums && !Weights::kAcrossBytes;
+  // bits, and from those whose scales are many.)
+  static constexpr bool kFewerSums = kSharedSums && !Weights::kAcrossBytes && kScales == 1;
   static constexpr bool kHalvesInTurn = Store::kHalvesInTurn, kBeginsEarly = Store::kBeginsEarly;
   // What takes more registers to decode, or has fewer, is decoded when the sums are gone.
   static constexpr bool kDecodesEarly =
