@@ -148,8 +148,8 @@ RULES = [
         r"^qmm_sm90<AnyAffine<Bfloat16Pairs, 8>, Tiles256Any>",
         has=(BULK, HGMMA_REGISTERS),
         lacks=(HGMMA_SHARED,),
-        local=2,
-        why="as above, scales of any group",
+        local=4,
+        why="as above, scales of any group: two numbers wait for a tile's beginning or its end",
     ),
     Rule(
         r"^qmm_sm90<(EndingIn<)?Affine<",
