@@ -355,8 +355,9 @@ TEST(QmmWider, TilesAreThoseThatTakeLess) {
   expect_the_faster<cuda::NibbleTiles<cuda::Tiles64>, cuda::Tiles96>(90);
 }
 
-// What one thread has of a share's sums.
+// What one thread has of a share's sums: zeros behind those of a narrow tile.
 float sum_of(const TileRecord& tile, uint32_t rank, uint32_t thread, uint32_t i) {
+  if (i >= tile.tokens / 2) return 0;
   const uint32_t mixed =
       (tile.w_row * 31 + tile.row * 7 + tile.share * 1009 + rank * 613 + thread * 101 + i * 17) *
       2654435761u;
@@ -378,24 +379,19 @@ void expect_sums_of(const Matrix& m, uint32_t clusters, uint64_t seed) {
   p.shared_sums = sums.data();
   p.shares_done = done.data();
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> ended;
-  const uint32_t all = shares.count;
   // A warp goes through the tiles by itself, as the one that sends rows does.
   run_grid({2 * clusters, kThreads, 0, seed, 0xff}, [&] {
     const uint32_t rank = block_index() % 2, thread = thread_index();
     cuda::Schedule<Tiles> schedule(p, block_index() / 2, block_count() / 2);
     for (TileRecord tile = schedule.next(); tile.tokens != 0; tile = schedule.next()) {
-      // What a narrow tile does not have are zeros, and nobody's place in memory is read for them.
-      const uint32_t count = tile.tokens / 2;
       float own[kTokens / 2];
-      for (uint32_t i = 0; i < kTokens / 2; ++i) {
-        own[i] = i < count ? sum_of(tile, rank, thread, i) : 0;
-      }
+      for (uint32_t i = 0; i < kTokens / 2; ++i) own[i] = sum_of(tile, rank, thread, i);
       const cuda::SharedSums<Tiles> shared(p, tile, rank, thread / 128);
       if (!shared.template add_up<kTokens>(own, tile.tokens)) continue;
       ++ended[{tile.w_row, tile.row, rank, thread}];
       for (uint32_t i = 0; i < kTokens / 2; ++i) {
         float expected = 0;
-        for (tile.share = 0; i < count && tile.share < all; ++tile.share) {
+        for (tile.share = 0; tile.share < shares.count; ++tile.share) {
           expected += sum_of(tile, rank, thread, i);
         }
         ASSERT_EQ(own[i], expected) << "sum " << i << " of thread " << thread;
@@ -404,7 +400,7 @@ void expect_sums_of(const Matrix& m, uint32_t clusters, uint64_t seed) {
   });
   EXPECT_EQ(static_cast<int64_t>(ended.size()), m.tiles<Tiles>() * 2 * kThreads);
   for (const auto& [where, times] : ended) ASSERT_EQ(times, 1);
-  for (uint32_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], i < room.parts ? all : 0);
+  for (uint32_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], i < room.parts ? shares.count : 0);
   for (size_t i = 0; i < kGuard; ++i) ASSERT_TRUE(std::isnan(sums[sums.size() - 1 - i].x));
 }
 
