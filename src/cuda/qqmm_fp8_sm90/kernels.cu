@@ -17,6 +17,7 @@
 // k, of which a scheduler has two warps: the more rows of x, the less of it is decoding; what is
 // decoded was fetched a block before. Rows that do not fold are left to qmm_sm90, all if w does
 // not.
+#include "cuda/device/barrier_look.cuh"
 #include "cuda/device/bulk_store.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/copy_async.cuh"
@@ -32,21 +33,6 @@ namespace {
 using Tile = FoldTile;
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// Whether a barrier's phase is over, without waiting.
-__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
-  uint32_t over;
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;\n"
-      "}"
-      : "=r"(over)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
 // Where a cluster's tile begins.
 struct FoldPlace {
   uint32_t w_row, row;
@@ -286,7 +272,7 @@ class FoldConsumer : public FoldBlock {
     // The answer takes about as long as the decoding.
     const bool more = pair_ + 1 < pairs_;
     bool here = true;
-    if constexpr (kAt == 1) here = barrier_test(ahead.full + kBlock * 8, ahead.parity);
+    if constexpr (kAt == 1) here = device::barrier_passed(ahead.full + kBlock * 8, ahead.parity);
     // (Without a condition the compiler would let no product overlap what is decoded for another.)
     if (pair_ + kBlock < pairs_) decode<kAt>(c, next);
     if constexpr (kAt == 1) {

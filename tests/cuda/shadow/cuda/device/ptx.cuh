@@ -332,6 +332,7 @@ inline void multiply_bf16(float (&sums)[4], uint4 a, uint2 b) {
   multiply_halves("multiply_bf16", sums, a, b,
                   [](unsigned short half) { return formats::bfloat16_to_float(half); });
 }
+
 inline void multiply_bytes(int32_t (&sums)[4], uint4 a, uint2 b) {
   const uint32_t words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
   const unsigned char* all = test::meet("multiply_bytes", words, sizeof words);
