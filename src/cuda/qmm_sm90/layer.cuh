@@ -7,7 +7,7 @@
 //
 //   activations   in registers; those of some tokens through shared memory while the next ones' are
 //                 made, 64 bytes a token
-//   sums          of the second product, float32: each warp's by itself, 64 bytes a token
+//   sums          of the second product, float32: a warpgroup's, 256 bytes a token
 //
 // The time goes into the exponentials, and into writing: 4 bytes a sum of the second product.
 #pragma once
@@ -227,54 +227,56 @@ class LayerEnd {
 
   // ---- The second product
 
-  // 16 tokens at a time, in two places in turn where there is room: rows of 16 sums, 80 bytes from
-  // one to the next, so that lanes meet in no bank.
+  // Some tokens at a time, in two places in turn: the warpgroup's 64 sums of a token are 256 bytes,
+  // and leave as such. (Each warp's 64 bytes by themselves take twice as long to leave.) Quarters
+  // of 16 bytes are exchanged by the token, so that lanes meet in no bank, neither as they put one
+  // sum each nor as they take four.
   template <uint32_t kTokens>
   __device__ void store_sums(const float (&sums)[kTokens / 2]) const {
-    constexpr uint32_t kPitch = 80, kPlaces = Tiles::kOutBuffers;
-    constexpr uint32_t kAtOnce = kBuffers / (4 * kPitch * kPlaces) >= 16 ? 16 : 8;
-    static_assert(4 * kAtOnce * kPitch * kPlaces <= kBuffers, "each warp has its own");
-    const uint32_t own = out_ + warp_ * kAtOnce * kPitch * kPlaces;
-    constexpr uint32_t kHalves = kAtOnce / 8;
+    constexpr uint32_t kRow = 256, kAtOnce = kBuffers / (2 * kRow), kRounds = kAtOnce / 8;
+    static_assert(kRounds > 0 && kTokens % kAtOnce == 0, "eight tokens at the least");
+    constexpr uint32_t kPlace = kAtOnce * kRow;
     // Where narrower tiles, too, come with as many sums.
-    constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : (Tiles::kRowGroups == 2 ? 64 : kTokens);
-    const uint32_t lane = thread_ % 32, column = first_row_ + warp_ * 16 + lane % 4 * 4;
+    constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : Tiles::kLeastTokens;
+    const uint32_t to = out_ + 2 * c_ * kRow + ((warp_ * 4 + g_ / 4) ^ (2 * c_)) * 16 + g_ % 4 * 4;
+    const uint32_t lane = thread_ % 32, token = warp_ * 2 + lane / 16;
+    const uint32_t from = out_ + token * kRow + (lane % 16 ^ (2 * warp_)) * 16;
+    const uint32_t column = first_row_ + lane % 16 * 4;
     const uint64_t columns =
         device::kept(reinterpret_cast<uint64_t>(p_.out) + uint64_t{column} * 4, lane);
     // N is a K elsewhere: a multiple of four.
-    const int32_t left = column < p_.n ? static_cast<int32_t>(tile_.end - tile_.row - lane / 4) : 0;
-    int64_t rows[2][kHalves];
+    const int32_t left = column < p_.n ? static_cast<int32_t>(tile_.end - tile_.row - token) : 0;
+    int64_t rows[2][kRounds];
     const auto find_rows = [&](uint32_t step) {
 #pragma unroll
-      for (uint32_t h = 0; h < kHalves; ++h) {
-        rows[step % 2][h] =
-            device::load_shared_i64(out_rows_ + (step * kAtOnce + h * 8 + lane / 4) * 8);
+      for (uint32_t i = 0; i < kRounds; ++i) {
+        rows[step % 2][i] =
+            device::load_shared_i64(out_rows_ + (step * kAtOnce + i * 8 + token) * 8);
       }
     };
     find_rows(0);
+    // Whoever reads the last tile's there has done so.
+    meet();
 #pragma unroll
     for (uint32_t i = 0; i < kTokens; i += kAtOnce) {
-      const uint32_t step = i / kAtOnce;
+      const uint32_t step = i / kAtOnce, place = step % 2 * kPlace;
       if (i != 0 && i % kEndsAt == 0 && tile_.tokens <= i) break;
-      const uint32_t place = own + step % kPlaces * kAtOnce * kPitch;
-      // What was there has been read: before the last __syncwarp, where there are two places.
-      if (kPlaces == 1) __syncwarp();
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce / 2; ++j) {
-        const uint32_t token = j / 4 * 8 + 2 * c_ + j % 2, row = j / 2 % 2 * 8 + g_;
-        put(place + token * kPitch + row * 4, sums[i / 2 + j]);
+        // The lower rows of w are two quarters further.
+        put((to ^ (j / 2 % 2) * 32) + place + (j / 4 * 8 + j % 2) * kRow, sums[i / 2 + j]);
       }
-      __syncwarp();
-      uint4 v[kHalves];
+      meet();
+      uint4 v[kRounds];
 #pragma unroll
-      for (uint32_t h = 0; h < kHalves; ++h) {
-        v[h] = device::load_shared_4(place + (h * 8 + lane / 4) * kPitch + lane % 4 * 16);
+      for (uint32_t r = 0; r < kRounds; ++r) {
+        v[r] = device::load_shared_4(from + place + r * 8 * kRow);
       }
       if (i + kAtOnce < kTokens) find_rows(step + 1);
 #pragma unroll
-      for (uint32_t h = 0; h < kHalves; ++h) {
-        device::store_global_4_if(static_cast<int32_t>(i + h * 8) < left,
-                                  columns + rows[step % 2][h] * 4, v[h]);
+      for (uint32_t r = 0; r < kRounds; ++r) {
+        device::store_global_4_if(static_cast<int32_t>(i + r * 8) < left,
+                                  columns + rows[step % 2][r] * 4, v[r]);
       }
     }
   }

@@ -134,12 +134,12 @@ template <class Tiles>
 using SameTiles = Tiles;
 
 // Codes of four bits leave room for a fourth row group beside 128 tokens: half a block is decoded
-// at a time, and results leave 32 tokens at a time.
+// at a time, and results leave 32 tokens at a time by one buffer.
 template <class Tiles>
 struct NibbleTiles : Tiles {};
 template <>
 struct NibbleTiles<Tiles128> : Tiles128 {
-  static constexpr uint32_t kRowGroups = 4, kCodeSlots = 3, kOutTokens = 32, kHalves = 1;
+  static constexpr uint32_t kRowGroups = 4, kOutBuffers = 1, kOutTokens = 32, kHalves = 1;
   static constexpr int kConsumerRegisters = 112, kProducerRegisters = 32;
 };
 
@@ -206,15 +206,16 @@ using Mxfp4Bytes = WeightBytes<4, 1, 32, 8>;
 using Mxfp8Bytes = WeightBytes<8, 1, 16, 4>;
 using Nvfp4Bytes = WeightBytes<4, 1, 32, 4>;
 
-// The ring of codes. Where few tokens meet codes of four bits, two blocks of K lie side by side in
-// a slot: beside its bytes each piece of a row costs time, and at 32 tokens the copies are what
-// products wait for.
+// The ring of codes. Where up to 128 tokens meet codes of four bits, two blocks of K lie side by
+// side in a slot: beside its bytes each piece of a row costs time, and products wait for copies (at
+// 128 tokens by 3 to 4 %).
 template <class Bytes, class Tiles>
 struct CodeRing {
-  static constexpr bool kSlabs =
-      Bytes::kPieces == 1 && Bytes::kPiece == 64 && Tiles::kMostTokens - Tiles::kExtra <= 64;
+  static constexpr uint32_t kBaseTokens = Tiles::kMostTokens - Tiles::kExtra;
+  static constexpr bool kSlabs = Bytes::kPieces == 1 && Bytes::kPiece == 64 && kBaseTokens <= 128;
   static constexpr uint32_t kBlocks = kSlabs ? 2 : 1;
-  static constexpr uint32_t kSlots = kSlabs ? 3 : Tiles::kCodeSlots;
+  // Beside rows of 128 tokens there is room for two.
+  static constexpr uint32_t kSlots = !kSlabs ? Tiles::kCodeSlots : kBaseTokens <= 64 ? 3 : 2;
   static constexpr uint32_t kRowBytes = Bytes::kPiece * kBlocks;
   // Else, where codes and rows of x both come a block at a time, to rings of as many slots, they
   // share a slot.
