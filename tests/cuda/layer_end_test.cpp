@@ -17,12 +17,13 @@ namespace moeblas::test {
 namespace {
 
 using cuda::TileRecord;
-using Weights = cuda::EndingIn<cuda::Affine<cuda::Bfloat16Pairs, 4>, cuda::Ending::sums>;
+template <int kBits>
+using Sums = cuda::EndingIn<cuda::Affine<cuda::Bfloat16Pairs, kBits>, cuda::Ending::sums>;
 
 // Where things lie in a block's shared memory.
-template <class Tiles>
+template <class Weights, class Tiles>
 struct Room {
-  using Memory = cuda::BlockMemory<Weights::Bytes, Tiles>;
+  using Memory = cuda::BlockMemory<typename Weights::Bytes, Tiles>;
   static constexpr uint32_t kOut = 0;
   static constexpr uint32_t kRows =
       kOut + Tiles::kRowGroups * Tiles::kOutBuffers * Memory::kOutBytes;
@@ -31,7 +32,7 @@ struct Room {
 
 // `rows` of the run's are left in the tile, which comes with the sums of kTokens tokens all the
 // same.
-template <class Tiles, uint32_t kTokens>
+template <class Tiles, uint32_t kTokens, class Weights = Sums<4>>
 void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biased) {
   constexpr uint32_t kThreads = 128 * Tiles::kRowGroups, kBlockRows = 64 * Tiles::kRowGroups;
   constexpr uint32_t kFirst = kBlockRows;  // the block's first row of w
@@ -56,12 +57,12 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
   if (biased) p.added[0] = {reinterpret_cast<const uint8_t*>(bias.data()), 0, 1, simt::kF32};
   const TileRecord tile{kFirst, 5, 5 + rows, tokens, 0, 0};
   for (int tiles : {1, 2}) {  // in a row: the second finds the buffers used
-    run_grid({1, kThreads, Room<Tiles>::kBytes, 7u * rows + tokens, 0xff}, [&] {
+    run_grid({1, kThreads, Room<Weights, Tiles>::kBytes, 7u * rows + tokens, 0xff}, [&] {
       const uint32_t base = shared_address_of(dynamic_memory());
       const uint32_t group = thread_index() / 128, thread = thread_index() % 128;
       if (thread_index() == 0) {
         for (uint32_t i = 0; i < Tiles::kMostTokens; ++i) {
-          *reinterpret_cast<int64_t*>(at_shared(base + Room<Tiles>::kRows + i * 8, 8)) =
+          *reinterpret_cast<int64_t*>(at_shared(base + Room<Weights, Tiles>::kRows + i * 8, 8)) =
               int64_t{order[i]} * pitch;
         }
       }
@@ -79,8 +80,8 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
             cuda::LayerEnd<Weights, Tiles>::ask(p, tile, first_row, thread);
         cuda::LayerEnd<Weights, Tiles>(
             p, tile, first_row,
-            base + group * Tiles::kOutBuffers * Room<Tiles>::Memory::kOutBytes,
-            base + Room<Tiles>::kRows, group, added)
+            base + group * Tiles::kOutBuffers * Room<Weights, Tiles>::Memory::kOutBytes,
+            base + Room<Weights, Tiles>::kRows, group, added)
             .template store<kTokens>(own);
       }
     });
@@ -106,12 +107,12 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
 
 // Sums of all widths lie in registers of the widest where these are one text, else each width has
 // its own.
-template <class Tiles, uint32_t kTokens>
+template <class Tiles, uint32_t kTokens, class Weights = Sums<4>>
 void expect_all_in_place() {
   constexpr uint32_t kStripe = 2 * 64 * Tiles::kRowGroups;
   for (uint32_t n : {kStripe, kStripe - 36}) {
     for (uint32_t rows : {kTokens, kTokens - 1, kTokens / 2 + 3, 1u}) {
-      expect_sums_in_place<Tiles, kTokens>(kTokens, rows, n, rows % 2 != 0);
+      expect_sums_in_place<Tiles, kTokens, Weights>(kTokens, rows, n, rows % 2 != 0);
     }
   }
 }
@@ -120,7 +121,8 @@ TEST(LayerEnd, SumsOfWholeTiles) {
   expect_all_in_place<cuda::NibbleTiles<cuda::Tiles32>, 32>();
   expect_all_in_place<cuda::NibbleTiles<cuda::Tiles64>, 64>();
   expect_all_in_place<cuda::NibbleTiles<cuda::Tiles128>, 128>();
-  expect_all_in_place<cuda::Tiles128, 64>();
+  expect_all_in_place<cuda::Tiles128, 64, Sums<8>>();
+  expect_all_in_place<cuda::Tiles128, 128, Sums<8>>();
   expect_all_in_place<cuda::Tiles256, 256>();
   expect_all_in_place<cuda::WiderTilesOf<96, 4>, 96>();
   expect_all_in_place<cuda::WiderTilesOf<160, 4>, 160>();

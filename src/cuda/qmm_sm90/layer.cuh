@@ -234,10 +234,12 @@ class LayerEnd {
   template <uint32_t kTokens>
   __device__ void store_sums(const float (&sums)[kTokens / 2]) const {
     constexpr uint32_t kRow = 256, kAtOnce = kBuffers / (2 * kRow), kRounds = kAtOnce / 8;
-    static_assert(kRounds > 0 && kTokens % kAtOnce == 0, "eight tokens at the least");
     constexpr uint32_t kPlace = kAtOnce * kRow;
     // Where narrower tiles, too, come with as many sums.
     constexpr uint32_t kEndsAt = Tiles::kExtra != 0 ? 32 : Tiles::kLeastTokens;
+    static_assert(kRounds > 0, "eight tokens at the least");
+    // So that who begins the next tile in the first place meets nobody who still reads there.
+    static_assert(kEndsAt % (2 * kAtOnce) == 0 && kTokens % kEndsAt == 0, "both places in turn");
     const uint32_t to = out_ + 2 * c_ * kRow + ((warp_ * 4 + g_ / 4) ^ (2 * c_)) * 16 + g_ % 4 * 4;
     const uint32_t lane = thread_ % 32, token = warp_ * 2 + lane / 16;
     const uint32_t from = out_ + token * kRow + (lane % 16 ^ (2 * warp_)) * 16;
@@ -255,8 +257,6 @@ class LayerEnd {
       }
     };
     find_rows(0);
-    // Whoever reads the last tile's there has done so.
-    meet();
 #pragma unroll
     for (uint32_t i = 0; i < kTokens; i += kAtOnce) {
       const uint32_t step = i / kAtOnce, place = step % 2 * kPlace;
