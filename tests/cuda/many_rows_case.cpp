@@ -171,8 +171,8 @@ Case many_rows_case(uint64_t seed) {
 }
 
 Case long_rows_case(uint64_t seed) {
-  constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 7, 8, 11, 13, 17};  // kKinds
-  constexpr int64_t kRowsOf[] = {16, 60, 100};
+  constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 7, 8, 11, 13, 14, 16, 17};  // kKinds
+  constexpr int64_t kRowsOf[] = {16, 60, 200};  // of both matrices
   Random random(seed + (uint64_t{1} << 46));
   const Kind& kind = kKinds[kOf[seed % std::size(kOf)]];
   const int64_t rows = kRowsOf[seed / std::size(kOf) % std::size(kRowsOf)];
@@ -187,8 +187,8 @@ Case long_rows_case(uint64_t seed) {
   c.ids = Ids::sorted;  // as many rows of each matrix
   // Scales come by several chunks, in boxes or not, of odd numbers of blocks of K, too.
   const int64_t k =
-      random.pick({2048, 2304, 2560}) - (rows == 100 ? 1024 : 0) + (random.one_in(3) ? 64 : 0);
-  const int64_t n = rows == 100 ? 8 : random.pick({8, 16}), experts = 2;
+      random.pick({2048, 2304, 2560}) - (rows == 200 ? 1024 : 0) + (random.one_in(3) ? 64 : 0);
+  const int64_t n = rows == 200 ? 8 : random.pick({8, 16}), experts = 2;
   draw_weights(random, c, {experts}, n, k, kind.scales, true);
   c.x = plain(kind.x, {rows, k});
   c.ranges = plain(DType::i32, {experts});
