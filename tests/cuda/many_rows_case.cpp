@@ -172,7 +172,7 @@ Case many_rows_case(uint64_t seed) {
 
 Case long_rows_case(uint64_t seed) {
   constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 7, 8, 11, 13, 14, 16, 17};  // kKinds
-  constexpr int64_t kRowsOf[] = {16, 60, 200};  // of both matrices
+  constexpr int64_t kRowsOf[] = {16, 60, 200};                            // of both matrices
   Random random(seed + (uint64_t{1} << 46));
   const Kind& kind = kKinds[kOf[seed % std::size(kOf)]];
   const int64_t rows = kRowsOf[seed / std::size(kOf) % std::size(kRowsOf)];
