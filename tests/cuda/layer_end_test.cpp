@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -30,6 +32,18 @@ struct Room {
   static constexpr uint32_t kBytes = kRows + Tiles::kMostTokens * 8;
 };
 
+void expect_equal(const std::vector<float>& out, const std::vector<float>& expected, size_t pitch) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const bool same = out[i] == expected[i] || (std::isnan(out[i]) && std::isnan(expected[i]));
+    if (!same && wrong++ == 0) {
+      ADD_FAILURE() << "row " << i / pitch << ", column " << i % pitch << ": " << out[i] << ", not "
+                    << expected[i];
+    }
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
 // `rows` of the run's are left in the tile, which comes with the sums of kTokens tokens all the
 // same.
 template <class Tiles, uint32_t kTokens, class Weights = Sums<4>>
@@ -49,14 +63,15 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
   for (uint32_t i = 0; i < places; ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), random);
   const float nothing = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> out(size_t{places} * pitch, nothing);
 
   cuda::QmmSm90Params p{};
-  p.out = reinterpret_cast<uint8_t*>(out.data());
   p.n = n;
   if (biased) p.added[0] = {reinterpret_cast<const uint8_t*>(bias.data()), 0, 1, simt::kF32};
   const TileRecord tile{kFirst, 5, 5 + rows, tokens, 0, 0};
-  for (int tiles : {1, 2}) {  // in a row: the second finds the buffers used
+  // In a row, each with sums of its own: the last one's are seen, which finds the buffers used.
+  for (int tiles : {1, 2}) {
+    std::vector<float> out(size_t{places} * pitch, nothing);
+    p.out = reinterpret_cast<uint8_t*>(out.data());
     run_grid({1, kThreads, Room<Weights, Tiles>::kBytes, 7u * rows + tokens, 0xff}, [&] {
       const uint32_t base = shared_address_of(dynamic_memory());
       const uint32_t group = thread_index() / 128, thread = thread_index() % 128;
@@ -74,7 +89,8 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
         float own[kTokens / 2];
         for (uint32_t j = 0; j < kTokens / 2; ++j) {
           const uint32_t token = j / 4 * 8 + thread % 4 * 2 + j % 2;
-          own[j] = sums[size_t{token} * kBlockRows + row + j / 2 % 2 * 8];
+          own[j] =
+              sums[size_t{token} * kBlockRows + row + j / 2 % 2 * 8] * static_cast<float>(i + 1);
         }
         const cuda::AddedBits added =
             cuda::LayerEnd<Weights, Tiles>::ask(p, tile, first_row, thread);
@@ -85,24 +101,16 @@ void expect_sums_in_place(uint32_t tokens, uint32_t rows, uint32_t n, bool biase
             .template store<kTokens>(own);
       }
     });
-  }
-
-  std::vector<float> expected(out.size(), nothing);
-  for (uint32_t t = 0; t < std::min(tokens, rows); ++t) {
-    for (uint32_t r = 0; r < kBlockRows && kFirst + r < n; ++r) {
-      expected[size_t{order[t]} * pitch + kFirst + r] =
-          sums[size_t{t} * kBlockRows + r] + (biased ? bias[kFirst + r] : -0.0f);
+    std::vector<float> expected(out.size(), nothing);
+    for (uint32_t t = 0; t < std::min(tokens, rows); ++t) {
+      for (uint32_t r = 0; r < kBlockRows && kFirst + r < n; ++r) {
+        expected[size_t{order[t]} * pitch + kFirst + r] =
+            sums[size_t{t} * kBlockRows + r] * static_cast<float>(tiles) +
+            (biased ? bias[kFirst + r] : -0.0f);
+      }
     }
+    expect_equal(out, expected, pitch);
   }
-  size_t wrong = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const bool same = out[i] == expected[i] || (std::isnan(out[i]) && std::isnan(expected[i]));
-    if (!same && wrong++ == 0) {
-      ADD_FAILURE() << "row " << i / pitch << ", column " << i % pitch << ": " << out[i] << ", not "
-                    << expected[i];
-    }
-  }
-  EXPECT_EQ(wrong, 0u);
 }
 
 // Sums of all widths lie in registers of the widest where these are one text, else each width has

@@ -55,20 +55,18 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     }
   }
 
-  // One block after the other. To fetch codes before the products, not after them, makes products
-  // wait for what has not come yet.
+  // One block after the other, of codes of 2, 3 and 5 bits. To fetch codes before the products, not
+  // after them, makes products wait for what has not come yet.
   template <uint32_t kTokens>
   __device__ void multiply_blocks(float (&sums)[kTokens / 2]) {
-    constexpr uint32_t kHalves = Tiles::kHalves;
-    uint32_t a[4 * kHalves][4];
+    static_assert(Tiles::kHalves == 2 && !Block::kWholeScales);
+    uint32_t a[8][4];
     Raw raw;
     uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
     uint32_t scales_of_block = 0;
     const uint32_t chunk_mask = (1u << p_.chunk_shift) - 1;
-    const bool whole = Block::whole_scales();
-    const auto scale_slot = [&] { return whole ? group_ : chunk % kScaleSlots; };
     const auto release_chunk = [&] {
-      device::barrier_arrive(barrier(Block::kScalesEmpty) + scale_slot() * 8);
+      device::barrier_arrive(barrier(Block::kScalesEmpty) + chunk % kScaleSlots * 8);
     };
     // Block `b`, that of `slot`. All that was read before has been decoded, by all lanes.
     const auto fetch_block = [&](uint32_t b) {
@@ -77,32 +75,22 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
           release_chunk();
           ++chunk;
         }
-        device::barrier_wait(barrier(Block::kScalesFull) + scale_slot() * 8,
-                             (whole ? chunk : chunk / kScaleSlots) % 2);
-        scales_of_block = whole ? 0 : chunk % kScaleSlots * Memory::kScaleSlotBytes;
+        device::barrier_wait(barrier(Block::kScalesFull) + chunk % kScaleSlots * 8,
+                             chunk / kScaleSlots % 2);
+        scales_of_block = chunk % kScaleSlots * Memory::kScaleSlotBytes;
       }
       device::barrier_wait(barrier(Block::kXFull) + slot * 8, parity);
-      Lane::template load_piece<true>(raw, codes_ + slot * Memory::kCodeSlotBytes, scales_of_block,
-                                      b < end_block_);
+      Lane::template load_piece<false>(raw, codes_ + slot * Memory::kCodeSlotBytes, scales_of_block,
+                                       true);
       scales_of_block += next_scales_;
     };
-    const auto multiply_half = [&](uint32_t half) {
-      device::wgmma_begin();
-      multiply_steps<kTokens, 4 * kHalves>(
-          sums, a,
-          columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes) +
-              half * device::wgmma_columns_step(kTokens * 128));
-      device::wgmma_commit();
-    };
     fetch_block(0);
-    Lane::template decode<kHalves>(raw, 0, a);
+    Lane::template decode<2>(raw, 0, a);
     for (uint32_t b = 1;; ++b) {
-      if constexpr (kHalves == 1) {
-        multiply_half(0);
-        device::wgmma_wait<0>();
-        Lane::template decode<1>(raw, 1, a);
-      }
-      multiply_half(2 - kHalves);
+      device::wgmma_begin();
+      multiply_steps<kTokens, 8>(sums, a,
+                                 columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes));
+      device::wgmma_commit();
       const uint32_t done = slot;
       if (++slot == kXSlots) slot = 0, parity ^= 1;
       const bool more = b < p_.share_blocks;
@@ -115,7 +103,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       __syncwarp();
       release_rows(done);
       if (!more) break;
-      Lane::template decode<kHalves>(raw, 0, a);
+      Lane::template decode<2>(raw, 0, a);
     }
   }
 
