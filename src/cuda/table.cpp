@@ -72,6 +72,8 @@ constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
 constexpr uint32_t kPassesBeforeFields = 3;
 
 Reason qmm_sm90_of_many(const MatmulProblem& p) {
+  // Asked for by name, it runs wherever it can.
+  if (p.options.kernel != nullptr) return qmm_sm90_reject(p);
   const QuantSpec& spec = *p.w.spec;
   const bool fields = spec.bits % 4 != 0;
   if (spec.mode == Mode::affine && (fields || qmv_sm90_reject(p))) {
@@ -91,16 +93,18 @@ constexpr Formats kFieldFormats = Formats::of(Mode::affine, 2) | Formats::of(Mod
                                   Formats::of(Mode::affine, 5) | Formats::of(Mode::affine, 6);
 
 // Of one matrix from 4096^2 on 2 rows and more, beside other rows in us: 2 of 4096^2 in affine
-// 4-bit 6.3 for 6.9, in mxfp4 6.6 for 7.3, 8 of both 6.9 and 7.2 for 8.7 and 8.9; affine codes in
-// longer rows from twice as many values on 3: 2 and 3 of 8192^2 15.0 and 15.0 for 14.8 and 15.3;
-// beyond K = 8192, in passes, 4: 4 and 8 of 16384^2 41.0 and 41.6 for 43.1 and 47.2, in mxfp4 44.1
-// and 46.9 for 50.8 and 52.0, but 2 46.7 for 43.7. 8192 x 28672 takes longer in mxfp4.
-constexpr int64_t kFewLeast = int64_t{1} << 24, kFewMore = int64_t{1} << 25;
-constexpr int64_t kFewMost = int64_t{1} << 28, kFewLeastK = 4096, kFewMostK = 16384;
+// 4-bit 6.3 for 6.9, in mxfp4 6.6 for 7.3, 8 of both 6.9 and 7.2 for 8.7 and 8.9; 2 and 3 of 8192^2
+// 13.0 and 13.6 for 14.6 and 15.3; beyond K = 8192, in passes, 2, 3 and 8 of 16384^2 39.3, 39.1 and
+// 41.6 for 41.7, 48.5 and 47.2, in mxfp4 3 44.5 for 50.6 (nvfp4 46.1 for 53.4), but 2 44.3 for 43.0
+// (45.8 for 45.1), and of 4096 x 14336 14.4 for 15.9 (15.0 for 15.7); 2, 3 and 8 of 8192 x 28672 in
+// affine 4-bit 37.0, 36.7 and 38.4 for 43.8, 38.1 and 41.2, 3 in mxfp4 42.5 for 41.1.
+constexpr int64_t kFewLeast = int64_t{1} << 24, kFewLarge = int64_t{1} << 26;
+constexpr int64_t kFewMost = int64_t{1} << 28, kFewLeastK = 4096;
+constexpr int64_t kFewMostK = 16384, kFewMostKAffine = 32768;
 
 int64_t least_of_few(const MatmulProblem& p) {
-  if (p.k > 8192) return 4;
-  return p.w.spec->mode == Mode::affine && p.k > 4096 && p.n * p.k >= kFewMore ? 3 : 2;
+  const bool affine = p.w.spec->mode == Mode::affine;
+  return !affine && p.k > 8192 && p.n * p.k >= kFewLarge ? 3 : 2;
 }
 
 Reason qmm_few_sm90_of_large(const MatmulProblem& p) {
@@ -109,7 +113,8 @@ Reason qmm_few_sm90_of_large(const MatmulProblem& p) {
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const int64_t values = p.n * p.k;
-  if (values < kFewLeast || values > kFewMost || p.k < kFewLeastK || p.k > kFewMostK) {
+  const int64_t most_k = p.w.spec->mode == Mode::affine ? kFewMostKAffine : kFewMostK;
+  if (values < kFewLeast || values > kFewMost || p.k < kFewLeastK || p.k > most_k) {
     return Reason::of("%lld values of w in rows of %lld, for which others take less time",
                       static_cast<long long>(values), static_cast<long long>(p.k));
   }
@@ -177,12 +182,17 @@ bool many_floats(const MatmulProblem& p) {
          !why_not(kQmmSm80Limbs, p, 80);
 }
 
-// Of affine 4-bit and mxfp4 qmm_sm90 has tiles of 16 and 32 rows. For each of several matrices from
-// so many rows on, which are sixteen columns of qmv_sm90, those were faster: gates and ups of
-// Mixtral at 24 and 32 tokens 168 and 164 us for 214 and 205 (mxfp4 185 and 177 for 250 and 236),
-// but at 16 178 for 150. Of more than eight rows of one large matrix, whose K is shared out: 16 of
-// 8192^2 and 16384^2 22.2 and 58.2 us for 24.5 and 60.4 (mxfp4 23.1 and 62.4 for 26.0 and 68.9).
-constexpr int64_t kRowsOfFourBits = 6, kRowsOfLarge = 9, kValuesOfLarge = int64_t{1} << 26;
+// Of four bits qmm_sm90 has tiles of 16 and 32 rows. For each of several matrices from so many rows
+// on, which are sixteen columns of qmv_sm90, those were faster: gates and ups of Mixtral at 24 and
+// 32 tokens 168 and 164 us for 214 and 205 (mxfp4 185 and 177 for 250 and 236, nvfp4 181 and 180
+// for 254 and 257; float16 170 and 169 for 191 and 194), but at 16 178 for 150. Of eight bits,
+// whose tiles are 32 wide, at 32, 34, 48 and 56 tokens 309, 288, 305 and 304 for 294, 301, 377 and
+// 443 (mxfp8 293, 299, 293 and 291 for 292, 301, 371 and 442), OLMoE's at 48 and 64 tokens 83.6
+// and 84.6 for 85.5 and 91.6. Of more than eight rows of one large matrix, whose K is shared out:
+// 16 of 8192^2 and 16384^2 22.2 and 58.2 us for 24.5 and 60.4 (mxfp4 23.1 and 62.4 for 26.0
+// and 68.9, nvfp4 of 16384^2 57.0 for 76.2).
+constexpr int64_t kRowsOfFourBits = 6, kRowsOfEightBits = 8;
+constexpr int64_t kRowsOfLarge = 9, kValuesOfLarge = int64_t{1} << 26;
 // Where one matrix takes it one launch (qmm_sm90_one), nvfp4 too, up to as many values: 8 and 16
 // rows of 4096^2 in mxfp4 8.8 and 8.3 us for 10.3 and 12.1 (nvfp4 9.1 and 8.6 for 11.2 and 14.5), 4
 // in affine 4-bit 10.0 for 8.0; of 8192^2 16 18.8 for 21.5 (nvfp4 19.7 for 28.0), but 8 19.2 for
@@ -190,23 +200,23 @@ constexpr int64_t kRowsOfFourBits = 6, kRowsOfLarge = 9, kValuesOfLarge = int64_
 constexpr int64_t kValuesOfOneLaunch = int64_t{1} << 24, kMoreOfOneLaunch = int64_t{1} << 25;
 constexpr int64_t kRowsOfOneLaunch = 8, kRowsOfMoreOfOneLaunch = 9;
 
-bool has_four_bits(const QuantSpec& spec) {
-  return spec.mode == Mode::mxfp4 || (spec.mode == Mode::affine && spec.bits == 4);
+int64_t rows_of_several(const QuantSpec& spec) {
+  return spec.bits == 4 ? kRowsOfFourBits : kRowsOfEightBits;
 }
 
 // In rows of x for a matrix of w; 0: there is no such border. Of few values of w the grouping and
-// staging in front of qmm_sm90's products would take longest.
-int64_t border_of_four_bits(const MatmulProblem& p, int64_t matrices) {
-  if (!p.w.spec || p.x.values.dtype != DType::bf16) return 0;
+// staging in front of qmm_sm90's products would take longest; under scales that have one width of
+// tiles it takes twice as long (Mixtral's in affine 4-bit with float32 scales 430 us for 200).
+int64_t least_rows_of_qmm(const MatmulProblem& p, int64_t matrices) {
+  if (!p.w.spec || !qmm_sm90_has_narrow_tiles(p)) return 0;
   const int64_t values = matrices * p.n * p.k;
   const bool middle = values >= kValuesOfOneLaunch && values <= kValuesOfLarge;
   if (middle && qmm_sm90_is_one(p)) {
     return values < kMoreOfOneLaunch ? kRowsOfOneLaunch : kRowsOfMoreOfOneLaunch;
   }
-  if (!has_four_bits(*p.w.spec)) return 0;
   if (values < kValuesOfLarge) return 0;
-  if (p.batch.numel() > 1) return kRowsOfFourBits;
-  return qmm_sm90_shares(p) ? kRowsOfLarge : 0;
+  if (p.batch.numel() > 1) return rows_of_several(*p.w.spec);
+  return p.w.spec->bits == 4 && qmm_sm90_shares(p) ? kRowsOfLarge : 0;
 }
 
 Reason qmv_sm90_of_few(const MatmulProblem& p) {
@@ -219,8 +229,7 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
   const bool by_qmm = !why_not(kQmmSm90, p, kHopper.least);
   // Asked for by name, it runs wherever it can.
   const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
-  const int64_t border =
-      p.options.kernel == nullptr && by_qmm ? border_of_four_bits(p, matrices) : 0;
+  const int64_t border = p.options.kernel == nullptr && by_qmm ? least_rows_of_qmm(p, matrices) : 0;
   if (border != 0 && p.total_rows() >= border * matrices) {
     return Reason::of("%lld rows of this format for a matrix or more are qmm_sm90's",
                       static_cast<long long>(border));
@@ -330,14 +339,15 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 // clang-format on
 
 // Layers are ffn_qmm_sm90's from as many rows for each expert on: OLMoE at 64 tokens 121 us for 143
-// (mxfp4 129 for 158), but at 32 121 for 103 (130 for 118); Mixtral at 16 351 for 250 (351 for
-// 275).
+// (mxfp4 129 for 158, nvfp4 101 for 172, 8 bits 131 for 149, mxfp8 143 for 153), but at 32 121 for
+// 103 (130 for 118, 102 for 94, 131 for 120, 145 for 119); Mixtral at 16 351 for 250 (351 for 275),
+// at 24 in nvfp4 296 for 421, at 32 in 8 bits 478 for 500 (mxfp8 466 for 499).
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
-  const int64_t least = has_four_bits(*p.gate_up.spec) ? kRowsOfFourBits : int64_t{kQmvMostRows};
+  const int64_t least = rows_of_several(*p.gate_up.spec);
   const bool many = p.total_rows() >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {

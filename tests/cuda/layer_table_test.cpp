@@ -39,7 +39,7 @@ TEST_F(CudaTable, WholeLayers) {
           const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
           // Where decoding takes longer, or an expert's rows are columns in turn.
           const int64_t rows = tokens * l.top_k;
-          const bool many = ((spec == kMxfp4 || spec == kAffine4) && rows >= 6 * l.experts) ||
+          const bool many = rows >= (spec.bits == 4 ? 6 : 8) * l.experts ||
                             rows > cuda::kQmvMostRows || cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || rows >= 4 * l.experts);
           // One launch for a token, unless it meets many codes under long rows of affine scales.

@@ -27,10 +27,9 @@ TEST_F(CudaTable, DecodingOfLayers) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
           // Where shared memory does not hold the rows of a matrix at once.
           const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
-          // And where the tiles of 4-bit codes are narrow enough.
-          const bool four_bits = spec == kAffine4 || spec == kMxfp4;
-          const bool many =
-              cuda::qmv_sm90_passes(p) > 1 || (four_bits && tokens * l.top_k >= 6 * l.experts);
+          // And where tiles are narrow enough.
+          const int64_t least = spec.bits == 4 ? 6 : 8;
+          const bool many = cuda::qmv_sm90_passes(p) > 1 || tokens * l.top_k >= least * l.experts;
           EXPECT_TRUE(!many || tokens * l.top_k >= 4 * l.experts);
           // One row of x for all matrices of a token, where bulk copies take its scales.
           const bool one = tokens == 1 && !cuda::qmv_one_sm90_reject(p);
@@ -51,7 +50,7 @@ TEST_F(CudaTable, DenseRows) {
     for (int64_t size : {512, 1024, 4096, 8192, 16384}) {
       for (int64_t rows : {1, 2, 4}) {
         const bool one = rows == 1 && size >= 1024 && spec != kMxfp8;
-        const int64_t least = size > 8192 ? 4 : size == 8192 && spec == kAffine4 ? 3 : 2;
+        const int64_t least = size > 8192 && spec != kAffine4 ? 3 : 2;
         const bool few = rows >= least && spec.bits == 4 && size >= 4096;
         EXPECT_EQ(winner(dense_nowhere(rows, size, size, spec, kBf16, kBf16)), one ? "qmv_one_sm90"
                                                                                : few
@@ -76,14 +75,42 @@ TEST_F(CudaTable, DenseRows) {
     EXPECT_EQ(winner(dense_nowhere(8, 8192, 9216, spec, kBf16, kBf16)), "qmm_few_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 8192, 9216, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, spec, kBf16, kBf16)), "qmm_few_sm90");
-    EXPECT_EQ(winner(dense_nowhere(8, 8192, 28672, spec, kBf16, kBf16)), "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(2, 4096, 14336, spec, kBf16, kBf16)), "qmm_few_sm90");
+    EXPECT_EQ(winner(dense_nowhere(8, 8192, 28672, spec, kBf16, kBf16)),
+              spec == kAffine4 ? "qmm_few_sm90" : "qmv_sm90");
     EXPECT_EQ(winner(dense_nowhere(9, 16384, 16384, spec, kBf16, kBf16)), "qmm_sm90");
   }
   EXPECT_EQ(winner(dense_nowhere(8, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_few_sm90");
   EXPECT_EQ(winner(dense_nowhere(9, 8192, 8192, kNvfp4, kBf16, kBf16)), "qmm_sm90");
-  EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kNvfp4, kBf16, kBf16)), "qmv_sm90");
+  for (DType dtype : {kBf16, DType::f16}) {
+    EXPECT_EQ(winner(dense_nowhere(8, 16384, 16384, kNvfp4, dtype, kBf16)),
+              dtype == kBf16 ? "qmm_few_sm90" : "qmv_sm90");
+    EXPECT_EQ(winner(dense_nowhere(9, 16384, 16384, kNvfp4, dtype, kBf16)), "qmm_sm90");
+  }
   EXPECT_EQ(winner(dense_nowhere(16, 16384, 16384, kAffine4, DType::f16, DType::f16)), "qmv_sm90");
   EXPECT_EQ(winner(dense_nowhere(48, 16384, 16384, kAffine4, kBf16, kBf16)), "qmm_sm90");
+}
+
+TEST_F(CudaTable, BorderOfRowsForEachOfSeveralMatrices) {
+  const auto of = [](const QuantSpec& spec, DType dtype, DType scale, int64_t rows) {
+    const Layer& l = kLayers[0];
+    return winner(
+        product_nowhere(l, false, spec, dtype, scale, (rows * l.experts + l.top_k - 1) / l.top_k));
+  };
+  for (DType dtype : {kBf16, DType::f16}) {
+    for (const QuantSpec& spec : {kAffine4, kNvfp4}) {
+      EXPECT_EQ(of(spec, dtype, dtype, 5), "qmv_sm90");
+      EXPECT_EQ(of(spec, dtype, dtype, 6), "qmm_sm90");
+    }
+    EXPECT_EQ(of(kAffine8, dtype, dtype, 7), "qmv_sm90");
+    EXPECT_EQ(of(kAffine8, dtype, dtype, 8), "qmm_sm90");
+  }
+  EXPECT_EQ(of(kMxfp8, kBf16, kBf16, 7), "qmv_sm90");
+  EXPECT_EQ(of(kMxfp8, kBf16, kBf16, 8), "qmm_sm90");
+  // One width of tiles, for many rows.
+  for (const QuantSpec& spec : {kAffine4, kAffine8}) {
+    EXPECT_EQ(of(spec, kBf16, DType::f32, 8), "qmv_sm90");
+  }
 }
 
 TEST_F(CudaTable, ManyRowsPerMatrix) {

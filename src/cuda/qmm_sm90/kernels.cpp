@@ -204,6 +204,10 @@ const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p, int64_t products) {
   return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
 }
 
+bool qmm_sm90_has_narrow_tiles(const MatmulProblem& p) {
+  return kernels_of(p).tiles32.least_tokens <= kMostRowsOf32;
+}
+
 uint32_t qmm_sm90_chunk_blocks(const MatmulProblem& p) { return kernels_of(p).chunk_blocks; }
 
 bool qmm_sm90_has_layers(const MatmulProblem& p) {

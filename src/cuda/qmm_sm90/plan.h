@@ -9,6 +9,8 @@ namespace moeblas::cuda {
 dispatch::Reason qmm_sm90_reject(const dispatch::MatmulProblem& p);
 // Whether K may be shared out among clusters, so that few rows of one matrix keep all of them busy.
 bool qmm_sm90_shares(const dispatch::MatmulProblem& p);
+// Whether tiles are as narrow as rows are few: under scales of any type there is one width.
+bool qmm_sm90_has_narrow_tiles(const dispatch::MatmulProblem& p);
 // What the shares take then, in blocks of K of 256 rows of w.
 int64_t qmm_sm90_share_time(const dispatch::MatmulProblem& p);
 // Whether products of experts gather their rows from where x is staged once, where each meets
