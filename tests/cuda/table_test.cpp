@@ -16,7 +16,7 @@ namespace {
 using dispatch::MatmulProblem;
 
 std::string winner(const MatmulProblem& p, int capability = 90) {
-  return dispatch::select(cuda::backend().matmul, p, capability, nullptr).name.text;
+  return dispatch::select(cuda::backend().matmul, p, capability, p.options.kernel).name.text;
 }
 
 TEST_F(CudaTable, DecodingOfLayers) {
