@@ -63,28 +63,55 @@ constexpr Arch kHopper = {.least = kHasHopper ? 90 : 1000,
                           .text = kHasHopper ? "sm_90" : "sm_90 and a build for sm_90a",
                           .most = 90};
 
-// Few rows of affine weights that qmv_sm90 does not read were qmv_simt's: in groups of 16 one row
-// of 16384^2 took it 80 us and qmm_sm90 141; of 6 bits, a layer's products at one row an expert,
-// 128 in all, took both as long.
-constexpr int64_t kRowsOfOne = 8, kRowsOfLayers = 64;
+int64_t matrices_of(const MatmulProblem& p) {
+  return std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+}
 
-// Of fewer than kRowsOfLayers qmv_sm80 may read w so often.
-constexpr uint32_t kPassesBeforeFields = 3;
+// Where rows of affine weights that qmv_sm90 does not read are qmm_sm90's. Of one matrix in codes
+// of 2, 3, 5 and 6 bits, which qmv_sm80 reads once for 8 rows of x, as many as shared memory holds
+// of long ones: where that is once; from kLargeFields on, 6 rows of 8192^2 took it 23.8, 26.7, 29.6
+// and 28.5 us, qmm_sm90 23.3, 25.1, 28.6 and 28.3, but 4 20.3 to 27.5 for 22.8 to 28.5; of K =
+// 16384 in 5 and 6 bits 3 rows of 16384^2 108 and 98 for 91 and 85. Of 4096^2 8 take both as long,
+// of 1024^2 5.2 (qmv_simt) for 12.6.
+//
+// Of several, rows for each. Mixtral's gates and ups at 4 tokens in 3 bits took it 158 and qmm_sm90
+// 188, at 8 214 and 218, at 20 270 and 232; in 5 and 6 bits at 4 222 and 224 for 201 and 198, at 8
+// 337 and 283 for 256 and 233; Qwen3's at 8, one for two matrices, in 3 and 6 bits 47.8 and 62.3
+// for 58.3 and 66.4. In groups of 16 Mixtral's at 12 tokens 474 for 394 of qmv_simt, Qwen3's at 32
+// 198.8 for 198.6.
+constexpr int64_t kRowsOfOne = 8, kLongFields = 8192, kRowsOfLongFields = 3, kWideFields = 5;
+constexpr int64_t kLargeFields = int64_t{1} << 26, kRowsOfLargeFields = 6;
+constexpr int64_t kRowsOfOneOf16 = 5, kRowsOfSeveralOf16 = 2;
+// In halves of a row.
+constexpr int64_t kHalvesOfNarrow = 3, kHalvesOfWide = 2;
+
+// From so many values of w on what copies them in bulk takes less time than the portable kernel.
+constexpr int64_t kEnoughValues = int64_t{1} << 24;
+
+bool leaves_to_few(const MatmulProblem& p) {
+  const QuantSpec& spec = *p.w.spec;
+  const bool fields = spec.bits % 4 != 0;
+  const int64_t matrices = p.w.values.count(), rows = p.total_rows();
+  const bool by_simt = !why_not(Portable::kQmv, p, kHopper.least);
+  if (p.batch.numel() == 1) {
+    if (!fields) return by_simt && rows < kRowsOfOneOf16;
+    if (p.n * p.k < kEnoughValues && by_simt && rows < kRowsOfOne) return true;
+    if (spec.bits >= kWideFields && p.k > kLongFields && rows >= kRowsOfLongFields) return false;
+    if (p.n * p.k >= kLargeFields && rows >= kRowsOfLargeFields) return false;
+    return qmv_sm80_passes(p) == 1 && (rows <= kRowsOfOne || p.n * p.k < kEnoughValues);
+  }
+  if (!fields) return by_simt && rows < kRowsOfSeveralOf16 * matrices;
+  const int64_t halves = spec.bits >= kWideFields ? kHalvesOfWide : kHalvesOfNarrow;
+  return (by_simt || qmv_sm80_passes(p) != 0) && 2 * rows < halves * matrices;
+}
 
 Reason qmm_sm90_of_many(const MatmulProblem& p) {
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return qmm_sm90_reject(p);
   const QuantSpec& spec = *p.w.spec;
-  const bool fields = spec.bits % 4 != 0;
-  if (spec.mode == Mode::affine && (fields || qmv_sm90_reject(p))) {
-    const int64_t rows = p.total_rows();
-    const int64_t least = p.batch.numel() == 1 ? kRowsOfOne : kRowsOfLayers;
-    const uint32_t passes = fields ? qmv_sm80_passes(p) : 0;
-    if ((rows < least && !why_not(Portable::kQmv, p, kHopper.least)) ||
-        (rows < kRowsOfLayers && passes > 0 && passes <= kPassesBeforeFields)) {
-      return Reason::of("%lld rows of such weights are those of qmv_sm80 and qmv_simt",
-                        static_cast<long long>(rows));
-    }
+  if (spec.mode == Mode::affine && (spec.bits % 4 != 0 || qmv_sm90_reject(p)) && leaves_to_few(p)) {
+    return Reason::of("%lld rows of such weights are those of qmv_sm80 and qmv_simt",
+                      static_cast<long long>(p.total_rows()));
   }
   return qmm_sm90_reject(p);
 }
@@ -132,7 +159,7 @@ constexpr Row<MatmulProblem> kQmmFewSm90{
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch"}};
+  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -228,7 +255,7 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
                                                : kPassesOfLayers;
   const bool by_qmm = !why_not(kQmmSm90, p, kHopper.least);
   // Asked for by name, it runs wherever it can.
-  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t matrices = matrices_of(p);
   const int64_t border = p.options.kernel == nullptr && by_qmm ? least_rows_of_qmm(p, matrices) : 0;
   if (border != 0 && p.total_rows() >= border * matrices) {
     return Reason::of("%lld rows of this format for a matrix or more are qmm_sm90's",
@@ -243,7 +270,7 @@ Reason qmv_sm90_of_few(const MatmulProblem& p) {
 // from so many values of w on, of one row of each of several matrices from twice as many, to make
 // up for what comes before the first copy; not for groups of 16, nor for more rows of float32, each
 // of which it multiplies by itself.
-constexpr int64_t kEnoughValues = int64_t{1} << 24, kFloatRows = 2;
+constexpr int64_t kFloatRows = 2;
 // How often it may read w: in qmm_sm80's place, which takes about as long as five passes, in that
 // of qmm_simt, which takes 25, and in that of qmm_sm80_limbs, whose time for one matrix is that of
 // 32 passes of one row of affine float32, or of four of five rows in block formats; layers fill its
@@ -262,7 +289,7 @@ uint32_t most_passes(const MatmulProblem& p) {
 }
 
 Reason why_not_beside_simt(const MatmulProblem& p) {
-  const int64_t matrices = std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+  const int64_t matrices = matrices_of(p);
   if (p.w.spec->mode == Mode::affine && p.w.spec->group_size == 16) {
     return Reason::of("groups of 16, which qmv_simt takes less time for");
   }

@@ -1,5 +1,6 @@
 // Which of CUDA's kernels runs a product: asked of the table by capability, without a device.
 #include "cuda/table.h"
+#include "cuda/qmm_sm90/kernels.h"
 #include "cuda/qmv_one_sm90/plan.h"
 #include "cuda/qmv_sm90/plan.h"
 
@@ -401,9 +402,28 @@ TEST_F(CudaTable, DecodingThatThePortableKernelKeeps) {
 // What reads w once stands back while it would be read a few times by rows of few tokens.
 TEST_F(CudaTable, BetweenFewAndManyRows) {
   const QuantSpec spec{Mode::affine, 6, 64};
-  for (int64_t rows : {8, 16}) {
-    EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, spec, kBf16, kBf16)), "qmv_sm80");
+  for (int64_t rows : {2, 5, 6, 8, 16}) {
+    for (int bits : {2, 3, 5, 6}) {
+      const QuantSpec of{Mode::affine, bits, 64};
+      EXPECT_EQ(winner(dense_nowhere(rows, 8192, 8192, of, kBf16, kBf16)),
+                rows < 6 ? "qmv_sm80" : "qmm_sm90_fields");
+      EXPECT_EQ(winner(dense_nowhere(rows, 4096, 4096, of, kBf16, kBf16)),
+                rows <= 8 ? "qmv_sm80" : "qmm_sm90_fields");
+      // Shared memory holds four of these rows, and they are long.
+      EXPECT_EQ(winner(dense_nowhere(rows, 16384, 16384, of, kBf16, kBf16)),
+                rows < (bits < 5 ? 5 : 3) ? "qmv_sm80" : "qmm_sm90_fields");
+    }
   }
+  // So many rows for each of several matrices.
+  for (int64_t rows : {1, 2}) {
+    const auto of = [&](const Layer& l, int bits) {
+      return winner(product_nowhere(l, false, {Mode::affine, bits, 64}, kBf16, kBf16,
+                                    rows * l.experts / l.top_k));
+    };
+    EXPECT_EQ(of(kLayers[0], 3), rows == 1 ? "qmv_sm80" : "qmm_sm90_fields");
+    EXPECT_EQ(of(kLayers[0], 6), "qmm_sm90_fields");
+  }
+  EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 8)), "qmv_sm80");
   EXPECT_EQ(winner(dense_nowhere(64, 8192, 8192, spec, kBf16, kBf16)), "qmm_sm90_fields");
   EXPECT_EQ(winner(dense_nowhere(64, 8192, 8192, spec, kBf16, kBf16), 80), "qmm_sm80");
 }
@@ -466,6 +486,35 @@ TEST_F(CudaTable, DeterministicCallsHaveOneKernelForAnyNumberOfRows) {
       }
     }
   }
+}
+
+// Many rows of one matrix or of segments, in formats that have it, where the order of sums may
+// change with their number.
+TEST_F(CudaTable, RowsOfXThatAreMultipliedAsTheyLie) {
+  Options deterministic;
+  deterministic.deterministic = true;
+  for (const QuantSpec& spec : {kAffine4, kAffine8}) {
+    const auto natural = [&](int64_t rows, DType dtype = kBf16, DType scale = kBf16,
+                             const Options& options = {}) {
+      return cuda::qmm_sm90_is_natural(
+          dense_nowhere(rows, 4096, 4096, spec, dtype, scale, options));
+    };
+    for (int64_t rows : {65, 191, 192, 5000}) EXPECT_EQ(natural(rows), rows >= 192);
+    EXPECT_FALSE(natural(5000, DType::f16, DType::f16));
+    EXPECT_FALSE(natural(5000, kBf16, DType::f32));
+    EXPECT_FALSE(natural(5000, kBf16, kBf16, deterministic));
+    EXPECT_FALSE(cuda::qmm_sm90_is_natural(
+        dense_nowhere(5000, 4096, 4096, {Mode::affine, spec.bits, 32}, kBf16, kBf16)));
+    // Rows that experts' ids choose.
+    EXPECT_FALSE(
+        cuda::qmm_sm90_is_natural(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 8192)));
+    const TensorView x = nowhere(kBf16, {64 * 256, 2048});
+    const TensorView out = output_nowhere(kBf16, {64 * 256, 4096});
+    const TensorView ends = nowhere(DType::i32, {64}, 8 * 1024);
+    const Quantized w = weights_nowhere(spec, {64, 4096}, 2048, kBf16);
+    EXPECT_TRUE(cuda::qmm_sm90_is_natural(ops::grouped_qmm(x, w, ends, true, out, {})));
+  }
+  EXPECT_FALSE(cuda::qmm_sm90_is_natural(dense_nowhere(5000, 4096, 4096, kMxfp4, kBf16, kBf16)));
 }
 
 // What users read of a row that did not run.

@@ -4,6 +4,7 @@
 namespace moeblas::cuda {
 
 MB_QMM_SM90_ALL(affine4_bf16, NibbleTiles, Affine<Bfloat16Pairs, 4>);
+MB_QMM_SM90(affine4_bf16_256_natural, NibbleTiles<Tiles256>, NaturalAffine<4>);
 MB_QMM_SM90_ALL(affine4_f16, NibbleTiles, Affine<Float16Pairs, 4>);
 MB_QMM_SM90_EITHER(affine4_bf16, NibbleTiles, Affine<Bfloat16Pairs, 4>);
 // Beside four row groups of these, three of 160 tokens have not registers enough.

@@ -40,7 +40,8 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
  private:
   static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Memory::Codes::kSlots;
   static constexpr uint32_t kPieces = Block::kPieces, kChunkBlocks = Block::kChunkBlocks;
-  static constexpr uint32_t kScales = Weights::kScales, kPieceWords = Lane::kPieceWords;
+  static constexpr uint32_t kScales = Weights::kScales, kRawWords = Lane::kRawWords;
+  static constexpr uint32_t kPiece = Weights::Bytes::kPiece;
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
   using Blocks::chunk_, Blocks::code_slot_, Blocks::columns_, Blocks::x_slot_;
@@ -51,7 +52,8 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   static constexpr bool kSharedSums = Store::kSharedSums;
   // A narrow tile's shares are of the sums that it has. (To ask took registers from weights of 2
   // bits, and from those whose scales are many.)
-  static constexpr bool kFewerSums = kSharedSums && !Weights::kAcrossBytes && kScales == 1;
+  static constexpr bool kFewerSums =
+      kSharedSums && !Weights::kAcrossBytes && (kScales == 1 || Weights::kNatural);
   static constexpr bool kHalvesInTurn = Store::kHalvesInTurn, kBeginsEarly = Store::kBeginsEarly;
   // What takes more registers to decode, or has fewer, is decoded when the sums are gone.
   static constexpr bool kDecodesEarly =
@@ -146,8 +148,8 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
     const uint32_t slot = (code_slot_ + i) % kCodeSlots;
     uint32_t read = 0;
 #pragma unroll
-    for (uint32_t i = device::kSharedLoad<kPieceWords> - 1; i < kPieceWords;
-         i += device::kSharedLoad<kPieceWords>) {
+    for (uint32_t i = device::kSharedLoad<kRawWords> - 1; i < kRawWords;
+         i += device::kSharedLoad<kRawWords>) {
       read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
     }
     device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + (read & zero));
@@ -290,6 +292,10 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       if constexpr (kFlows) {
         device::wgmma_wait<1>();
         if (b > 0) release_rows(slot - 1);
+      }
+      if constexpr (Weights::kNatural && kPieces == 1) {
+        Lane::load_codes(
+            raw, codes_ + kPiece / 2 + (code_slot_ + b) % kCodeSlots * Memory::kCodeSlotBytes);
       }
       Lane::template decode<1>(raw, 1, second);
       release_codes(raw, b * kPieces + kPieces - 1, unknown_zero());

@@ -30,11 +30,14 @@ int64_t row_stride_in_place(const MatmulProblem& p) {
   if (p.grouping == dispatch::Grouping::offsets) return x.batch_stride[0];
   return p.grouping == dispatch::Grouping::none ? x.row_stride : 0;
 }
-bool reads_in_place(const MatmulProblem& p) {
+bool lies_in_place(const MatmulProblem& p) {
   const Matrices& x = p.x.values;
-  if (p.w.spec || x.col_stride != 1 || alignment(x) != 16) return false;
+  if (x.col_stride != 1 || alignment(x) != 16) return false;
   if (row_stride_in_place(p) < p.k || row_stride_in_place(p) % 8 != 0) return false;
   return p.grouping == dispatch::Grouping::offsets ? p.m == 1 : p.batch.numel() == 1;
+}
+bool reads_in_place(const MatmulProblem& p) {
+  return lies_in_place(p) && (!p.w.spec || qmm_sm90_is_natural(p));
 }
 
 namespace {

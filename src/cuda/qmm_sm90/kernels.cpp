@@ -42,6 +42,7 @@ struct Kernels {
   QmmSm90Either either256{}, either128{}, either64{};
   QmmSm90Kernel ahead256{};
   QmmSm90Either ahead256_288{};
+  QmmSm90Kernel natural256{};
 };
 #define MB_KERNELS_OF(name, Bytes, Of)                   \
   {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
@@ -90,14 +91,22 @@ constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* ei
 #define MB_AHEAD(name, Bytes, Of)                                                        \
   with_wider_ahead<Bytes, Of>(MB_EITHER(name, Bytes, Of), "qmm_sm90_" name "_256_ahead", \
                               "qmm_sm90_" name "_256_288_ahead")
+// And with one that multiplies rows of x as they lie.
+template <class Bytes, template <class> class Of>
+constexpr Kernels with_natural(Kernels all, const char* name) {
+  all.natural256 = kernel<Bytes, Of<Tiles256>>(name);
+  return all;
+}
 // One width for what is rare.
 template <class Bytes>
 constexpr Kernels any_kernels(const char* name) {
   constexpr auto of = kernel<Bytes, Tiles256Any>;
   return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
 }
-constexpr Kernels kAffine4 = MB_AHEAD("affine4_bf16", AffineBytes<4>, NibbleTiles);
-constexpr Kernels kAffine8 = MB_AHEAD("affine8_bf16", AffineBytes<8>, SameTiles);
+constexpr Kernels kAffine4 = with_natural<AffineBytes<4>, NibbleTiles>(
+    MB_AHEAD("affine4_bf16", AffineBytes<4>, NibbleTiles), "qmm_sm90_affine4_bf16_256_natural");
+constexpr Kernels kAffine8 = with_natural<AffineBytes<8>, SameTiles>(
+    MB_AHEAD("affine8_bf16", AffineBytes<8>, SameTiles), "qmm_sm90_affine8_bf16_256_natural");
 constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
 constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
 constexpr Kernels kAffine4F16 = without_160(MB_EITHER("affine4_f16", AffineBytes<4>, NibbleTiles));
@@ -156,6 +165,14 @@ constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 
 // / 572 -> 350 / 545. Tiles of one width alone take 327 of even routing at 256, and 389 of uniform.
 constexpr int64_t kLeastRowsAhead = 256 - kRowsBelowWhole;
 
+// Where x is multiplied as it lies, and not staged in the order of the weights: in wide tiles,
+// beside whose products there is time to take weights in the order of x. Segments for Qwen3-30B's
+// gates and ups, 192 / 256 / 512 rows an expert, 342 / 359 / 698 us -> 299 / 299 / 575, but 128 203
+// -> 211; one matrix, 192 rows of 8192^2 54.8 -> 53.3, 4096 rows 702 -> 674. It is another order of
+// sums.
+constexpr int64_t kLeastRowsOfNatural = 192;
+constexpr int kLeastGroupOfNatural = 64;  // a scale for each half of a block
+
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
   return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
@@ -180,7 +197,11 @@ const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
   const bool both = routed && of.tiles64.least_tokens <= kMostRowsOf32;
   if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
-  return rows <= kMostRowsOf128 && !qmm_sm90_shares(p) ? of.tiles128 : of.tiles256;
+  if (rows <= kMostRowsOf128 && !qmm_sm90_shares(p)) return of.tiles128;
+  const bool natural = of.natural256.name != nullptr && rows >= kLeastRowsOfNatural &&
+                       !p.options.deterministic && p.w.spec->group_size >= kLeastGroupOfNatural &&
+                       lies_in_place(p);
+  return natural ? of.natural256 : of.tiles256;
 }
 
 const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p, bool ahead) {
@@ -202,6 +223,10 @@ const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p, int64_t products) {
   const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256 &&
                    (products == 1 || of.ahead256_288.name != nullptr);
   return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
+}
+
+bool qmm_sm90_is_natural(const MatmulProblem& p) {
+  return &qmm_sm90_kernel(p) == &kernels_of(p).natural256;
 }
 
 bool qmm_sm90_has_narrow_tiles(const MatmulProblem& p) {

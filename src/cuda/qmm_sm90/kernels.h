@@ -37,6 +37,8 @@ const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p, bool ahea
 // One whose products write rows of x themselves, where there are `products` of them in turn, the
 // first of which does; null: there is none.
 const QmmSm90Kernel* qmm_sm90_ahead(const dispatch::MatmulProblem& p, int64_t products);
+// Whether qmm_sm90_kernel(p) decodes packed weights in the natural order of k, that of x.
+bool qmm_sm90_is_natural(const dispatch::MatmulProblem& p);
 // Blocks of K whose scales come together at the least.
 uint32_t qmm_sm90_chunk_blocks(const dispatch::MatmulProblem& p);
 // Whether the format has kernels for both products of an expert layer.

@@ -18,6 +18,10 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   using Block::base_, Block::p_;
   static constexpr uint32_t kPieces = Block::kPieces, kScales = Weights::kScales;
   static constexpr uint32_t kPieceWords = Weights::Bytes::kPiece / 16;
+  // Of a row, that a lane fetches at once: a quarter of a piece, or all of 64 k.
+  static constexpr uint32_t kRawWords = kPieceWords * (!Weights::kNatural ? 1
+                                                       : kPieces == 1     ? 2
+                                                                          : 4);
 
   __device__ QmmLane(const QmmSm90Params& p, uint32_t base)
       : Block(p, base),
@@ -25,10 +29,13 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
         lane_(threadIdx.x % 32),
         group_(device::uniform(threadIdx.x / 128 - 1)) {
     const uint32_t row = row_of(thread_), t = lane_ % 4;
-    codes_ = base + Memory::kCodes + row * Memory::Codes::kRowBytes + t * (kPieceWords * 4);
+    codes_ = base + Memory::kCodes + row * Memory::Codes::kRowBytes +
+             (Weights::kNatural ? 0 : t * (kPieceWords * 4));
+    if constexpr (Weights::kNatural) taken_ = Weights::taken_by(t);
     next_scales_ = device::uniform(kBlockK / p.group * p.scale_bytes);
-    // Of the block's second piece, or of the second half of what a lane has of a piece.
-    second_scales_ = device::uniform((kPieces == 2 ? kBlockK / 2 : 16) / p.group * p.scale_bytes);
+    // Of the block's second half, or of the second half of what a lane has of a piece.
+    second_scales_ = device::uniform((kPieces == 2 || Weights::kNatural ? kBlockK / 2 : 16) /
+                                     p.group * p.scale_bytes);
     if constexpr (Memory::Codes::kSlabs && !Memory::Codes::kFew) lane_ = device::kept(lane_, lane_);
     if constexpr (Block::kByBlocks || Tiles::kExtra != 0) codes_ = device::kept(codes_, lane_);
     if constexpr (Block::kWholeScales) {
@@ -39,7 +46,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
  protected:
   // A piece of rows g and g + 8, as it came.
   struct Raw {
-    uint32_t codes[2][kPieceWords];
+    uint32_t codes[2][kRawWords];
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
@@ -52,9 +59,9 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   // unit on in which they do.
   __device__ void find_scales(const TileRecord& tile, uint32_t thread) {
     const uint32_t row = row_of(thread);
-    const uint32_t scales = base_ + Memory::kScales + row / 16 * 16 * p_.scale_pitch +
-                            row % 16 * p_.scale_next +
-                            thread % 4 * (kBlockK / kPieces / 4) / p_.group * p_.scale_bytes;
+    const uint32_t scales =
+        base_ + Memory::kScales + row / 16 * 16 * p_.scale_pitch + row % 16 * p_.scale_next +
+        (Weights::kNatural ? 0 : thread % 4 * (kBlockK / kPieces / 4)) / p_.group * p_.scale_bytes;
     const auto shift = [&](const ScaleRows& s, int64_t second, uint32_t r) {
       if (p_.scale_pitch == p_.scale_chunk) return 0u;
       const int64_t at =
@@ -109,8 +116,8 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   // lanes take apart do not meet again before the products.
   __device__ static bool all_small(const Raw& raw) {
     if constexpr (Weights::kSmallScales) {
-      static_assert(kScales == 1);
-      return __all_sync(0xffffffffu, Weights::small(raw.scales[0]));
+      return __all_sync(0xffffffffu, Weights::small(raw.scales[0]) &&
+                                         (kScales == 1 || Weights::small(raw.scales[kScales - 1])));
     }
     return false;
   }
@@ -145,10 +152,14 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t(&c)[kPieceWords] = raw.codes[r];
+      const uint32_t(&c)[kRawWords] = raw.codes[r];
       uint32_t pairs[8];
       if constexpr (Weights::kAcrossBytes) {
         Weights::decode(c, h, scales[r], pairs);
+      } else if constexpr (Weights::kNatural && kSmall) {
+        Weights::decode_small(c, taken_, scales[r], pairs);
+      } else if constexpr (Weights::kNatural) {
+        Weights::decode(c, taken_, scales[r], pairs);
       } else {
         uint32_t codes[Weights::kWords];
 #pragma unroll
@@ -171,6 +182,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
 
   uint32_t thread_, lane_, group_;           // of the warpgroup; of the warp; the warpgroup
   uint32_t codes_;                           // this lane's, in slot 0
+  uint32_t taken_ = 0;                       // of eight codes, by this lane
   uint32_t first_scale_[2], first_bias_[2];  // of the tile's two rows
   uint32_t next_scales_, second_scales_;     // from block to block; within one
   uint32_t end_block_;                       // of K, of this lane's share of a block

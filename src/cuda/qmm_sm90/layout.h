@@ -20,7 +20,9 @@ int64_t alignment(const dispatch::Matrices& m);
 
 // From row to row of x: of one matrix, or of matrices of one row.
 int64_t row_stride_in_place(const dispatch::MatmulProblem& p);
-// Where the products can read x as it lies: in rows of K, in the order of their matrices.
+// Whether x lies as products could read it: in rows of K, in the order of their matrices.
+bool lies_in_place(const dispatch::MatmulProblem& p);
+// Where they do, since w is not packed, or is decoded in that order.
 bool reads_in_place(const dispatch::MatmulProblem& p);
 
 }  // namespace moeblas::cuda

@@ -159,6 +159,12 @@ template <class Tiles>
 struct DenseTiles : Tiles {
   static constexpr uint32_t kCodeSlots = 3;
 };
+// Rows of 16 bits come from further apart than packed ones: more of them are on their way, and
+// results leave 32 tokens at a time by one buffer.
+template <>
+struct DenseTiles<Tiles256> : Tiles256 {
+  static constexpr uint32_t kCodeSlots = 5, kOutBuffers = 1, kOutTokens = 32;
+};
 template <>
 struct DenseTiles<Tiles128> : Tiles128 {
   static constexpr uint32_t kRowGroups = 2, kXSlots = 4, kCodeSlots = 3;

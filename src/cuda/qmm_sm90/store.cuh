@@ -27,8 +27,8 @@ class QmmStore : public QmmLane<Weights, Tiles> {
   // stands between its sums' way out and the next tile's first product. More row groups, or scales
   // of half a piece, have not the registers.
   static constexpr bool kBeginsEarly = kHalvesInTurn && Tiles::kRowGroups == 2 &&
-                                       Tiles::kExtra == 0 && Weights::kScales == 1 &&
-                                       !Weights::kMayOverflow;
+                                       Tiles::kExtra == 0 && !Weights::kMayOverflow &&
+                                       (Weights::kScales == 1 || Weights::kNatural);
   // Sums of all widths lie in the same registers, and what becomes of them is one text. (Beside two
   // row groups each width would else have registers of its own for the weights.)
   static constexpr bool kSharedSums =

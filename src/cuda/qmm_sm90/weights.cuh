@@ -5,7 +5,8 @@
 // pieces of 128 k. Lane 4g + t takes quarter t of two rows' pieces. Which 16 values one wgmma
 // multiplies is free as long as x agrees, so the order of k is chosen for the decoding: value
 // `natural_k(p)` of a block of 128 stands at position p of the staged rows of x. Position 16j + 8h
-// + 2t + e is element e of word h of lane t in product j.
+// + 2t + e is element e of word h of lane t in product j. (NaturalAffine has the order of x, which
+// need not be staged: product j is of 16 neighbours, of which every lane takes two of each eight.)
 //
 // Decoding is exact for all codes under all scales: codes become 16-bit floats without a rounding,
 // then one instruction per pair applies scale (and bias) with the one rounding that the format's
@@ -17,6 +18,7 @@
 //                                   q * 2^-129 is a nibble as it stands; under scales below 2^126,
 //                                   which finite weights' range over 15 does not reach
 //   affine 8-bit      18            a byte masked in place is the subnormal q * 2^-133
+//   both, in order    12, 16; 12, 20   two neighbours into the halves of a word first
 //   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
 //   mxfp8             24            an instruction for two codes, to float16, which holds them all
@@ -37,9 +39,11 @@ namespace moeblas::cuda {
 
 // ---- Formats
 
-// Of all formats: what becomes of the sums.
+// Of all formats: what becomes of the sums, and whether packed weights are decoded in the order in
+// which x lies.
 struct Rounded {
   static constexpr Ending kEnding = Ending::rounded;
+  static constexpr bool kNatural = false;
 };
 template <class Weights, Ending ending>
 struct EndingIn : Weights {
@@ -142,6 +146,76 @@ struct Affine : Decoded {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       pairs[i] = Math::multiply_add(pairs[i], i % 2 == 0 ? s.even : s.odd, s.bias);
+    }
+  }
+};
+
+// Affine in groups of 64 and more for rows of x that are multiplied as they lie: a lane takes two
+// neighbours out of every eight codes. That is an instruction for two codes more, and all lanes of
+// a row read all of its words: at 256 tokens products hide both, where to stage x costs a pass over
+// it.
+template <uint32_t kBits>
+struct NaturalAffine : Affine<Bfloat16Pairs, kBits> {
+  using Math = Bfloat16Pairs;
+  using Order = NaturalOrder;
+  static constexpr bool kNatural = true;
+  static constexpr uint32_t kWords = 2 * kBits;  // of a row's 64 codes
+  static constexpr uint32_t kScales = kBits == 4 ? 2 : 1;
+  // Of four bits one byte has both, one of which stands 16 times as high as the other.
+  static constexpr uint32_t kMask = kBits == 4 ? 0x00f0000fu : 0x00ff00ffu;
+
+  struct Scale {
+    uint32_t pair, bias;
+  };
+  static __device__ __forceinline__ void small_scales(const uint32_t (&scale)[2],
+                                                      const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t s = Math::multiply(pair16::low_twice(scale[r]), 0x7f007f00u);  // 2^127
+      rows[r] = {Math::multiply(s, kBits == 4 ? 0x40804280u : 0x42804280u),         // 2^2, 2^6
+                 pair16::low_twice(bias[r])};
+    }
+  }
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2],
+                                                const uint32_t (&bias)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const uint32_t s = pair16::low_twice(scale[r]);
+      rows[r] = {kBits == 4 ? Math::multiply(s, 0x40803f80u) : s,  // 4, 1
+                 pair16::low_twice(bias[r])};
+    }
+  }
+  // How `t`, a lane of four, takes its two of eight codes into both halves.
+  static __device__ __forceinline__ uint32_t taken_by(uint32_t t) {
+    return kBits == 4 ? 0x4040 + t * 0x0101 : 0x0100 + t * 0x0202;
+  }
+  static __device__ __forceinline__ uint32_t as_stored(const uint32_t (&codes)[kWords], int i,
+                                                       uint32_t taken) {
+    const uint32_t two = kBits == 4 ? __byte_perm(codes[i], 0, taken)
+                                    : __byte_perm(codes[2 * i], codes[2 * i + 1], taken);
+    return two & kMask;
+  }
+  static __device__ __forceinline__ void decode_small(const uint32_t (&codes)[kWords],
+                                                      uint32_t taken, const Scale& s,
+                                                      uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      pairs[i] = Math::multiply_add(as_stored(codes, i, taken), s.pair, s.bias);
+    }
+  }
+  // Of four bits the lower code as 128 + q, which is exact, the higher one as q * 2^-129; of eight
+  // as q * 2^-133.
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], uint32_t taken,
+                                                const Scale& s, uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      uint32_t q = as_stored(codes, i, taken);
+      if constexpr (kBits == 4) {
+        q = Math::multiply_add(q | 0x4300u, 0x7f003f80u, 0x0000c300u);  // 2^127, 1; 0, -128
+      } else {
+        q = Math::multiply(Math::multiply(q, 0x7f007f00u), 0x42804280u);  // 2^127, 2^6
+      }
+      pairs[i] = Math::multiply_add(q, s.pair, s.bias);
     }
   }
 };
