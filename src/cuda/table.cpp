@@ -67,23 +67,25 @@ int64_t matrices_of(const MatmulProblem& p) {
   return std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
 }
 
-// Where rows of affine weights that qmv_sm90 does not read are qmm_sm90's. Of one matrix in codes
-// of 2, 3, 5 and 6 bits, which qmv_sm80 reads once for 8 rows of x, as many as shared memory holds
-// of long ones: where that is once; from kLargeFields on, 6 rows of 8192^2 took it 23.8, 26.7, 29.6
-// and 28.5 us, qmm_sm90 23.3, 25.1, 28.6 and 28.3, but 4 20.3 to 27.5 for 22.8 to 28.5; of K =
-// 16384 in 5 and 6 bits 3 rows of 16384^2 108 and 98 for 91 and 85. Of 4096^2 8 take both as long,
-// of 1024^2 5.2 (qmv_simt) for 12.6.
+// Where rows of affine weights that qmv_sm90 does not read are qmm_sm90's, in us. Of one matrix in
+// codes of 2, 3, 5 and 6 bits, which qmv_sm80 reads once for 8 rows of x, as many as shared memory
+// holds of long ones: where that is once; from kLargeFields on, 6 rows of 8192^2 took
+// it 23.8, 26.7, 29.6 and 28.5, qmm_sm90 23.3, 25.1, 28.6 and 28.3, but 4 20.3 to 27.5 for 22.8
+// to 28.5; of K = 16384 in 5 and 6 bits 3 rows of 16384^2 108 and 98 for 91 and 85. Of 4096^2 8
+// take both as long, 16 33 for 15, of 2048^2 16 11.7 for 10.2, of 1024^2 12 8.7 for 11.8. In groups
+// of 16 4 and 5 rows of 4096^2 took qmv_simt 17.2 and 21.2, qmm_sm90 17.3 and 17.0.
 //
-// Of several, rows for each. Mixtral's gates and ups at 4 tokens in 3 bits took it 158 and qmm_sm90
-// 188, at 8 214 and 218, at 20 270 and 232; in 5 and 6 bits at 4 222 and 224 for 201 and 198, at 8
-// 337 and 283 for 256 and 233; Qwen3's at 8, one for two matrices, in 3 and 6 bits 47.8 and 62.3
-// for 58.3 and 66.4. In groups of 16 Mixtral's at 12 tokens 474 for 394 of qmv_simt, Qwen3's at 32
-// 198.8 for 198.6.
+// Of several, rows for each. Mixtral's gates and ups at 4 tokens in 3 bits 158 for 188, at 8 214
+// for 218, at 20 270 for 232; in 5 and 6 bits at 4 222 and 224 for 201 and 198, at 8 337 and 283
+// for 256 and 233; Qwen3's at 8, one for two matrices, in 3 and 6 bits 48 and 62 for 58 and 66, at
+// 16 in 2, 3 and 6 bits 60, 83 and 108 for 66, 74 and 83. In groups of 16 Mixtral's at 12 tokens
+// 474 for 394 of qmv_simt, Qwen3's at 16 and 24 161 and 176.7 for 136 and 176.5.
 constexpr int64_t kRowsOfOne = 8, kLongFields = 8192, kRowsOfLongFields = 3, kWideFields = 5;
+constexpr int64_t kLeastFields = int64_t{1} << 22;
 constexpr int64_t kLargeFields = int64_t{1} << 26, kRowsOfLargeFields = 6;
 constexpr int64_t kRowsOfOneOf16 = 5, kRowsOfSeveralOf16 = 2;
 // In halves of a row.
-constexpr int64_t kHalvesOfNarrow = 3, kHalvesOfWide = 2;
+constexpr int64_t kHalvesOfNarrow = 3, kHalvesOfWide = 2, kRowsOfSeveral = 128;
 
 // From so many values of w on what copies them in bulk takes less time than the portable kernel.
 constexpr int64_t kEnoughValues = int64_t{1} << 24;
@@ -98,9 +100,10 @@ bool leaves_to_few(const MatmulProblem& p) {
     if (p.n * p.k < kEnoughValues && by_simt && rows < kRowsOfOne) return true;
     if (spec.bits >= kWideFields && p.k > kLongFields && rows >= kRowsOfLongFields) return false;
     if (p.n * p.k >= kLargeFields && rows >= kRowsOfLargeFields) return false;
-    return qmv_sm80_passes(p) == 1 && (rows <= kRowsOfOne || p.n * p.k < kEnoughValues);
+    return qmv_sm80_passes(p) == 1 && (rows <= kRowsOfOne || p.n * p.k < kLeastFields);
   }
   if (!fields) return by_simt && rows < kRowsOfSeveralOf16 * matrices;
+  if (spec.bits != 2 && rows >= kRowsOfSeveral) return false;
   const int64_t halves = spec.bits >= kWideFields ? kHalvesOfWide : kHalvesOfNarrow;
   return (by_simt || qmv_sm80_passes(p) != 0) && 2 * rows < halves * matrices;
 }

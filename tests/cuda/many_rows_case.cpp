@@ -164,8 +164,24 @@ Case many_rows_case(uint64_t seed) {
   const int64_t rows = some[plainly ? 0 : random.below(4)];
   // Of one matrix K may be shared out, by tiles that are never 128 wide.
   const bool one = rows > kFewRows && (rows < 100 || rows >= 200) && random.one_in(3);
-  const Op op = one ? Op::quantized_matmul : random.one_in(3) ? Op::grouped_qmm : Op::gather_qmm;
+  Op op = one ? Op::quantized_matmul : random.one_in(3) ? Op::grouped_qmm : Op::gather_qmm;
+  // By tiles of one width, and of rows that no bulk copy takes, which are not multiplied as they
+  // lie (natural_rows_case).
+  const bool wide = plainly && rows >= kRows[0][0];
+  if (wide && op == Op::gather_qmm) op = Op::grouped_qmm;
   Case c = case_of(random, kKinds[seed % std::size(kKinds)], op, rows, plainly);
+  if (wide && c.format) c.x.strides[0] += 4;
+  c.seed = seed;
+  return c;
+}
+
+Case natural_rows_case(uint64_t seed) {
+  constexpr size_t kOf[] = {0, 2};  // kKinds
+  Random random(seed + (uint64_t{1} << 47));
+  const Op op = seed / std::size(kOf) % 3 == 0 ? Op::quantized_matmul : Op::grouped_qmm;
+  Case c = case_of(random, kKinds[kOf[seed % std::size(kOf)]], op,
+                   random.pick({192, 200, 256, 300}), true);
+  c.deterministic = false;
   c.seed = seed;
   return c;
 }

@@ -7,6 +7,8 @@
 namespace moeblas::test {
 
 Case many_rows_case(uint64_t seed);
+// Many of one matrix or of segments, of which there are kernels that multiply them as they lie.
+Case natural_rows_case(uint64_t seed);
 // Few rows, of which K has more blocks than rings have places.
 Case long_rows_case(uint64_t seed);
 // Where there are two widths of tiles to choose from: of experts that meet about as many rows as

@@ -36,11 +36,13 @@ RowOnBlocks row(uint32_t clusters, Counts& counts) {
           }};
 }
 
-// Kernels with two widths of tiles to choose from, or those with one.
-std::vector<std::string> kernels(bool either) {
+// Kernels of one width of tiles, of two to choose from, and those that multiply rows as they lie.
+enum class Of { one, either, natural };
+std::vector<std::string> kernels(Of of) {
   std::vector<std::string> names = KernelOnBlocks::names("qmm_sm90_");
   std::erase_if(names, [&](const std::string& n) {
-    return (n.ends_with("_288") || n.ends_with("_160") || n.ends_with("_96")) != either;
+    const bool either = n.ends_with("_288") || n.ends_with("_160") || n.ends_with("_96");
+    return (either ? Of::either : n.ends_with("_natural") ? Of::natural : Of::one) != of;
   });
   return names;
 }
@@ -50,7 +52,14 @@ TEST(QmmSm90Products, GeneratedCases) {
   Counts counts;
   run_cases(
       135, many_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
-  counts.expect_all(kernels(false));
+  counts.expect_all(kernels(Of::one));
+}
+
+TEST(QmmSm90Products, RowsAsTheyLie) {
+  Counts counts;
+  run_cases(
+      24, natural_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
+  counts.expect_all(kernels(Of::natural));
 }
 
 TEST(QmmSm90Products, LongRows) {
@@ -64,7 +73,7 @@ TEST(QmmSm90Products, ExpertsThatMeetUnlikeNumbersOfRows) {
   Counts counts;
   run_cases(
       30, unlike_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
-  counts.expect_all(kernels(true));
+  counts.expect_all(kernels(Of::either));
 }
 
 }  // namespace

@@ -142,7 +142,9 @@ TEST_F(CudaTable, ManyRowsPerMatrix) {
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_one_sm90");
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16), 80), "qmv_sm80");
     EXPECT_EQ(winner(dense_nowhere(64, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90_fields");
-    EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)), "qmm_sm90_fields");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 16)),
+              bits == 2 ? "qmv_sm80" : "qmm_sm90_fields");
+    EXPECT_EQ(winner(product_nowhere(qwen, false, spec, kBf16, kBf16, 24)), "qmm_sm90_fields");
     // Scales of another type, groups that two lanes would share, rows that no bulk copy takes.
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, spec, kBf16, DType::f32)), "qmm_sm80");
     EXPECT_EQ(winner(dense_nowhere(600, 4096, 4096, {Mode::affine, bits, 16}, kBf16, kBf16)),
@@ -158,11 +160,12 @@ TEST_F(CudaTable, FewRowsOfGroupsOf16) {
     const QuantSpec spec{Mode::affine, bits, 16};
     EXPECT_EQ(winner(dense_nowhere(1, 4096, 4096, spec, kBf16, kBf16)), "qmv_one_sm90");
     EXPECT_EQ(winner(dense_nowhere(1, 1024, 2048, spec, kBf16, kBf16)), "qmv_simt");
-    EXPECT_EQ(winner(dense_nowhere(7, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
-    EXPECT_EQ(winner(dense_nowhere(8, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
+    EXPECT_EQ(winner(dense_nowhere(4, 4096, 4096, spec, kBf16, kBf16)), "qmv_simt");
+    EXPECT_EQ(winner(dense_nowhere(5, 4096, 4096, spec, kBf16, kBf16)), "qmm_sm90");
     EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1)), "qmv_one_sm90");
     EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 1), 80), "qmv_simt");
-    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 16)), "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 16)), "qmv_simt");
+    EXPECT_EQ(winner(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 32)), "qmm_sm90");
   }
 }
 
@@ -499,7 +502,12 @@ TEST_F(CudaTable, RowsOfXThatAreMultipliedAsTheyLie) {
       return cuda::qmm_sm90_is_natural(
           dense_nowhere(rows, 4096, 4096, spec, dtype, scale, options));
     };
-    for (int64_t rows : {65, 191, 192, 5000}) EXPECT_EQ(natural(rows), rows >= 192);
+    for (int64_t rows : {65, 191, 192, 5000}) {
+      EXPECT_EQ(natural(rows), rows >= 192 && spec.bits == 4);
+      // Bytes, beside as many columns as staging x takes long for.
+      EXPECT_EQ(cuda::qmm_sm90_is_natural(dense_nowhere(rows, 3072, 4096, spec, kBf16, kBf16)),
+                rows >= 192);
+    }
     EXPECT_FALSE(natural(5000, DType::f16, DType::f16));
     EXPECT_FALSE(natural(5000, kBf16, DType::f32));
     EXPECT_FALSE(natural(5000, kBf16, kBf16, deterministic));
@@ -509,9 +517,9 @@ TEST_F(CudaTable, RowsOfXThatAreMultipliedAsTheyLie) {
     EXPECT_FALSE(
         cuda::qmm_sm90_is_natural(product_nowhere(kLayers[1], false, spec, kBf16, kBf16, 8192)));
     const TensorView x = nowhere(kBf16, {64 * 256, 2048});
-    const TensorView out = output_nowhere(kBf16, {64 * 256, 4096});
+    const TensorView out = output_nowhere(kBf16, {64 * 256, 1536});
     const TensorView ends = nowhere(DType::i32, {64}, 8 * 1024);
-    const Quantized w = weights_nowhere(spec, {64, 4096}, 2048, kBf16);
+    const Quantized w = weights_nowhere(spec, {64, 1536}, 2048, kBf16);
     EXPECT_TRUE(cuda::qmm_sm90_is_natural(ops::grouped_qmm(x, w, ends, true, out, {})));
   }
   EXPECT_FALSE(cuda::qmm_sm90_is_natural(dense_nowhere(5000, 4096, 4096, kMxfp4, kBf16, kBf16)));

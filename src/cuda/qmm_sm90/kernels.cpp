@@ -168,14 +168,23 @@ constexpr int64_t kLeastRowsAhead = 256 - kRowsBelowWhole;
 // Where x is multiplied as it lies, and not staged in the order of the weights: in wide tiles,
 // beside whose products there is time to take weights in the order of x. Segments for Qwen3-30B's
 // gates and ups, 192 / 256 / 512 rows an expert, 342 / 359 / 698 us -> 299 / 299 / 575, but 128 203
-// -> 211; one matrix, 192 rows of 8192^2 54.8 -> 53.3, 4096 rows 702 -> 674. It is another order of
-// sums.
-constexpr int64_t kLeastRowsOfNatural = 192;
+// -> 211; one matrix, 192 rows of 8192^2 54.8 -> 53.3, 4096 rows 702 -> 674. Of 8 bits, whose loop
+// takes longer so, where w has few columns beside which to stage x takes long: 4096 rows of 8192^2
+// 726 -> 751, but 65536 rows of 1536 x 2048 597, for which 4 bits, staged, took 664. It is another
+// order of sums.
+constexpr int64_t kLeastRowsOfNatural = 192, kMostColumnsOfNaturalBytes = 3072;
 constexpr int kLeastGroupOfNatural = 64;  // a scale for each half of a block
 
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
   return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+}
+
+// Where the format has such a kernel.
+bool takes_natural(const MatmulProblem& p, int64_t rows) {
+  if (p.options.deterministic || rows < kLeastRowsOfNatural) return false;
+  if (p.w.spec->bits == 8 && p.n > kMostColumnsOfNaturalBytes) return false;
+  return p.w.spec->group_size >= kLeastGroupOfNatural && lies_in_place(p);
 }
 
 }  // namespace
@@ -198,9 +207,7 @@ const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
   if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
   if (rows <= kMostRowsOf128 && !qmm_sm90_shares(p)) return of.tiles128;
-  const bool natural = of.natural256.name != nullptr && rows >= kLeastRowsOfNatural &&
-                       !p.options.deterministic && p.w.spec->group_size >= kLeastGroupOfNatural &&
-                       lies_in_place(p);
+  const bool natural = of.natural256.name != nullptr && takes_natural(p, rows);
   return natural ? of.natural256 : of.tiles256;
 }
 
