@@ -78,8 +78,8 @@ int64_t matrices_of(const MatmulProblem& p) {
 // Of several, rows for each. Mixtral's gates and ups at 4 tokens in 3 bits 158 for 188, at 8 214
 // for 218, at 20 270 for 232; in 5 and 6 bits at 4 222 and 224 for 201 and 198, at 8 337 and 283
 // for 256 and 233; Qwen3's at 8, one for two matrices, in 3 and 6 bits 48 and 62 for 58 and 66, at
-// 16 in 2, 3 and 6 bits 60, 83 and 108 for 66, 74 and 83. In groups of 16 Mixtral's at 12 tokens
-// 474 for 394 of qmv_simt, Qwen3's at 16 and 24 161 and 176.7 for 136 and 176.5.
+// 16 in 2, 3 and 6 bits 60, 83 and 108 for 66, 74 and 83. In groups of 16 qmv_simt took Mixtral's
+// at 12 tokens 474, qmm_sm90 394, Qwen3's at 16 and 24 136 and 176.5, qmm_sm90 161 and 176.7.
 constexpr int64_t kRowsOfOne = 8, kLongFields = 8192, kRowsOfLongFields = 3, kWideFields = 5;
 constexpr int64_t kLeastFields = int64_t{1} << 22;
 constexpr int64_t kLargeFields = int64_t{1} << 26, kRowsOfLargeFields = 6;
