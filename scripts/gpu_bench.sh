@@ -65,8 +65,10 @@ measure prefill_others "${experts[@]}" --model deepseek,gpt-oss-120b --routing e
   --format affine4-g64,mxfp4 --tokens 1024,2048,4096 "${rested[@]}"
 measure prefill_sustained "${experts[@]}" --model qwen3-30b --routing even --format affine4-g64,mxfp4 \
   --tokens 2048,8192 "${sustained[@]}"
-measure dense_experts --op gather_mm,grouped_mm --projection gate_up --model qwen3-30b --routing even \
-  --tokens 8192 "${rested[@]}"
+measure dense_experts --op gather_mm,grouped_mm --projection gate_up --model qwen3-30b \
+  --routing even,uniform --tokens 1024,2048,4096,8192 "${rested[@]}"
+measure segments --op grouped_qmm --projection gate_up --model qwen3-30b --routing even,uniform \
+  --format affine4-g64,mxfp4 --tokens 1024,2048,4096,8192 "${rested[@]}"
 measure layers --op moe_ffn --model qwen3-30b,mixtral,gpt-oss-120b,deepseek,olmoe \
   --format affine4-g64,mxfp4 --tokens 1,8,16,64
 many_layers=(--op moe_ffn --model qwen3-30b,mixtral,gpt-oss-20b --format affine4-g64,mxfp4

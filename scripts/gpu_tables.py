@@ -208,14 +208,22 @@ def tables():
     ]
     yield from pivot("", results, lambda r: r["kind"], shape, us)
     yield ""
+    yield "**Dense weights, and segments, Qwen3-30B, gate and up**, bfloat16, us and TFLOP/s, by rows of a matrix, rested"
+    yield ""
+    results = [
+        {**result, "kind": f"{result['op']}, {kind}{result['routing']}"}
+        for name, dense in (("dense_experts", True), ("segments", False))
+        for result in run(name)
+        for kind in ["" if dense else format_name(result["format"]) + ", "]
+    ]
+    yield from pivot("", results, lambda r: r["kind"], rows_per_expert, lambda r: f"{us(r)}; {tflops(r)}")
+    yield ""
     yield "**Others**"
     yield ""
     yield "| | |"
     yield "|---|---|"
     for result in run("segmented_training"):
         yield f"| segmented_mm, {shape(result)}, bfloat16, rested | {tflops(result)} TFLOP/s |"
-    for result in run("dense_experts"):
-        yield f"| {result['op']}, bfloat16, Qwen3-30B, {rows_per_expert(result)} rows per expert, rested | {tflops(result)} TFLOP/s |"
     for result in run("prefill_sustained"):
         yield f"| gather_qmm, {model_and_format(result)}, {rows_per_expert(result)} rows per expert, sustained | {us(result)} us, {tflops(result)} TFLOP/s |"
     for result in run("layers_sustained"):

@@ -91,7 +91,7 @@ RULES = [
         why="weights in bulk, products by warps that hold rows of x; a number of activations' end",
     ),
     Rule(
-        r"^qmm_sm90<(EndingIn<)?Dense<",
+        r"^qmm_sm90(_either)?<(EndingIn<)?Dense<",
         has=(BULK, HGMMA_SHARED),
         lacks=(HGMMA_REGISTERS,),
         why="both factors of a product from shared memory",

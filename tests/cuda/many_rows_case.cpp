@@ -213,11 +213,13 @@ Case long_rows_case(uint64_t seed) {
 }
 
 Case unlike_rows_case(uint64_t seed) {
-  constexpr size_t kOf[] = {0, 1, 2, 5, 7};  // kKinds
+  constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 6, 7, 12};  // kKinds
   constexpr int64_t kNearly[] = {250, 128, 58};
   Random random(seed + (uint64_t{1} << 44));
-  const int64_t rows = kNearly[seed / std::size(kOf) % std::size(kNearly)];
-  Case c = case_of(random, kKinds[kOf[seed % std::size(kOf)]], Op::gather_qmm, rows, true);
+  const size_t round = seed / std::size(kOf);
+  const int64_t rows = kNearly[round % std::size(kNearly)];
+  const Op op = round / std::size(kNearly) % 2 == 0 ? Op::gather_qmm : Op::grouped_qmm;
+  Case c = case_of(random, kKinds[kOf[seed % std::size(kOf)]], op, rows, true);
   c.seed = seed;
   return c;
 }

@@ -11,8 +11,8 @@ Case many_rows_case(uint64_t seed);
 Case natural_rows_case(uint64_t seed);
 // Few rows, of which K has more blocks than rings have places.
 Case long_rows_case(uint64_t seed);
-// Where there are two widths of tiles to choose from: of experts that meet about as many rows as
-// whole tiles have.
+// Where there are two widths of tiles to choose from: of experts, or segments, that meet about as
+// many rows as whole tiles have.
 Case unlike_rows_case(uint64_t seed);
 
 }  // namespace moeblas::test

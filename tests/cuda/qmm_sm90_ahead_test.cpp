@@ -27,6 +27,7 @@ void expect_rows_of(const Layer& of, const Grid& grid) {
                                   << grid.blocks << " blocks" << (grid.together ? " in turns" : "")
                                   << ", seed " << grid.seed);
   const uint32_t all = of.rows + of.without, x_rows = all / 2 + 3, units = of.row_bytes / kUnits;
+  const uint32_t pitch = units + all % 3;  // of rows as they lie
   std::vector<uint32_t> runs = {0};
   std::vector<int32_t> matrices;
   const auto add_run = [&](uint32_t begin, uint32_t end, int32_t matrix) {
@@ -40,7 +41,7 @@ void expect_rows_of(const Layer& of, const Grid& grid) {
   add_run(of.rows, all, -1);
   runs[0] = static_cast<uint32_t>(matrices.size());
   runs.push_back(all);
-  std::vector<uint4> from(size_t{x_rows} * units),
+  std::vector<uint4> from(size_t{x_rows} * pitch),
       to(size_t{all + 1} * units, uint4{kUnwritten, 0, 0, 0});
   for (uint32_t i = 0; i < from.size(); ++i) from[i] = {i, 3 * i, 1, 2};
   std::vector<uint32_t> sources(all), counters(2 + all / cuda::kReadyRows + 1, 0);
@@ -54,13 +55,14 @@ void expect_rows_of(const Layer& of, const Grid& grid) {
   rows_ahead.from = reinterpret_cast<const uint8_t*>(from.data());
   rows_ahead.to = reinterpret_cast<uint8_t*>(to.data());
   rows_ahead.sources = sources.data();
+  rows_ahead.from_pitch = pitch * sizeof(uint4);
   rows_ahead.row_bytes = of.row_bytes;
   rows_ahead.first = of.first;
   rows_ahead.claimed = counters.data();
   rows_ahead.ready = counters.data() + 1;
   const auto is_there = [&](uint32_t row) {
     for (uint32_t i = 0; i < units; ++i) {
-      const uint4 &a = to[size_t{row} * units + i], &b = from[size_t{sources[row]} * units + i];
+      const uint4 &a = to[size_t{row} * units + i], &b = from[size_t{sources[row]} * pitch + i];
       if (a.x != b.x || a.y != b.y || a.z != b.z || a.w != b.w) return false;
     }
     return true;

@@ -21,10 +21,10 @@ void qmm_sm90_either_on_blocks(const QmmParamsOf<Tiles>& p, const QmmParamsOf<Wi
     "qmm_sm90_" #name, {2, true}, &qmm_sm90_on_blocks<__VA_ARGS__, Tiles> \
   }
 #undef MB_QMM_SM90_EITHER_OF
-#define MB_QMM_SM90_EITHER_OF(name, Tiles, wider, ...)                                          \
-  static const test::KernelOnBlocks name##_kernel {                                             \
-    "qmm_sm90_" #name, {2, true},                                                               \
-        &qmm_sm90_either_on_blocks<__VA_ARGS__, Tiles, WiderTilesOf<wider, Tiles::kRowGroups> > \
+#define MB_QMM_SM90_EITHER_OF(name, Tiles, wider, ...)                                \
+  static const test::KernelOnBlocks name##_kernel {                                   \
+    "qmm_sm90_" #name, {2, true},                                                     \
+        &qmm_sm90_either_on_blocks<__VA_ARGS__, Tiles, WiderThan<Tiles, wider>::Type> \
   }
 
 }  // namespace moeblas::cuda

@@ -23,14 +23,23 @@ struct ExpertLayer {
   QuantSpec spec;
   int64_t products = 1;
   bool some_without = true;  // pairs without a matrix
+  int64_t gap = 0;           // elements between rows of x
 };
 
 // Position `at` of a staged row.
 uint32_t natural_k(const QuantSpec& spec, uint32_t at) {
+  if (spec.mode == Mode::dense) return at;
   const uint32_t block = at / cuda::kBlockK * cuda::kBlockK, within = at % cuda::kBlockK;
   return block + (spec.bits == 4   ? cuda::NibbleOrder::natural_k(within)
                   : spec.bits == 8 ? cuda::ByteOrder::natural_k(within)
                                    : cuda::NeighbourOrder::natural_k(within));
+}
+
+// Dense weights in rows of K.
+TensorView dense_rows_nowhere(const Shape& shape) {
+  TensorView w = nowhere(DType::bf16, shape, 2 * 1024);
+  w.strides = {shape[1] * shape[2], 1, shape[1]};
+  return w;
 }
 
 class Rows {
@@ -41,7 +50,7 @@ class Rows {
       id = static_cast<int32_t>(random.below(l.experts));
       if (l.some_without && random.one_in(9)) id = random.one_in(2) ? -1 : 1 << 20;
     }
-    x.resize(static_cast<size_t>(l.tokens * l.rows * l.k));
+    x.resize(static_cast<size_t>(l.tokens * l.rows * (l.k + l.gap)));
     for (uint16_t& v : x) v = static_cast<uint16_t>(random.next());
     if (l.some_without) out.assign(ids.size() * static_cast<size_t>(l.rows * l.n), 0x0707);
   }
@@ -52,13 +61,18 @@ class Rows {
       return TensorView{data, dtype, shape, device};
     };
     const Shape of_out = {l.tokens, l.top_k, l.rows, l.n};
+    TensorView of_x = view(x.data(), DType::bf16, {l.tokens, 1, l.rows, l.k});
+    const int64_t pitch = l.k + l.gap;
+    of_x.strides = {l.rows * pitch, l.rows * pitch, pitch, 1};
+    const TensorView of_ids = view(ids.data(), DType::i32, {l.tokens, l.top_k});
+    const TensorView to = l.some_without ? view(out.data(), DType::bf16, of_out)
+                                         : output_nowhere(DType::bf16, of_out);
     const dispatch::MatmulProblem p =
-        ops::gather_qmm(view(x.data(), DType::bf16, {l.tokens, 1, l.rows, l.k}),
-                        weights_nowhere(l.spec, {l.experts, l.n}, l.k, DType::bf16), {},
-                        view(ids.data(), DType::i32, {l.tokens, l.top_k}), true, false,
-                        l.some_without ? view(out.data(), DType::bf16, of_out)
-                                       : output_nowhere(DType::bf16, of_out),
-                        {});
+        l.spec.mode == Mode::dense
+            ? ops::gather_mm(of_x, dense_rows_nowhere({l.experts, l.k, l.n}), {}, of_ids, false, to,
+                             {})
+            : ops::gather_qmm(of_x, weights_nowhere(l.spec, {l.experts, l.n}, l.k, DType::bf16), {},
+                              of_ids, true, false, to, {});
     const cuda::QmmGrouping room(p, l.top_k, l.products);
     EmulatorQueue portable;
     portable.input(ids.data(), ids.size() * sizeof(int32_t));
@@ -72,6 +86,7 @@ class Rows {
     front > 0 ? check_ahead(p) : check_in_order();
     check_zeros();
   }
+  bool are_from_x() const { return rows.ahead.from == reinterpret_cast<const uint8_t*>(x.data()); }
   size_t front = 0;  // rows that are there before those that products write
 
  private:
@@ -95,10 +110,13 @@ class Rows {
   }
   // Row `row` of pair `pair`, staged at `at`.
   bool is_staged(const uint8_t* staged, size_t at, uint32_t pair, int64_t row) const {
-    const auto blocks = static_cast<uint32_t>((l.k + cuda::kBlockK - 1) / cuda::kBlockK);
-    const uint32_t length = blocks * cuda::kBlockK;
-    const auto* has = reinterpret_cast<const uint16_t*>(staged) + at * length;
-    const uint16_t* from = &x[static_cast<size_t>((pair / l.top_k * l.rows + row) * l.k)];
+    return is_staged(staged, at, rows.stride, pair, row);
+  }
+  bool is_staged(const uint8_t* staged, size_t at, int64_t pitch, uint32_t pair,
+                 int64_t row) const {
+    const auto length = static_cast<uint32_t>(rows.k);
+    const auto* has = reinterpret_cast<const uint16_t*>(staged) + at * static_cast<size_t>(pitch);
+    const uint16_t* from = &x[static_cast<size_t>((pair / l.top_k * l.rows + row) * (l.k + l.gap))];
     for (uint32_t i = 0; i < length; ++i) {
       const uint32_t k = natural_k(l.spec, i);
       if (has[i] != (k < l.k ? from[k] : 0)) return false;
@@ -141,11 +159,13 @@ class Rows {
         EXPECT_EQ(++met[at], 1) << at;
         EXPECT_EQ(rows.ahead.sources[at], pair / l.top_k) << at;
         EXPECT_EQ(rows.out_rows[l.products == 1 ? at : in_order], out_row(pair, 0)) << at;
-        EXPECT_TRUE(is_staged(rows.ahead.from, rows.ahead.sources[at], pair, 0)) << at;
+        const auto pitch = static_cast<int64_t>(rows.ahead.from_pitch / sizeof(uint16_t));
+        EXPECT_TRUE(is_staged(rows.ahead.from, rows.ahead.sources[at], pitch, pair, 0)) << at;
         EXPECT_TRUE(at >= front || is_staged(rows.ahead.to, at, pair, 0)) << at;
       }
       ++r;
     }
+    EXPECT_EQ(rows.ahead.row_bytes, rows.stride * 2);
     EXPECT_EQ(rows.ahead.first, front);
     EXPECT_EQ(*rows.ahead.claimed, 0u);
     for (size_t i = 0; i * cuda::kReadyRows < ids.size(); ++i) EXPECT_EQ(rows.ahead.ready[i], 0u);
@@ -211,6 +231,75 @@ TEST(QmmSm90Rows, LieAsTilesWantThem) {
     }
   }
   EXPECT_EQ(with_front, 6u);
+}
+
+// The same where w is not packed: from x itself, wherever its rows lie as bulk copies want them.
+TEST(QmmSm90Rows, AreWrittenFromX) {
+  struct From {
+    int64_t k, gap;
+    bool x;
+  };
+  for (const From& from : {From{128, 0, true}, {72, 0, true}, {136, 24, true}, {128, 4, false}}) {
+    SCOPED_TRACE(testing::Message() << from.k << " values, " << from.gap << " between rows");
+    ExpertLayer l{};
+    l.spec.mode = Mode::dense;
+    l.top_k = 8, l.rows = 1, l.tokens = 330, l.experts = 8;
+    l.n = 16384, l.k = from.k, l.gap = from.gap;
+    l.some_without = false;
+    Rows rows(l, static_cast<uint64_t>(from.k + from.gap));
+    rows.check();
+    EXPECT_GT(rows.front, 0u);
+    EXPECT_EQ(rows.are_from_x(), from.x);
+  }
+}
+
+// Of segments, by how many rows each has, as of experts.
+TEST(QmmSm90Rows, SegmentsChooseTiles) {
+  constexpr int64_t kExperts = 6, kMeans[] = {58, 128, 250};
+  size_t chosen[2] = {};
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    Random random(seed);
+    const int64_t mean = kMeans[seed % std::size(kMeans)], total = mean * kExperts;
+    std::vector<int32_t> ends;
+    int64_t end = 0;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const int64_t rows = random.one_in(3) ? mean / 2 : mean + random.below(mean / 2);
+      ends.push_back(static_cast<int32_t>(end = std::min(total, end + rows)));
+    }
+    ends.back() = static_cast<int32_t>(total);  // there is no memory for zeros
+    const Device device{MOEBLAS_CUDA, 0};
+    const dispatch::MatmulProblem p = ops::grouped_mm(
+        nowhere(DType::bf16, {total, 128}), dense_rows_nowhere({kExperts, 128, 512}),
+        {ends.data(), DType::i32, {kExperts}, device}, output_nowhere(DType::bf16, {total, 512}),
+        {});
+    EmulatorQueue portable;
+    portable.input(ends.data(), ends.size() * sizeof(int32_t));
+    const dispatch::Workspace workspace = portable.workspace(cuda::QmmGrouping(p).bytes);
+    LaunchesOnBlocks on_blocks(seed, 1, portable);
+    cuda::Queue queue(p.op, 0, nullptr);
+    const cuda::QmmRows rows = cuda::group_rows(p, static_cast<uint8_t*>(workspace.data), queue);
+    const cuda::QmmSm90Either* either = cuda::qmm_sm90_either(p, false);
+    ASSERT_NE(either, nullptr);
+    ASSERT_NE(rows.runs.wider, nullptr);
+    cuda::WiderTiles tiles{};
+    tiles.base = either->wider.tokens - either->wider.extra;
+    tiles.least = either->wider.least_tokens;
+    tiles.extra = either->wider.extra;
+    tiles.step = either->wider.extra_step;
+    tiles.loss = either->loss;
+    cuda::TileTimes all{};
+    for (size_t e = 0; e < ends.size(); ++e) {
+      const int32_t first = e == 0 ? 0 : ends[e - 1];
+      const cuda::TileTimes of = cuda::tile_times(tiles, static_cast<uint32_t>(ends[e] - first));
+      all.others += of.others;
+      all.saved += of.saved;
+    }
+    const uint32_t expected = cuda::wider_pays(tiles, all) ? 1 : 0;
+    EXPECT_EQ(*rows.runs.wider, expected) << "seed " << seed;
+    ++chosen[expected];
+  }
+  EXPECT_GT(chosen[0], 2u);
+  EXPECT_GT(chosen[1], 2u);
 }
 
 }  // namespace

@@ -16,7 +16,10 @@ namespace {
 constexpr int64_t kExperts = 4, kTopK = 4, kTokens = 700, kTokensOfWider = 535, kColumns = 9088;
 constexpr int64_t kHostileIds = 60;  // one of so many
 
-constexpr const char *kRow = "qmm_sm90", *kLayerRow = "ffn_qmm_sm90";
+constexpr const char* kLayerRow = "ffn_qmm_sm90";
+const char* row_of(const QuantSpec& spec) {
+  return spec.mode == Mode::dense ? "mm_sm90" : "qmm_sm90";
+}
 
 // A row's error is a few roundings of 16 bits; a wrong row's is as large as the row.
 Judgement judge_rows(DType dtype, int64_t columns, std::span<const uint8_t> got,
@@ -89,16 +92,19 @@ Job layered(const QuantSpec& spec, int64_t tokens, int64_t k) {
   return m.job;
 }
 
-// Layers have those of all but the last.
+// Layers have those of all but the last two.
 const QuantSpec kSpecs[] = {
-    {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::nvfp4}};
-constexpr int64_t kK = 192;
-bool has_layers(const QuantSpec& spec) { return spec.mode != Mode::nvfp4; }
+    {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::nvfp4}, {Mode::dense}};
+bool has_layers(const QuantSpec& spec) {
+  return spec.mode != Mode::nvfp4 && spec.mode != Mode::dense;
+}
+// Copies of rows that are given one by one are of whole blocks.
+int64_t k_of(const QuantSpec& spec) { return spec.mode == Mode::dense ? 256 : 192; }
 
 // The same rows, given one by one.
 std::string compare(const QuantSpec& spec, int64_t tokens, const std::vector<uint8_t>& ahead,
                     size_t workspace, const Options& options) {
-  const Job each = gathered(spec, tokens, kK, true);
+  const Job each = gathered(spec, tokens, k_of(spec), true);
   const Plan plan = plan_on(each, kCuda, options);
   // Else there are no such rows in the job.
   if (plan.workspace_bytes >= workspace) return "no rows are written ahead";
@@ -110,9 +116,10 @@ std::string compare(const QuantSpec& spec, int64_t tokens, const std::vector<uin
 
 std::string check_spec(const QuantSpec& spec, int64_t tokens, bool layer) {
   constexpr int kReplays = 8;
-  const Job job = layer ? layered(spec, tokens, kK) : gathered(spec, tokens, kK, false);
+  const Job job =
+      layer ? layered(spec, tokens, k_of(spec)) : gathered(spec, tokens, k_of(spec), false);
   Options options;
-  options.kernel = layer ? kLayerRow : kRow;
+  options.kernel = layer ? kLayerRow : row_of(spec);
   size_t workspace = 0;
   try {
     workspace = plan_on(job, kCuda, options).workspace_bytes;
@@ -187,7 +194,8 @@ void check_rows_ahead(Report& report) {
             failure = e.what();
           }
           report.check(std::string("rows written ahead: ") + name(spec.mode) + " b" +
-                           std::to_string(spec.resolved().bits) + ", " + std::to_string(tokens) +
+                           std::to_string(spec.mode == Mode::dense ? 16 : spec.resolved().bits) +
+                           ", " + std::to_string(tokens) +
                            (layer ? " tokens of a layer" : " tokens"),
                        failure);
         }

@@ -113,7 +113,10 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
     run_all([&] { return job_of(c, test::Side::left); }, tuned);
   };
   // Rows of x that are written beside products: the first, so that a part of many is this alone.
-  for (const auto& make : smallest_ahead_jobs()) run_all(make, one_matrix);
+  std::vector<std::string> ahead = rows;
+  std::erase_if(ahead,
+                [](const std::string& row) { return row != "qmm_sm90" && row != "mm_sm90"; });
+  for (const auto& make : smallest_ahead_jobs()) run_all(make, ahead);
   std::vector<std::string> long_layers = layer_rows;
   std::erase_if(long_layers, [](const std::string& row) { return row != "ffn_qmm_sm90"; });
   for (const auto& make : smallest_ahead_layers()) run_all(make, long_layers);
@@ -200,7 +203,7 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
       if (c.biases.present) c.scales.dtype = c.biases.dtype = scale;
       return c;
     };
-    for (int64_t m : {30, 64, 130, 300}) {
+    for (int64_t m : {30, 40, 64, 100, 130, 200, 300}) {
       const test::Case c = with_scales(
           product_case(Op::grouped_qmm, format, dtype, true, m, 264, k, test::Ids::mixed, 1));
       run_all([&] { return job_of(c, test::Side::left); }, others);
@@ -287,7 +290,7 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
         if (rows_of_k && !c.transpose) along_k(c.w);
         run_tuned(c);
       };
-      for (int64_t m : {30, 64, 130, 300}) {
+      for (int64_t m : {30, 40, 64, 100, 130, 200, 300}) {
         run_dense(product_case(Op::grouped_mm, std::nullopt, dtype, false, m, 264, 320,
                                test::Ids::mixed, 1));
       }

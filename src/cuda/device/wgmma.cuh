@@ -119,6 +119,7 @@ struct WgmmaShared;
   MB_WGMMA(T, type, 64, 32, 32, 33, 34, 35, 36, 37, 38);          \
   MB_WGMMA(T, type, 128, 64, 64, 65, 66, 67, 68, 69, 70);         \
   MB_WGMMA(T, type, 256, 128, 128, 129, 130, 131, 132, 133, 134); \
+  MB_WGMMA_SHARED(T, type, 16, 8, 8, 9, 10, 11, 12);              \
   MB_WGMMA_SHARED(T, type, 32, 16, 16, 17, 18, 19, 20);           \
   MB_WGMMA_SHARED(T, type, 64, 32, 32, 33, 34, 35, 36);           \
   MB_WGMMA_SHARED(T, type, 128, 64, 64, 65, 66, 67, 68);          \

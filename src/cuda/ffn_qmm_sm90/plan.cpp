@@ -221,7 +221,8 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     if (mapped) simt::simt_map_experts(p, experts, queue);
     QmmRows rows = group_rows(plan.first, p.top_k, kHalves, base + plan.grouping, queue);
     plan.second.out.data = down;
-    const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden};
+    const int64_t k = staged_k(plan.second);
+    const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden, k, k};
     QmmProduct sums(plan.second, &staged);
     sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
     uint8_t* hidden = base + plan.hidden;

@@ -90,7 +90,7 @@ class WriteAhead {
     if (mine) {
       const uint64_t source = second ? sources[1] : sources[0];
       device::barrier_expect(barrier_, bytes);
-      device::copy_run(slot_, a_.from + source * a_.row_bytes + at, bytes, barrier_);
+      device::copy_run(slot_, a_.from + source * a_.from_pitch + at, bytes, barrier_);
     }
     // What the last pieces wrote is there by now.
     tell();

@@ -375,11 +375,23 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       const uint32_t b = columns_ +
                          slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
                          part * device::wgmma_columns_step(kTokens * 128);
+      // An instruction has a power of two of columns, 256 at the most.
+      constexpr uint32_t kHalf = kTokens > 128 ? 128 : 64;
+      constexpr uint32_t kFirst =
+          (kTokens & (kTokens - 1)) == 0 ? kTokens : kTokens / kHalf * kHalf;
+      constexpr uint32_t kRest = kTokens - kFirst;
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
-        device::WgmmaShared<typename Math::Element, kTokens, Weights::kAcross>::multiply(
-            sums, device::wgmma_columns(a + j * device::wgmma_columns_step(kStep)),
-            device::wgmma_columns(b + j * device::wgmma_columns_step(32)));
+        const uint64_t w = device::wgmma_columns(a + j * device::wgmma_columns_step(kStep));
+        const uint32_t x = b + j * device::wgmma_columns_step(32);
+        using Element = typename Math::Element;
+        device::WgmmaShared<Element, kFirst, Weights::kAcross>::multiply(
+            reinterpret_cast<float(&)[kFirst / 2]>(sums), w, device::wgmma_columns(x));
+        if constexpr (kRest != 0) {
+          device::WgmmaShared<Element, kRest, Weights::kAcross>::multiply(
+              reinterpret_cast<float(&)[kRest / 2]>(sums[kFirst / 2]), w,
+              device::wgmma_columns(x + device::wgmma_columns_step(kFirst * 128)));
+        }
       }
       device::wgmma_commit();
       device::wgmma_wait<1>();

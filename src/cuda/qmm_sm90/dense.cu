@@ -15,8 +15,10 @@ using F16 = Dense<Float16Pairs, false>;
 using F16Across = Dense<Float16Pairs, true>;
 
 MB_QMM_SM90_DENSE(dense_bf16, Bf16);
+MB_QMM_SM90_EITHER(dense_bf16, DenseTiles, Bf16);
 MB_QMM_SM90_DENSE(across_bf16, Bf16Across);
 MB_QMM_SM90_DENSE(dense_f16, F16);
+MB_QMM_SM90_EITHER(dense_f16, DenseTiles, F16);
 MB_QMM_SM90_DENSE(across_f16, F16Across);
 
 }  // namespace moeblas::cuda

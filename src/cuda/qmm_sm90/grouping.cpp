@@ -1,5 +1,6 @@
 // The rows of a product of qmm_sm90, in the order of their matrices: lists, and staged rows.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "cuda/qmm_sm90/list_params.h"
 #include "cuda/qmm_sm90/parts.h"
 #include "cuda/qmm_sm90/plan.h"
+#include "cuda/strides.h"
 #include "simt/pairs_plan.h"
 
 namespace moeblas::cuda {
@@ -60,14 +62,25 @@ int64_t pairs_per_x(const MatmulProblem& p, const simt::PairPlan& plan) {
   return per_x > kPlaceMostPairs ? 0 : per_x;
 }
 
+// From row to row of x, in elements, where products that write rows themselves take them from
+// there: they multiply them in the order in which x lies, and copy whole units of 16 bytes.
+std::optional<int64_t> stride_of_x(const MatmulProblem& p) {
+  const Matrices& x = p.x.values;
+  if (p.w.spec || x.col_stride != 1 || alignment(x) != 16 || p.k % 8 != 0) return std::nullopt;
+  const std::optional<int64_t> stride = row_stride(x);
+  return stride && *stride >= p.k ? stride : std::nullopt;
+}
+
 // Where things lie in the workspace.
 struct Room {
   size_t lists = 0;  // of the pairs, by PairPlan
   size_t counts = 0, totals = 0, runs = 0, matrices = 0, sources = 0, out_rows = 0, staged = 0;
-  size_t wider = 0;  // what is chosen
+  size_t wider = 0;  // what is chosen of tiles
   // Of rows that the products write: x as it lies, and what they count by.
   size_t once = 0, counters = 0, placed = 0;
   uint32_t front = 0, counter_count = 0;
+  bool from_x = false;  // there is nothing at `once`: they are written from x itself
+  int64_t k = 0;        // of a staged row
   size_t bytes = 0;
   uint32_t blocks = 0, block_pairs = 0;  // of place_rows, or of list_pairs:
   bool listed = false;
@@ -75,6 +88,7 @@ struct Room {
   Room(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products) {
     const int64_t rows = p.total_rows();
     int64_t staged_rows = rows;
+    k = staged_k(p);
     // Boxes of rows that begin within 256 bytes took 3 % longer.
     const auto take = [&](int64_t size) {
       const size_t at = bytes;
@@ -109,13 +123,16 @@ struct Room {
         sources = take(rows * 4);
         counters = take(counter_count * 4);
         placed = take(2 * keys * 4);
-        once = take(rows / per_x * staged_k(p) * 2);
+        from_x = stride_of_x(p).has_value();
+        if (from_x) k = p.k;
+        once = take(from_x ? 0 : rows / per_x * k * 2);
       }
     } else {
       lists = take(static_cast<int64_t>(plan.workspace()));
+      wider = take(plan.source() == simt::kOnePair ? 0 : 4);
     }
     out_rows = take(rows * 8);
-    staged = take(reads_in_place(p) ? 0 : staged_rows * staged_k(p) * 2);
+    staged = take(reads_in_place(p) ? 0 : staged_rows * k * 2);
   }
 };
 
@@ -172,12 +189,15 @@ uint32_t id_bytes(const PlaceRowsParams& q) {
 // Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
 // gather them, or in the order of their matrices.
 Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products,
-           uint8_t* base, const Room& at, Queue& queue) {
+           uint8_t* base, const Room& at, const RowsAhead& ahead, Queue& queue) {
   ListPairsParams q{};
   q.pairs = plan.params();
   q.rows = staged_rows(p, base + (at.front > 0 ? at.once : at.staged));
   if (at.front > 0) {
-    q.front = base + at.staged;
+    q.front_from = ahead.from;
+    q.front = ahead.to;
+    q.front_from_chunks = ahead.from_pitch / 16;
+    q.front_chunks = ahead.row_bytes / 16;
     q.front_rows = at.front;
     q.zeros = reinterpret_cast<uint32_t*>(base + at.counters);
     q.zero_count = at.counter_count;
@@ -226,8 +246,8 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, in
                                      kBlocksPerMultiprocessor * multiprocessors(p.device.id));
     const PlaceRowsParams& both = q;
     queue.run(staging("count_pairs_", p).c_str(),
-              q.counters + static_cast<uint32_t>(at.sources > 0 ? stagers : 0), kStageThreads, 0,
-              both);
+              q.counters + static_cast<uint32_t>(at.sources > 0 && !at.from_x ? stagers : 0),
+              kStageThreads, 0, both);
     queue.run_early(at.front > 0 ? "place_front" : staging("place_rows_", p).c_str(),
                     at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
                     0, both);
@@ -252,6 +272,8 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
     q.runs.pairs = lists.pairs;
     q.runs.order = lists.order;
     q.runs.runs = lists.runs;
+    q.wider = wider_tiles(p, 1, reinterpret_cast<uint32_t*>(base + at.wider), false);
+    q.runs.wider = q.wider.chosen;
   }
   q.out_rows = reinterpret_cast<int64_t*>(base + at.out_rows);
   q.out = static_cast<uint8_t*>(p.out.data);
@@ -261,7 +283,8 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
   q.n = static_cast<uint32_t>(p.n);
   q.zeros = zeros.data;
   q.zero_count = zeros.count;
-  const int64_t most = kBlocksPerMultiprocessor * multiprocessors(p.device.id);
+  const int64_t choosers = q.wider.chosen != nullptr ? 1 : 0;
+  const int64_t most = kBlocksPerMultiprocessor * multiprocessors(p.device.id) - choosers;
   const int64_t blocks = staged_k(p) / kBlockK;
   const int64_t parts = q.rows.staged == nullptr
                             ? 1
@@ -269,9 +292,9 @@ Runs stage(const MatmulProblem& p, const simt::PairPlan& plan, uint8_t* base, co
                                                   ceil_div(blocks, kPartBlocks));
   q.part_blocks = static_cast<uint32_t>(ceil_div(blocks, parts));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
-  queue.run_early(staging("stage_rows_", p).c_str(),
-                  static_cast<uint32_t>(
-                      std::min(ceil_div(p.total_rows() * int64_t{q.row_parts}, kStageWarps), most)),
+  const int64_t stagers =
+      std::min(ceil_div(p.total_rows() * int64_t{q.row_parts}, kStageWarps), most);
+  queue.run_early(staging("stage_rows_", p).c_str(), static_cast<uint32_t>(stagers + choosers),
                   kStageThreads, 0, q);
   return q.runs;
 }
@@ -309,22 +332,26 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, 
   const simt::PairPlan plan(p, kPlanTile);
   const Room at(p, plan, per_token, products);
   QmmRows rows;
-  rows.runs = per_token > 0 ? place(p, plan, per_token, products, workspace, at, queue)
-                            : stage(p, plan, workspace, at, zeros, queue);
   rows.out_rows = reinterpret_cast<const int64_t*>(workspace + at.out_rows);
-  rows.staged = workspace + at.staged;
+  const bool in_place = reads_in_place(p);
+  rows.staged = in_place ? static_cast<const uint8_t*>(p.x.values.data) : workspace + at.staged;
+  rows.k = in_place ? p.k : at.k;
+  rows.stride = in_place ? row_stride_in_place(p) : at.k;
   if (at.sources > 0) rows.sources = reinterpret_cast<const uint32_t*>(workspace + at.sources);
   if (at.front > 0) {
     RowsAhead& ahead = rows.ahead;
-    ahead.from = workspace + at.once;
-    ahead.to = rows.staged;
+    ahead.from = at.from_x ? static_cast<const uint8_t*>(p.x.values.data) : workspace + at.once;
+    ahead.to = workspace + at.staged;
     ahead.sources = std::exchange(rows.sources, nullptr);
     ahead.placed = reinterpret_cast<const uint32_t*>(workspace + at.placed);
-    ahead.row_bytes = static_cast<uint32_t>(staged_k(p) * 2);
+    ahead.from_pitch = static_cast<uint64_t>(at.from_x ? *stride_of_x(p) : at.k) * 2;
+    ahead.row_bytes = static_cast<uint32_t>(at.k * 2);
     ahead.first = at.front;
     ahead.claimed = reinterpret_cast<uint32_t*>(workspace + at.counters);
     ahead.ready = ahead.claimed + 1;
   }
+  rows.runs = per_token > 0 ? place(p, plan, per_token, products, workspace, at, rows.ahead, queue)
+                            : stage(p, plan, workspace, at, zeros, queue);
   return rows;
 }
 

@@ -331,16 +331,23 @@ __global__ void qmm_sm90_either(const __grid_constant__ QmmParamsOf<Tiles>,
 #define MB_QMM_SM90_EITHER_LAYER(name, Of, ...)                                     \
   MB_QMM_SM90_EITHER(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \
   MB_QMM_SM90_EITHER(sums_##name, Of, EndingIn<__VA_ARGS__, Ending::sums>)
+#define MB_QMM_SM90_EITHER_WITHOUT_160_LAYER(name, Of, ...)                                     \
+  MB_QMM_SM90_EITHER_WITHOUT_160(gates_##name, Of, EndingIn<__VA_ARGS__, Ending::activations>); \
+  MB_QMM_SM90_EITHER_WITHOUT_160(sums_##name, Of, EndingIn<__VA_ARGS__, Ending::sums>)
 // With the wider tiles beside them.
 #define MB_QMM_SM90_EITHER(name, Of, ...)                                \
   MB_QMM_SM90_EITHER_OF(name##_256_288, Of<Tiles256>, 288, __VA_ARGS__); \
   MB_QMM_SM90_EITHER_OF(name##_128_160, Of<Tiles128>, 160, __VA_ARGS__); \
   MB_QMM_SM90_EITHER_OF(name##_64_96, Of<Tiles64>, 96, __VA_ARGS__)
-#define MB_QMM_SM90_EITHER_OF(name, Tiles, wider, ...)                                    \
-  static const simt::CudaKernel name##_kernel {                                           \
-    "qmm_sm90_" #name,                                                                    \
-        reinterpret_cast<const void*>(                                                    \
-            &qmm_sm90_either<__VA_ARGS__, Tiles, WiderTilesOf<wider, Tiles::kRowGroups>>) \
+// The same of formats that have not the registers for three row groups of 160 tokens, beside four
+// or as a layer's gates.
+#define MB_QMM_SM90_EITHER_WITHOUT_160(name, Of, ...)                    \
+  MB_QMM_SM90_EITHER_OF(name##_256_288, Of<Tiles256>, 288, __VA_ARGS__); \
+  MB_QMM_SM90_EITHER_OF(name##_64_96, Of<Tiles64>, 96, __VA_ARGS__)
+#define MB_QMM_SM90_EITHER_OF(name, Tiles, wider, ...)                                          \
+  static const simt::CudaKernel name##_kernel {                                                 \
+    "qmm_sm90_" #name, reinterpret_cast<const void*>(                                           \
+                           &qmm_sm90_either<__VA_ARGS__, Tiles, WiderThan<Tiles, wider>::Type>) \
   }
 #define MB_QMM_SM90_ALL(name, Of, ...)                \
   MB_QMM_SM90(name##_256, Of<Tiles256>, __VA_ARGS__); \

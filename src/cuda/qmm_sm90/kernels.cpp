@@ -49,27 +49,31 @@ struct Kernels {
    kernel<Bytes, Of<Tiles128>>("qmm_sm90_" name "_128"), \
    kernel<Bytes, Of<Tiles64>>("qmm_sm90_" name "_64"),   \
    kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
-#define MB_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, SameTiles)
 #define MB_NIBBLE_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, NibbleTiles)
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
 #define MB_FIELD_KERNELS(bits) \
   MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
-// And with wider tiles beside those of three widths.
+// And with wider tiles beside those of three widths, which must save so many thousandths.
+constexpr QmmSm90Either either(const char* name, const QmmSm90Kernel& tiles,
+                               const QmmSm90Kernel& wider, uint32_t loss) {
+  return {name, wider, std::max(tiles.shared_bytes, wider.shared_bytes), loss};
+}
 template <class Bytes, template <class> class Of>
-constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, const char* of64) {
-  const auto either = [](const char* name, const QmmSm90Kernel& tiles, const QmmSm90Kernel& wider,
-                         uint32_t loss) -> QmmSm90Either {
-    return {name, wider, std::max(tiles.shared_bytes, wider.shared_bytes), loss};
-  };
-  using Wider160 = WiderTilesOf<160, Of<Tiles128>::kRowGroups>;
-  all.either256 = either(of256, all.tiles256, kernel<Bytes, Tiles288>(of256), 25);
-  all.either128 = either(of128, all.tiles128, kernel<Bytes, Wider160>(of128), 120);
-  all.either64 = either(of64, all.tiles64, kernel<Bytes, Tiles96>(of64), 165);
+constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, const char* of64,
+                             const uint32_t (&losses)[3]) {
+  using Of256 = typename WiderThan<Of<Tiles256>, 288>::Type;
+  using Of128 = typename WiderThan<Of<Tiles128>, 160>::Type;
+  using Of64 = typename WiderThan<Of<Tiles64>, 96>::Type;
+  all.either256 = either(of256, all.tiles256, kernel<Bytes, Of256>(of256), losses[0]);
+  all.either128 = either(of128, all.tiles128, kernel<Bytes, Of128>(of128), losses[1]);
+  all.either64 = either(of64, all.tiles64, kernel<Bytes, Of64>(of64), losses[2]);
   return all;
 }
-#define MB_EITHER(name, Bytes, Of)                                                   \
+#define MB_EITHER_OF(name, Bytes, Of, ...)                                           \
   with_wider<Bytes, Of>(MB_KERNELS_OF(name, Bytes, Of), "qmm_sm90_" name "_256_288", \
-                        "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96")
+                        "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96", {__VA_ARGS__})
+#define MB_EITHER(name, Bytes, Of) MB_EITHER_OF(name, Bytes, Of, 25, 120, 165)
+#define MB_DENSE_EITHER(name) MB_EITHER_OF(name, DenseBytes, DenseTiles, 60, 60, 60)
 constexpr Kernels without_160(Kernels all) {
   all.either128 = {};
   return all;
@@ -91,6 +95,8 @@ constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* ei
 #define MB_AHEAD(name, Bytes, Of)                                                        \
   with_wider_ahead<Bytes, Of>(MB_EITHER(name, Bytes, Of), "qmm_sm90_" name "_256_ahead", \
                               "qmm_sm90_" name "_256_288_ahead")
+#define MB_DENSE_AHEAD(name) \
+  with_ahead<DenseBytes, DenseTiles, 224>(MB_DENSE_EITHER(name), "qmm_sm90_" name "_256_ahead")
 // And with one that multiplies rows of x as they lie.
 template <class Bytes, template <class> class Of>
 constexpr Kernels with_natural(Kernels all, const char* name) {
@@ -116,20 +122,22 @@ constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
 constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
 constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
 constexpr Kernels kMxfp4 = MB_AHEAD("mxfp4_bf16", Mxfp4Bytes, NibbleTiles);
-constexpr Kernels kMxfp8 = MB_KERNELS("mxfp8_bf16", Mxfp8Bytes);
+constexpr Kernels kMxfp8 = without_160(MB_EITHER("mxfp8_bf16", Mxfp8Bytes, SameTiles));
 constexpr Kernels kNvfp4 = with_ahead<Nvfp4Bytes, NibbleTiles, 232>(
-    MB_NIBBLE_KERNELS("nvfp4_bf16", Nvfp4Bytes), "qmm_sm90_nvfp4_bf16_256_ahead");
+    without_160(MB_EITHER("nvfp4_bf16", Nvfp4Bytes, NibbleTiles)), "qmm_sm90_nvfp4_bf16_256_ahead");
 constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
-constexpr Kernels kDenseBf16 = MB_DENSE_KERNELS("dense_bf16");
+constexpr Kernels kDenseBf16 = MB_DENSE_AHEAD("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
-constexpr Kernels kDenseF16 = MB_DENSE_KERNELS("dense_f16");
+constexpr Kernels kDenseF16 = MB_DENSE_AHEAD("dense_f16");
 constexpr Kernels kAcrossF16 = MB_DENSE_KERNELS("across_f16");
 #undef MB_FIELD_KERNELS
+#undef MB_DENSE_AHEAD
+#undef MB_DENSE_EITHER
 #undef MB_DENSE_KERNELS
 #undef MB_NIBBLE_KERNELS
 #undef MB_AHEAD
 #undef MB_EITHER
-#undef MB_KERNELS
+#undef MB_EITHER_OF
 #undef MB_KERNELS_OF
 
 const Kernels& kernels_of(const MatmulProblem& p) {
@@ -164,6 +172,9 @@ constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 
 // Qwen3-30B's gates and ups, 256 / 384 rows an expert: even 335 / 524 us -> 329 / 504, uniform 354
 // / 572 -> 350 / 545. Tiles of one width alone take 327 of even routing at 256, and 389 of uniform.
 constexpr int64_t kLeastRowsAhead = 256 - kRowsBelowWhole;
+// Where there are no wider tiles then: of dense weights, even / uniform, 256 rows 366 / 384 -> 373
+// / 446, 384 610 / 632 -> 615 / 610, 512 693 / 768 -> 653 / 736.
+constexpr int64_t kLeastRowsAheadAlone = 320;
 
 // Where x is multiplied as it lies, and not staged in the order of the weights: in wide tiles,
 // beside whose products there is time to take weights in the order of x. Segments for Qwen3-30B's
@@ -229,7 +240,8 @@ const QmmSm90Kernel* qmm_sm90_ahead(const MatmulProblem& p, int64_t products) {
   const Kernels& of = kernels_of(p);
   const bool has = of.ahead256.name != nullptr && &qmm_sm90_kernel(p) == &of.tiles256 &&
                    (products == 1 || of.ahead256_288.name != nullptr);
-  return has && rows_of_a_matrix(p) >= kLeastRowsAhead ? &of.ahead256 : nullptr;
+  const int64_t least = of.ahead256_288.name != nullptr ? kLeastRowsAhead : kLeastRowsAheadAlone;
+  return has && rows_of_a_matrix(p) >= least ? &of.ahead256 : nullptr;
 }
 
 bool qmm_sm90_is_natural(const MatmulProblem& p) {

@@ -48,6 +48,13 @@ __device__ TileTimes add_times(const TileTimes& own, uint32_t* sums) {
   return all;
 }
 
+// By one block, from what its threads have.
+template <uint32_t kThreads>
+__device__ void choose_tiles(const WiderTiles& tiles, const TileTimes& own, uint32_t* sums) {
+  const bool wider = wider_pays(tiles, add_times<kThreads>(own, sums));
+  if (threadIdx.x == 0) *tiles.chosen = wider ? 1 : 0;
+}
+
 __device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
   const uint32_t x = pair / p.top_k;
   return x * p.out_steps[0] + (pair - x * p.top_k) * p.out_steps[1];

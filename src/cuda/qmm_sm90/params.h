@@ -103,6 +103,37 @@ struct WiderTilesOf<160, 4> : Tiles160 {
 template <>
 struct WiderTilesOf<96, 4> : Tiles96 {};
 
+// Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
+// twice the bytes.
+template <class Tiles>
+struct DenseTiles : Tiles {
+  static constexpr uint32_t kCodeSlots = 3;
+};
+// Rows of 16 bits come from further apart than packed ones: more of them are on their way, and
+// results leave 32 tokens at a time by one buffer.
+template <>
+struct DenseTiles<Tiles256> : Tiles256 {
+  static constexpr uint32_t kCodeSlots = 5, kOutBuffers = 1, kOutTokens = 32;
+};
+template <>
+struct DenseTiles<Tiles128> : Tiles128 {
+  static constexpr uint32_t kOutBuffers = 1, kOutTokens = 32;
+};
+template <>
+struct DenseTiles<Tiles288> : Tiles288 {
+  static constexpr uint32_t kOutBuffers = 1;
+};
+
+// The wider tiles beside these, in one kernel.
+template <class Tiles, uint32_t kTokens>
+struct WiderThan {
+  using Type = WiderTilesOf<kTokens, Tiles::kRowGroups>;
+};
+template <>
+struct WiderThan<DenseTiles<Tiles256>, 288> {
+  using Type = DenseTiles<Tiles288>;
+};
+
 // The same for products that write rows of x themselves (qmm_sm90/ahead.cuh): so many pieces of
 // them are on their way at once, for which results leave 32 tokens at a time. Who writes wants 56
 // registers, so that 224 are left to who multiplies.
@@ -112,7 +143,12 @@ struct AheadTiles : Tiles {
   static constexpr int kConsumerRegisters = kConsumers;
   static constexpr int kProducerRegisters = kConsumers == 224 ? 56 : 40;
 };
-// Beside slots of 288 rows there is room for less.
+// Beside rows of 16 bits, and beside slots of 288 rows, there is room for less.
+template <int kConsumers>
+struct AheadTiles<DenseTiles<Tiles256>, kConsumers> : DenseTiles<Tiles256> {
+  static constexpr uint32_t kCodeSlots = 4;
+  static constexpr int kConsumerRegisters = kConsumers, kProducerRegisters = 56;
+};
 template <int kConsumers>
 struct AheadTiles<Tiles288, kConsumers> : Tiles288 {
   static constexpr uint32_t kOutBuffers = 1;
@@ -128,6 +164,11 @@ template <int kConsumers>
 inline constexpr uint32_t kAheadPieces<AheadTiles<Tiles288, kConsumers>> = 7;
 template <int kConsumers>
 inline constexpr uint32_t kAheadPieceBytes<AheadTiles<Tiles288, kConsumers>> = kAheadPiece / 2;
+template <int kConsumers>
+inline constexpr uint32_t kAheadPieces<AheadTiles<DenseTiles<Tiles256>, kConsumers>> = 7;
+template <int kConsumers>
+inline constexpr uint32_t kAheadPieceBytes<AheadTiles<DenseTiles<Tiles256>, kConsumers>> =
+    kAheadPiece / 2;
 
 // Formats have these, or their own.
 template <class Tiles>
@@ -151,24 +192,6 @@ struct NibbleTiles<Tiles64> : Tiles64 {
 template <>
 struct NibbleTiles<Tiles32> : Tiles32 {
   static constexpr uint32_t kLeastTokens = 16;
-};
-
-// Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
-// twice the bytes.
-template <class Tiles>
-struct DenseTiles : Tiles {
-  static constexpr uint32_t kCodeSlots = 3;
-};
-// Rows of 16 bits come from further apart than packed ones: more of them are on their way, and
-// results leave 32 tokens at a time by one buffer.
-template <>
-struct DenseTiles<Tiles256> : Tiles256 {
-  static constexpr uint32_t kCodeSlots = 5, kOutBuffers = 1, kOutTokens = 32;
-};
-template <>
-struct DenseTiles<Tiles128> : Tiles128 {
-  static constexpr uint32_t kRowGroups = 2, kXSlots = 4, kCodeSlots = 3;
-  static constexpr int kConsumerRegisters = 232;
 };
 
 // Codes of 2, 3, 5 and 6 bits come by whole blocks of K.
@@ -298,6 +321,7 @@ struct RowsAhead {
   // Where a run's rows lie: those of its whole tiles, and those of its last one, if that has
   // another width, less those in front of it.
   const uint32_t* placed;
+  uint64_t from_pitch;  // bytes from row to row of `from`; of `to`:
   uint32_t row_bytes;
   uint32_t first;     // those before are there: a multiple of kReadyRows
   uint32_t* claimed;  // chunks of kChunkRows; and of each kReadyRows, how many are there:
@@ -407,6 +431,7 @@ struct StagedRows {
 struct StageRowsParams {
   StagedRows rows;
   Runs runs;
+  WiderTiles wider;  // to be chosen for the products
   int64_t* out_rows;
   uint8_t* out;
   int64_t row_stride, out_row_stride;
@@ -445,8 +470,11 @@ struct PlaceRowsParams {
   WiderTiles wider;                 // to be chosen for the products, of rows_per_pair
   // place_front, with sources: the first so many rows in the order of the matrices are placed as
   // well, for products that write the others themselves, and what these count by is made zeros.
+  // From where RowsAhead says, in chunks of 16 bytes.
+  const uint8_t* front_from;
   uint8_t* front;
-  uint32_t front_rows;
+  uint64_t front_from_chunks;  // from row to row
+  uint32_t front_chunks, front_rows;
   uint32_t* placed;  // as RowsAhead, by tiles as `wider` has them
   // out_rows are in the order of the matrices all the same: of a layer, whose second product has
   // its rows so.

@@ -12,7 +12,8 @@ namespace moeblas::cuda {
 struct QmmRows {
   Runs runs{};
   const int64_t* out_rows = nullptr;  // where each goes, in elements of out
-  uint8_t* staged = nullptr;
+  const uint8_t* staged = nullptr;
+  int64_t k = 0, stride = 0;          // of a staged row and from row to row, in elements
   const uint32_t* sources = nullptr;  // which staged row each is; null: itself
   RowsAhead ahead{};                  // of `staged`, by the first product
 };

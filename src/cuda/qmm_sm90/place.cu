@@ -235,16 +235,15 @@ __device__ void choose_tiles(const PlaceRowsParams& p, uint32_t* sums) {
     own.others += times.others;
     own.saved += times.saved;
   }
-  const TileTimes all = add_times<kStageThreads>(own, sums);
-  if (threadIdx.x == 0) *p.wider.chosen = wider_pays(p.wider, all) ? 1 : 0;
+  choose_tiles<kStageThreads>(p.wider, own, sums);
 }
 
-// Those of a block's pairs whose rows come first, in turn by its warps, from where x is staged.
+// Those of a block's pairs whose rows come first, in turn by its warps.
 __device__ void place_front(const PlaceRowsParams& p, uint32_t begin, uint32_t count,
                             const uint32_t* places, uint32_t none_begin) {
   constexpr uint32_t kAhead = 4;  // loads that are under way
   const uint32_t m = p.rows_per_pair, end = min(p.front_rows, none_begin * m);
-  const uint32_t chunks = p.rows.staged_k / 8;
+  const uint32_t chunks = p.front_chunks;
   uint32_t turn = 0;
   for (uint32_t first = 0; first < count; first += 32) {
     const uint32_t i = first + lane_index();
@@ -255,7 +254,8 @@ __device__ void place_front(const PlaceRowsParams& p, uint32_t begin, uint32_t c
       const uint32_t x_row = (begin + first + source) / p.top_k * m;
       for (uint32_t row = 0; row < m && to_row + row < end; ++row) {
         if (turn++ % kWarps != warp_index()) continue;
-        const uint4* from = staged_row(p.rows, uint64_t{x_row} + row);
+        const auto* from = reinterpret_cast<const uint4*>(p.front_from) +
+                           (uint64_t{x_row} + row) * p.front_from_chunks;
         uint4* to = reinterpret_cast<uint4*>(p.front) + (uint64_t{to_row} + row) * chunks;
         for (uint32_t chunk = lane_index(); chunk < chunks; chunk += 32 * kAhead) {
           uint4 v[kAhead];

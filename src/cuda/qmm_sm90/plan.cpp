@@ -61,15 +61,13 @@ TensorMapShape codes_shape(const MatmulProblem& p, uint32_t rows, uint32_t block
         stride == 0 ? 16 : static_cast<uint64_t>(stride) * size_of(w.dtype), 1);
   return s;
 }
-TensorMapShape rows_shape(const MatmulProblem& p, const uint8_t* staged, uint32_t rows) {
-  const bool in_place = reads_in_place(p);
+TensorMapShape rows_shape(const MatmulProblem& p, const QmmRows& staged, uint32_t rows) {
   TensorMapShape s;
   s.type = CU_TENSOR_MAP_DATA_TYPE_UINT16;
-  s.data = in_place ? p.x.values.data : staged;
+  s.data = staged.staged;
   s.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  s.add(static_cast<uint64_t>(in_place ? p.k : staged_k(p)), 2, 64);
-  s.add(static_cast<uint64_t>(p.total_rows()),
-        static_cast<uint64_t>(in_place ? row_stride_in_place(p) : staged_k(p)) * 2, rows);
+  s.add(static_cast<uint64_t>(staged.k), 2, 64);
+  s.add(static_cast<uint64_t>(p.total_rows()), static_cast<uint64_t>(staged.stride) * 2, rows);
   return s;
 }
 
@@ -209,7 +207,7 @@ QmmSm90Params params_of(const MatmulProblem& p, const QmmRows& rows, const QmmSm
                         const LowerScales& lower = {}) {
   QmmSm90Params q{};
   for (uint32_t i = 0; i < QmmSm90Params::kBoxes && rows.sources == nullptr; ++i) {
-    q.x[i] = tensor_map(rows_shape(p, rows.staged, 8u << i), p.op);
+    q.x[i] = tensor_map(rows_shape(p, rows, 8u << i), p.op);
   }
   q.sources = rows.sources;
   q.runs = rows.runs;
@@ -386,7 +384,10 @@ Reason qmm_sm90_reject(const MatmulProblem& p) {
   }
   if (const Reason no_map = why_no_tensor_map(codes_shape(p, 1, 1), "rows of w")) return no_map;
   if (reads_in_place(p)) {
-    if (const Reason no_map = why_no_tensor_map(rows_shape(p, nullptr, 8), "rows of x")) {
+    QmmRows in_place;
+    in_place.k = p.k;
+    in_place.stride = row_stride_in_place(p);
+    if (const Reason no_map = why_no_tensor_map(rows_shape(p, in_place, 8), "rows of x")) {
       return no_map;
     }
   }

@@ -239,6 +239,7 @@ void qqmm_fp8_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   unfolded.runs.rows_per_pair = 1;
   unfolded.out_rows = u.out_rows;
   unfolded.staged = u.staged;
+  unfolded.k = unfolded.stride = u.staged_k;
   multiply_rows(unfolded_product(p, base), unfolded, queue);
 }
 
