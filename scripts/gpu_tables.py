@@ -216,7 +216,9 @@ def tables():
         for result in run(name)
         for kind in ["" if dense else format_name(result["format"]) + ", "]
     ]
-    yield from pivot("", results, lambda r: r["kind"], rows_per_expert, lambda r: f"{us(r)}; {tflops(r)}")
+    yield from pivot(
+        "", results, lambda r: r["kind"], rows_per_expert, lambda r: f"{us(r)}; {tflops(r)}"
+    )
     yield ""
     yield "**Others**"
     yield ""
