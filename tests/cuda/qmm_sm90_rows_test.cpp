@@ -253,6 +253,35 @@ TEST(QmmSm90Rows, AreWrittenFromX) {
   }
 }
 
+// Rows are written beside products from as many on as an expert meets; where there are no wider
+// tiles for those who write them, wider tiles of staged rows come first.
+TEST(QmmSm90Rows, AreWrittenBesideWiderTilesOrFromMoreRowsOn) {
+  struct Who {
+    QuantSpec spec;
+    int64_t least;
+  };
+  for (const Who& who : {Who{{Mode::affine, 4, 64}, 232}, Who{{Mode::mxfp4}, 232},
+                         Who{{Mode::nvfp4}, 320}, Who{{Mode::dense}, 320}}) {
+    SCOPED_TRACE(name(who.spec.mode));
+    constexpr int64_t kExperts = 16, kTopK = 8, kN = 8192, kK = 256;
+    const auto problem = [&](int64_t rows) {
+      const int64_t tokens = rows * kExperts / kTopK;
+      const TensorView x = nowhere(DType::bf16, {tokens, 1, 1, kK});
+      const TensorView ids = nowhere(DType::i32, {tokens, kTopK}, 8 * 1024);
+      const TensorView out = output_nowhere(DType::bf16, {tokens, kTopK, 1, kN});
+      if (who.spec.mode == Mode::dense) {
+        return ops::gather_mm(x, dense_rows_nowhere({kExperts, kK, kN}), {}, ids, false, out, {});
+      }
+      return ops::gather_qmm(x, weights_nowhere(who.spec, {kExperts, kN}, kK, DType::bf16), {}, ids,
+                             true, false, out, {});
+    };
+    EXPECT_EQ(cuda::qmm_sm90_front(problem(who.least - 1), kTopK, 1), 0);
+    EXPECT_GT(cuda::qmm_sm90_front(problem(who.least), kTopK, 1), 0);
+    const dispatch::MatmulProblem p = problem(250);
+    EXPECT_NE(cuda::qmm_sm90_either(p, cuda::qmm_sm90_ahead(p, 1) != nullptr), nullptr);
+  }
+}
+
 // Of segments, by how many rows each has, as of experts.
 TEST(QmmSm90Rows, SegmentsChooseTiles) {
   constexpr int64_t kExperts = 6, kMeans[] = {58, 128, 250};
