@@ -103,8 +103,8 @@ struct WiderTilesOf<160, 4> : Tiles160 {
 template <>
 struct WiderTilesOf<96, 4> : Tiles96 {};
 
-// Weights that need no decoding keep the tensor cores busy with two row groups, and have pieces of
-// twice the bytes.
+// Weights that need no decoding have pieces of twice the bytes. Beside 128 tokens three row groups
+// of them ask the L2 cache for 36 bytes a clock, two would for 47.
 template <class Tiles>
 struct DenseTiles : Tiles {
   static constexpr uint32_t kCodeSlots = 3;

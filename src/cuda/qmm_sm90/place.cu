@@ -4,7 +4,7 @@
 // Few pairs of products that gather take one launch (list_pairs.cu).
 //
 //   count_pairs   where products gather their rows or write them themselves, it also stages x as it
-//                 lies, in blocks of their own
+//                 lies, in blocks of their own, unless they write them from x itself
 //   place_rows    for products that gather, it writes lists; else it reads a row once and writes it
 //                 top_k times. One more block chooses tiles for products that have two widths of
 //                 them
