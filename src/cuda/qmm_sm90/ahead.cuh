@@ -1,6 +1,6 @@
 // Rows of x that the products write themselves. Written top_k times in front of the products they
 // cost their whole time; here they are written while others are multiplied, by the warp of each
-// block that else waits for tiles: from x, or a staged copy of it, to where boxes read it, in chunks
+// block that else waits for tiles: from x, or a copy of it, to where boxes read it, in chunks
 // that warps claim as they come free. Tiles come by width, the widest first, and rows lie in that
 // order: in the order of the runs wide tiles waited for all that lies between their rows, and for
 // warps that held a chunk back, their own clusters' narrower tiles being ready already.
