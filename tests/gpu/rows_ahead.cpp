@@ -17,9 +17,24 @@ constexpr int64_t kExperts = 4, kTopK = 4, kTokens = 700, kTokensOfWider = 535, 
 constexpr int64_t kHostileIds = 60;  // one of so many
 
 constexpr const char* kLayerRow = "ffn_qmm_sm90";
-const char* row_of(const QuantSpec& spec) {
-  return spec.mode == Mode::dense ? "mm_sm90" : "qmm_sm90";
-}
+
+struct Weights {
+  QuantSpec spec;
+  DType dtype = DType::bf16;  // of x
+
+  bool is_dense() const { return spec.mode == Mode::dense; }
+  const char* row() const { return is_dense() ? "mm_sm90" : "qmm_sm90"; }
+  bool has_layers() const { return spec.mode != Mode::nvfp4 && !is_dense(); }
+  // Copies of rows that are given one by one are of whole blocks.
+  int64_t k() const { return is_dense() ? 256 : 192; }
+  std::string text() const {
+    const int bits = is_dense() ? 16 : spec.resolved().bits;
+    return std::string(name(spec.mode)) + " b" + std::to_string(bits) + ", x " + name(dtype);
+  }
+};
+const Weights kWeights[] = {{{Mode::affine, 4, 64}}, {{Mode::affine, 8, 64}},
+                            {{Mode::mxfp4}},         {{Mode::nvfp4}},
+                            {{Mode::dense}},         {{Mode::dense}, DType::f16}};
 
 // A row's error is a few roundings of 16 bits; a wrong row's is as large as the row.
 Judgement judge_rows(DType dtype, int64_t columns, std::span<const uint8_t> got,
@@ -47,8 +62,8 @@ Judgement judge_rows(DType dtype, int64_t columns, std::span<const uint8_t> got,
 }
 
 // `each`: every pair has a row of x of its own, which are the same rows.
-Job gathered(const QuantSpec& spec, int64_t tokens, int64_t k, bool each) {
-  constexpr DType dtype = DType::bf16;
+Job gathered(const Weights& of, int64_t tokens, int64_t k, bool each) {
+  const DType dtype = of.dtype;
   Maker m("gather_qmm", 5);
   const int64_t copies = each ? kTopK : 1;
   const int x = m.add(Role::input, dtype, {tokens, copies, 1, k});
@@ -58,7 +73,7 @@ Job gathered(const QuantSpec& spec, int64_t tokens, int64_t k, bool each) {
       for (int64_t c = 0; c < copies; ++c) m[x].set((t * copies + c) * k + i, v);
     }
   }
-  const PackedAt w = m.packed(spec, {kExperts, kColumns, k}, dtype, 0.1, dtype);
+  const PackedAt w = m.packed(of.spec, {kExperts, kColumns, k}, dtype, 0.1, dtype);
   const int ids = m.ids(DType::i32, {tokens, kTopK}, kExperts, kHostileIds);
   const int out = m.add(Role::output, dtype, {tokens, kTopK, 1, kColumns});
   m.job.call = [=](Views v, const Options& o) {
@@ -92,19 +107,10 @@ Job layered(const QuantSpec& spec, int64_t tokens, int64_t k) {
   return m.job;
 }
 
-// Layers have those of all but the last two.
-const QuantSpec kSpecs[] = {
-    {Mode::affine, 4, 64}, {Mode::affine, 8, 64}, {Mode::mxfp4}, {Mode::nvfp4}, {Mode::dense}};
-bool has_layers(const QuantSpec& spec) {
-  return spec.mode != Mode::nvfp4 && spec.mode != Mode::dense;
-}
-// Copies of rows that are given one by one are of whole blocks.
-int64_t k_of(const QuantSpec& spec) { return spec.mode == Mode::dense ? 256 : 192; }
-
 // The same rows, given one by one.
-std::string compare(const QuantSpec& spec, int64_t tokens, const std::vector<uint8_t>& ahead,
+std::string compare(const Weights& of, int64_t tokens, const std::vector<uint8_t>& ahead,
                     size_t workspace, const Options& options) {
-  const Job each = gathered(spec, tokens, k_of(spec), true);
+  const Job each = gathered(of, tokens, of.k(), true);
   const Plan plan = plan_on(each, kCuda, options);
   // Else there are no such rows in the job.
   if (plan.workspace_bytes >= workspace) return "no rows are written ahead";
@@ -114,12 +120,11 @@ std::string compare(const QuantSpec& spec, int64_t tokens, const std::vector<uin
   return got == ahead ? "" : "rows given one by one: " + difference(each, ahead, got);
 }
 
-std::string check_spec(const QuantSpec& spec, int64_t tokens, bool layer) {
+std::string check_weights(const Weights& of, int64_t tokens, bool layer) {
   constexpr int kReplays = 8;
-  const Job job =
-      layer ? layered(spec, tokens, k_of(spec)) : gathered(spec, tokens, k_of(spec), false);
+  const Job job = layer ? layered(of.spec, tokens, of.k()) : gathered(of, tokens, of.k(), false);
   Options options;
-  options.kernel = layer ? kLayerRow : row_of(spec);
+  options.kernel = layer ? kLayerRow : of.row();
   size_t workspace = 0;
   try {
     workspace = plan_on(job, kCuda, options).workspace_bytes;
@@ -133,7 +138,7 @@ std::string check_spec(const QuantSpec& spec, int64_t tokens, bool layer) {
   const Judgement judgement = job.judge("", first, run_on_cpu(job));
   if (!judgement.failure.empty()) return judgement.failure;
   if (!layer) {
-    const std::string off = compare(spec, tokens, first, workspace, options);
+    const std::string off = compare(of, tokens, first, workspace, options);
     if (!off.empty()) return off;
   }
   // Two at once, neither of which has all multiprocessors.
@@ -162,9 +167,9 @@ std::string check_spec(const QuantSpec& spec, int64_t tokens, bool layer) {
 
 std::vector<std::function<Job()>> smallest_ahead_jobs() {
   std::vector<std::function<Job()>> jobs;
-  for (const QuantSpec& spec : kSpecs) {
+  for (const Weights& of : kWeights) {
     for (const int64_t tokens : {kTokens, kTokensOfWider}) {
-      jobs.emplace_back([spec, tokens] { return gathered(spec, tokens, 64, false); });
+      jobs.emplace_back([of, tokens] { return gathered(of, tokens, 64, false); });
     }
   }
   return jobs;
@@ -172,9 +177,9 @@ std::vector<std::function<Job()>> smallest_ahead_jobs() {
 
 std::vector<std::function<Job()>> smallest_ahead_layers() {
   std::vector<std::function<Job()>> jobs;
-  for (const QuantSpec& spec : kSpecs) {
+  for (const Weights& of : kWeights) {
     for (const int64_t tokens : {kTokens, kTokensOfWider}) {
-      if (has_layers(spec)) jobs.emplace_back([=] { return layered(spec, tokens, 64); });
+      if (of.has_layers()) jobs.emplace_back([=] { return layered(of.spec, tokens, 64); });
     }
   }
   return jobs;
@@ -182,20 +187,18 @@ std::vector<std::function<Job()>> smallest_ahead_layers() {
 
 void check_rows_ahead(Report& report) {
   std::vector<std::thread> threads;
-  for (const QuantSpec& spec : kSpecs) {
-    threads.emplace_back([&report, &spec] {
+  for (const Weights& of : kWeights) {
+    threads.emplace_back([&report, &of] {
       for (const bool layer : {false, true}) {
         for (const int64_t tokens : {kTokens, kTokensOfWider}) {
-          if (layer && !has_layers(spec)) continue;
+          if (layer && !of.has_layers()) continue;
           std::string failure;
           try {
-            failure = check_spec(spec, tokens, layer);
+            failure = check_weights(of, tokens, layer);
           } catch (const std::exception& e) {
             failure = e.what();
           }
-          report.check(std::string("rows written ahead: ") + name(spec.mode) + " b" +
-                           std::to_string(spec.mode == Mode::dense ? 16 : spec.resolved().bits) +
-                           ", " + std::to_string(tokens) +
+          report.check("rows written ahead: " + of.text() + ", " + std::to_string(tokens) +
                            (layer ? " tokens of a layer" : " tokens"),
                        failure);
         }
