@@ -375,7 +375,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
       const uint32_t b = columns_ +
                          slot % kXSlots * device::wgmma_columns_step(Tiles::kXSlotBytes) +
                          part * device::wgmma_columns_step(kTokens * 128);
-      // An instruction has a power of two of columns, 256 at the most.
+      // WgmmaShared has powers of two of columns, 256 at the most.
       constexpr uint32_t kHalf = kTokens > 128 ? 128 : 64;
       constexpr uint32_t kFirst =
           (kTokens & (kTokens - 1)) == 0 ? kTokens : kTokens / kHalf * kHalf;

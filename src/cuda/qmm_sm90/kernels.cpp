@@ -73,6 +73,7 @@ constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, 
   with_wider<Bytes, Of>(MB_KERNELS_OF(name, Bytes, Of), "qmm_sm90_" name "_256_288", \
                         "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96", {__VA_ARGS__})
 #define MB_EITHER(name, Bytes, Of) MB_EITHER_OF(name, Bytes, Of, 25, 120, 165)
+// Taken between those of codes, not tuned.
 #define MB_DENSE_EITHER(name) MB_EITHER_OF(name, DenseBytes, DenseTiles, 60, 60, 60)
 constexpr Kernels without_160(Kernels all) {
   all.either128 = {};

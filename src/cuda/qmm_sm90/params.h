@@ -104,7 +104,7 @@ template <>
 struct WiderTilesOf<96, 4> : Tiles96 {};
 
 // Weights that need no decoding have pieces of twice the bytes. Beside 128 tokens three row groups
-// of them ask the L2 cache for 36 bytes a clock, two would for 47.
+// of them ask the L2 cache for 43 bytes a clock, two would for 48.
 template <class Tiles>
 struct DenseTiles : Tiles {
   static constexpr uint32_t kCodeSlots = 3;
