@@ -213,7 +213,7 @@ Case long_rows_case(uint64_t seed) {
 }
 
 Case unlike_rows_case(uint64_t seed) {
-  constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 6, 7, 12};  // kKinds
+  constexpr size_t kOf[] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 14, 16};  // kKinds
   constexpr int64_t kNearly[] = {250, 128, 58};
   Random random(seed + (uint64_t{1} << 44));
   const size_t round = seed / std::size(kOf);

@@ -72,7 +72,7 @@ TEST(QmmSm90Products, LongRows) {
 TEST(QmmSm90Products, ExpertsThatMeetUnlikeNumbersOfRows) {
   Counts counts;
   run_cases(
-      54, unlike_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
+      78, unlike_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
   counts.expect_all(kernels(Of::either));
 }
 

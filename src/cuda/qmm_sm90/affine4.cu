@@ -5,6 +5,7 @@ namespace moeblas::cuda {
 
 MB_QMM_SM90_ALL(affine4_bf16, NibbleTiles, Affine<Bfloat16Pairs, 4>);
 MB_QMM_SM90(affine4_bf16_256_natural, NibbleTiles<Tiles256>, NaturalAffine<4>);
+MB_QMM_SM90_EITHER_OF(affine4_bf16_256_288_natural, NibbleTiles<Tiles256>, 288, NaturalAffine<4>);
 MB_QMM_SM90_ALL(affine4_f16, NibbleTiles, Affine<Float16Pairs, 4>);
 MB_QMM_SM90_EITHER(affine4_bf16, NibbleTiles, Affine<Bfloat16Pairs, 4>);
 MB_QMM_SM90_EITHER_WITHOUT_160(affine4_f16, NibbleTiles, Affine<Float16Pairs, 4>);

@@ -5,6 +5,7 @@ namespace moeblas::cuda {
 
 MB_QMM_SM90_ALL(affine8_bf16, SameTiles, Affine<Bfloat16Pairs, 8>);
 MB_QMM_SM90(affine8_bf16_256_natural, Tiles256, NaturalAffine<8>);
+MB_QMM_SM90_EITHER_OF(affine8_bf16_256_288_natural, Tiles256, 288, NaturalAffine<8>);
 MB_QMM_SM90_ALL(affine8_f16, SameTiles, Affine<Float16Pairs, 8>);
 MB_QMM_SM90_EITHER(affine8_bf16, SameTiles, Affine<Bfloat16Pairs, 8>);
 MB_QMM_SM90_EITHER(affine8_f16, SameTiles, Affine<Float16Pairs, 8>);

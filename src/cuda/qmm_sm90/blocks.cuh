@@ -59,8 +59,9 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
   // after them, makes products wait for what has not come yet.
   template <uint32_t kTokens>
   __device__ void multiply_blocks(float (&sums)[kTokens / 2]) {
-    static_assert(Tiles::kHalves == 2 && !Block::kWholeScales);
-    uint32_t a[8][4];
+    static_assert(!Block::kWholeScales);
+    constexpr uint32_t kHalves = Tiles::kHalves;
+    uint32_t a[4 * kHalves][4];
     Raw raw;
     uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
     uint32_t scales_of_block = 0;
@@ -85,11 +86,12 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       scales_of_block += next_scales_;
     };
     fetch_block(0);
-    Lane::template decode<2>(raw, 0, a);
+    Lane::template decode<kHalves>(raw, 0, a);
     for (uint32_t b = 1;; ++b) {
+      uint32_t columns = columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes);
+      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, columns);
       device::wgmma_begin();
-      multiply_steps<kTokens, 8>(sums, a,
-                                 columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes));
+      multiply_steps<kTokens, 4 * kHalves>(sums, a, columns);
       device::wgmma_commit();
       const uint32_t done = slot;
       if (++slot == kXSlots) slot = 0, parity ^= 1;
@@ -103,8 +105,19 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       __syncwarp();
       release_rows(done);
       if (!more) break;
-      Lane::template decode<2>(raw, 0, a);
+      Lane::template decode<kHalves>(raw, 0, a);
     }
+  }
+  // Where half a block is decoded at a time: its second half takes the place of the first.
+  template <uint32_t kTokens>
+  __device__ __forceinline__ void multiply_first_half(float (&sums)[kTokens / 2], Raw& raw,
+                                                      uint32_t (&a)[4][4], uint32_t& columns) {
+    device::wgmma_begin();
+    multiply_steps<kTokens, 4>(sums, a, columns);
+    device::wgmma_commit();
+    device::wgmma_wait<0>();
+    Lane::template decode<1>(raw, 1, a);
+    columns += device::wgmma_columns_step(kTokens * 128);
   }
 
   // The same where two blocks lie side by side in a slot of codes and others multiply meanwhile:
@@ -143,15 +156,8 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     for (uint32_t b = 0;;) {
       uint32_t columns = columns_ + at.slot * device::wgmma_columns_step(Tiles::kXSlotBytes);
       const uint32_t rows_empty = x_empty_ + at.slot * 8;
+      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, columns);
       device::wgmma_begin();
-      if constexpr (kHalves == 1) {
-        multiply_steps<kTokens, 4>(sums, a, columns);
-        device::wgmma_commit();
-        device::wgmma_wait<0>();
-        Lane::template decode<1>(raw, 1, a);
-        columns += device::wgmma_columns_step(kTokens * 128);
-        device::wgmma_begin();
-      }
       multiply_steps<kTokens, kLast>(sums, a, columns);
       // All that was read of the slot has been decoded, by all lanes.
       const uint32_t second = b % 2;

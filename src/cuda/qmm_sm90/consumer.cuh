@@ -147,10 +147,14 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
     if (lane_ != 0) return;
     const uint32_t slot = (code_slot_ + i) % kCodeSlots;
     uint32_t read = 0;
+    if constexpr (Lane::kLateCodes) {
+      read = raw.codes[1][0];
+    } else {
 #pragma unroll
-    for (uint32_t i = device::kSharedLoad<kRawWords> - 1; i < kRawWords;
-         i += device::kSharedLoad<kRawWords>) {
-      read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
+      for (uint32_t i = device::kSharedLoad<kRawWords> - 1; i < kRawWords;
+           i += device::kSharedLoad<kRawWords>) {
+        read |= raw.codes[0][i] | raw.codes[1][i];  // of each load
+      }
     }
     device::barrier_arrive(barrier(Block::kCodesEmpty) + slot * 8 + (read & zero));
   }

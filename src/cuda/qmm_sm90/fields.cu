@@ -3,15 +3,9 @@
 
 namespace moeblas::cuda {
 
-#define MB_QMM_SM90_FIELDS(bits)                                                            \
-  MB_QMM_SM90(affine##bits##_bf16_256, FieldTiles<bits>::Of<Tiles256>, AffineFields<bits>); \
-  MB_QMM_SM90(affine##bits##_bf16_128, FieldTiles<bits>::Of<Tiles128>, AffineFields<bits>); \
-  MB_QMM_SM90(affine##bits##_bf16_64, FieldTiles<bits>::Of<Tiles64>, AffineFields<bits>);   \
-  MB_QMM_SM90(affine##bits##_bf16_32, FieldTiles<bits>::Of<Tiles32>, AffineFields<bits>)
-
-MB_QMM_SM90_FIELDS(2);
-MB_QMM_SM90_FIELDS(3);
-MB_QMM_SM90_FIELDS(5);
-MB_QMM_SM90_FIELDS(6);
+MB_QMM_SM90_ALL(affine2_bf16, FieldTiles<2>::Of, AffineFields<2>);
+MB_QMM_SM90_ALL(affine3_bf16, FieldTiles<3>::Of, AffineFields<3>);
+MB_QMM_SM90_ALL(affine5_bf16, FieldTiles<5>::Of, AffineFields<5>);
+MB_QMM_SM90_ALL(affine6_bf16, FieldTiles<6>::Of, AffineFields<6>);
 
 }  // namespace moeblas::cuda

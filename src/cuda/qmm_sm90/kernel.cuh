@@ -238,20 +238,26 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
   }
 };
 
-// `kThreads`: of the block, of which these tiles may need fewer.
-template <class Weights, class Tiles, uint32_t kThreads = BlockShape<Tiles>::kThreads>
-__device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
-  uint32_t base = (device::shared_address(device::dynamic_shared_1024()) + 1023) & ~1023u;
-  // Else it is made anew at every use.
-  if constexpr (QmmBlock<Weights, Tiles>::kByBlocks) base = device::uniform(base);
-  if (threadIdx.x == 0) QmmBlock<Weights, Tiles>(p, base).init_barriers();
+// Where a block's memory begins.
+__device__ __forceinline__ uint32_t qmm_base() {
+  return (device::shared_address(device::dynamic_shared_1024()) + 1023) & ~1023u;
+}
+// What is done before blocks meet, by two threads of the first four warps, others for either of two
+// widths.
+template <class Weights, class Tiles, bool kEither = false>
+__device__ __forceinline__ void qmm_begin(const QmmParamsOf<Tiles>& p, uint32_t base) {
+  constexpr uint32_t kFirst = kEither && Tiles::kExtra != 0 ? 32 : 0;
+  if (threadIdx.x == kFirst) QmmBlock<Weights, Tiles>(p, base).init_barriers();
   if constexpr (QmmBlock<Weights, Tiles>::Codes::kFew) {
     if (threadIdx.x == 128) QmmProducer<Weights, Tiles>(p, base).prefetch_maps();
   }
-  if (threadIdx.x == 96) QmmBlock<Weights, Tiles>(p, base).init_record_barriers();
-  device::cluster_arrive();
-  if (threadIdx.x == 96) QmmProducer<Weights, Tiles>(p, base).send_first_tile();
-  device::cluster_wait();
+  if (threadIdx.x == 96 - kFirst) QmmBlock<Weights, Tiles>(p, base).init_record_barriers();
+}
+// `kThreads`: of the block, of which these tiles may need fewer.
+template <class Weights, class Tiles, uint32_t kThreads = BlockShape<Tiles>::kThreads>
+__device__ __forceinline__ void qmm_roles(const QmmParamsOf<Tiles>& p, uint32_t base) {
+  // Else it is made anew at every use.
+  if constexpr (QmmBlock<Weights, Tiles>::kByBlocks) base = device::uniform(base);
   if (threadIdx.x < 128) {
     device::leave_registers<Tiles::kProducerRegisters>();
     const QmmProducer<Weights, Tiles> producer(p, base);
@@ -280,17 +286,31 @@ __device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
   __syncwarp();
   device::cluster_barrier();
 }
+template <class Weights, class Tiles>
+__device__ __forceinline__ void qmm_block(const QmmParamsOf<Tiles>& p) {
+  const uint32_t base = qmm_base();
+  qmm_begin<Weights, Tiles>(p, base);
+  device::cluster_arrive();
+  if (threadIdx.x == 96) QmmProducer<Weights, Tiles>(p, base).send_first_tile();
+  device::cluster_wait();
+  qmm_roles<Weights, Tiles>(p, base);
+}
 
-// By the tiles that the launch in front has chosen. (Two kernels in turn, of which one finds
-// nothing to do, took 2 to 3 us more.)
+// By the tiles that the launch in front has chosen. What can be done before it has is done for
+// both, whose barriers lie apart. (Two kernels in turn, of which one finds nothing to do, took 2 to
+// 3 us more.)
 template <class Weights, class Tiles, class Wider>
 __device__ __forceinline__ void qmm_block_of_either(const QmmParamsOf<Tiles>& p,
                                                     const QmmParamsOf<Wider>& wider) {
+  const uint32_t base = qmm_base();
+  qmm_begin<Weights, Tiles, true>(p, base);
+  qmm_begin<Weights, Wider, true>(wider, base);
+  device::cluster_meet();
   if constexpr (!QmmBlock<Weights, Tiles>::kSecond) device::wait_for_previous_launch();
   if (*p.runs.wider != 0) {
-    qmm_block<Weights, Wider, BlockShape<Tiles>::kThreads>(wider);
+    qmm_roles<Weights, Wider, BlockShape<Tiles>::kThreads>(wider, base);
   } else {
-    qmm_block<Weights, Tiles>(p);
+    qmm_roles<Weights, Tiles>(p, base);
   }
 }
 

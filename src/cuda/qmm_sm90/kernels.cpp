@@ -43,6 +43,7 @@ struct Kernels {
   QmmSm90Kernel ahead256{};
   QmmSm90Either ahead256_288{};
   QmmSm90Kernel natural256{};
+  QmmSm90Either natural256_288{};
 };
 #define MB_KERNELS_OF(name, Bytes, Of)                   \
   {kernel<Bytes, Of<Tiles256>>("qmm_sm90_" name "_256"), \
@@ -51,28 +52,24 @@ struct Kernels {
    kernel<Bytes, Of<Tiles32>>("qmm_sm90_" name "_32"), Bytes::kChunkBlocks}
 #define MB_NIBBLE_KERNELS(name, Bytes) MB_KERNELS_OF(name, Bytes, NibbleTiles)
 #define MB_DENSE_KERNELS(name) MB_KERNELS_OF(name, DenseBytes, DenseTiles)
-#define MB_FIELD_KERNELS(bits) \
-  MB_KERNELS_OF("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
 // And with wider tiles beside those of three widths, which must save so many thousandths.
-constexpr QmmSm90Either either(const char* name, const QmmSm90Kernel& tiles,
-                               const QmmSm90Kernel& wider, uint32_t loss) {
-  return {name, wider, std::max(tiles.shared_bytes, wider.shared_bytes), loss};
-}
 template <class Bytes, template <class> class Of>
 constexpr Kernels with_wider(Kernels all, const char* of256, const char* of128, const char* of64,
                              const uint32_t (&losses)[3]) {
   using Of256 = typename WiderThan<Of<Tiles256>, 288>::Type;
   using Of128 = typename WiderThan<Of<Tiles128>, 160>::Type;
   using Of64 = typename WiderThan<Of<Tiles64>, 96>::Type;
-  all.either256 = either(of256, all.tiles256, kernel<Bytes, Of256>(of256), losses[0]);
-  all.either128 = either(of128, all.tiles128, kernel<Bytes, Of128>(of128), losses[1]);
-  all.either64 = either(of64, all.tiles64, kernel<Bytes, Of64>(of64), losses[2]);
+  all.either256 = {of256, kernel<Bytes, Of256>(of256), losses[0]};
+  all.either128 = {of128, kernel<Bytes, Of128>(of128), losses[1]};
+  all.either64 = {of64, kernel<Bytes, Of64>(of64), losses[2]};
   return all;
 }
 #define MB_EITHER_OF(name, Bytes, Of, ...)                                           \
   with_wider<Bytes, Of>(MB_KERNELS_OF(name, Bytes, Of), "qmm_sm90_" name "_256_288", \
                         "qmm_sm90_" name "_128_160", "qmm_sm90_" name "_64_96", {__VA_ARGS__})
 #define MB_EITHER(name, Bytes, Of) MB_EITHER_OF(name, Bytes, Of, 25, 120, 165)
+#define MB_FIELD_KERNELS(bits) \
+  MB_EITHER("affine" #bits "_bf16", FieldBytes<bits>, FieldTiles<bits>::Of)
 // Taken between those of codes, not tuned.
 #define MB_DENSE_EITHER(name) MB_EITHER_OF(name, DenseBytes, DenseTiles, 60, 60, 60)
 constexpr Kernels without_160(Kernels all) {
@@ -88,9 +85,7 @@ constexpr Kernels with_ahead(Kernels all, const char* name) {
 template <class Bytes, template <class> class Of>
 constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* either) {
   all = with_ahead<Bytes, Of, 224>(all, name);
-  const QmmSm90Kernel wider = kernel<Bytes, AheadTiles<Tiles288, 224>>(either);
-  all.ahead256_288 = {either, wider, std::max(all.ahead256.shared_bytes, wider.shared_bytes),
-                      all.either256.loss};
+  all.ahead256_288 = {either, kernel<Bytes, AheadTiles<Tiles288, 224>>(either), all.either256.loss};
   return all;
 }
 #define MB_AHEAD(name, Bytes, Of)                                                        \
@@ -98,10 +93,12 @@ constexpr Kernels with_wider_ahead(Kernels all, const char* name, const char* ei
                               "qmm_sm90_" name "_256_288_ahead")
 #define MB_DENSE_AHEAD(name) \
   with_ahead<DenseBytes, DenseTiles, 224>(MB_DENSE_EITHER(name), "qmm_sm90_" name "_256_ahead")
-// And with one that multiplies rows of x as they lie.
+// And with one that multiplies rows of x as they lie, and one that has wider tiles beside it.
 template <class Bytes, template <class> class Of>
-constexpr Kernels with_natural(Kernels all, const char* name) {
+constexpr Kernels with_natural(Kernels all, const char* name, const char* either) {
   all.natural256 = kernel<Bytes, Of<Tiles256>>(name);
+  all.natural256_288 = {either, kernel<Bytes, typename WiderThan<Of<Tiles256>, 288>::Type>(either),
+                        all.either256.loss};
   return all;
 }
 // One width for what is rare.
@@ -111,9 +108,11 @@ constexpr Kernels any_kernels(const char* name) {
   return {of(name), of(name), of(name), of(name), Bytes::kChunkBlocks};
 }
 constexpr Kernels kAffine4 = with_natural<AffineBytes<4>, NibbleTiles>(
-    MB_AHEAD("affine4_bf16", AffineBytes<4>, NibbleTiles), "qmm_sm90_affine4_bf16_256_natural");
+    MB_AHEAD("affine4_bf16", AffineBytes<4>, NibbleTiles), "qmm_sm90_affine4_bf16_256_natural",
+    "qmm_sm90_affine4_bf16_256_288_natural");
 constexpr Kernels kAffine8 = with_natural<AffineBytes<8>, SameTiles>(
-    MB_AHEAD("affine8_bf16", AffineBytes<8>, SameTiles), "qmm_sm90_affine8_bf16_256_natural");
+    MB_AHEAD("affine8_bf16", AffineBytes<8>, SameTiles), "qmm_sm90_affine8_bf16_256_natural",
+    "qmm_sm90_affine8_bf16_256_288_natural");
 constexpr Kernels kAnyAffine4 = any_kernels<AnyAffineBytes<4>>("qmm_sm90_affine4_any_bf16");
 constexpr Kernels kAnyAffine8 = any_kernels<AnyAffineBytes<8>>("qmm_sm90_affine8_any_bf16");
 constexpr Kernels kAffine4F16 = without_160(MB_EITHER("affine4_f16", AffineBytes<4>, NibbleTiles));
@@ -230,9 +229,11 @@ const QmmSm90Either* qmm_sm90_either(const MatmulProblem& p, bool ahead) {
   const QmmSm90Either* either = nullptr;
   if (&kernel == &of.tiles64 && rows >= kLeastRowsOf96) either = &of.either64;
   if (&kernel == &of.tiles128 && rows >= kLeastRowsOf160) either = &of.either128;
-  if (&kernel == &of.tiles256 && rows <= kMostRowsOf288 &&
+  if ((&kernel == &of.tiles256 || &kernel == &of.natural256) && rows <= kMostRowsOf288 &&
       (rows + kRowsBelowWhole) % 256 <= kRowsBelowWhole + kRowsBeyondWhole) {
-    either = ahead ? &of.ahead256_288 : &of.either256;
+    either = ahead                     ? &of.ahead256_288
+             : &kernel == &of.tiles256 ? &of.either256
+                                       : &of.natural256_288;
   }
   return either != nullptr && either->name != nullptr ? either : nullptr;
 }

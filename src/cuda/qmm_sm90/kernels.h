@@ -29,8 +29,7 @@ const QmmSm90Kernel& qmm_sm90_kernel(const dispatch::MatmulProblem& p);
 struct QmmSm90Either {
   const char* name = nullptr;  // null: there is none
   QmmSm90Kernel wider{};       // as if there were nothing else
-  uint32_t shared_bytes = 0;
-  uint32_t loss = 0;  // WiderTiles::loss
+  uint32_t loss = 0;           // WiderTiles::loss
 };
 // In the place of qmm_sm90_kernel(p), or of qmm_sm90_ahead(p, ..); null: there is none.
 const QmmSm90Either* qmm_sm90_either(const dispatch::MatmulProblem& p, bool ahead);

@@ -23,6 +23,10 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
                                                        : kPieces == 1     ? 2
                                                                           : 4);
 
+  // Beside the widest tiles a lane has no registers for words that wait to be decoded: they come
+  // row by row, when their scales have.
+  static constexpr bool kLateCodes = Weights::kNatural && Tiles::kExtra != 0;
+
   __device__ QmmLane(const QmmSm90Params& p, uint32_t base)
       : Block(p, base),
         thread_(threadIdx.x % 128),
@@ -46,7 +50,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
  protected:
   // A piece of rows g and g + 8, as it came.
   struct Raw {
-    uint32_t codes[2][kRawWords];
+    uint32_t codes[2][kLateCodes ? 1 : kRawWords];  // late: where they are, and of each load a word
     uint32_t scales[kScales][2], biases[kScales][2];
   };
 
@@ -88,8 +92,13 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     load_scales<kEnds>(raw, scales, exist);
   }
   __device__ void load_codes(Raw& raw, uint32_t codes) const {
-    device::load_shared_words(codes, raw.codes[0]);
-    device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
+    if constexpr (kLateCodes) {
+      raw.codes[0][0] = codes;
+      raw.codes[1][0] = 0;
+    } else {
+      device::load_shared_words(codes, raw.codes[0]);
+      device::load_shared_words(codes + 8 * Memory::Codes::kRowBytes, raw.codes[1]);
+    }
   }
   template <bool kEnds>
   __device__ void load_scales(Raw& raw, uint32_t scales, bool exist) const {
@@ -123,11 +132,11 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   }
   // kCount halves from `h` on of the fetched piece's block as A of four products each.
   template <uint32_t kCount>
-  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
+  __device__ void decode(Raw& raw, uint32_t h, uint32_t (*a)[4]) {
     decode<kCount>(raw, h, a, all_small(raw));
   }
   template <uint32_t kCount>
-  __device__ void decode(const Raw& raw, uint32_t h, uint32_t (*a)[4], bool small) {
+  __device__ void decode(Raw& raw, uint32_t h, uint32_t (*a)[4], bool small) {
     if constexpr (Weights::kSmallScales) {
       if (small) {
 #pragma unroll
@@ -139,7 +148,7 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     for (uint32_t i = 0; i < kCount; ++i) decode_half<false>(raw, h + i, a + 4 * i);
   }
   template <bool kSmall>
-  __device__ void decode_half(const Raw& raw, uint32_t h, uint32_t (*a)[4]) {
+  __device__ void decode_half(Raw& raw, uint32_t h, uint32_t (*a)[4]) {
     typename Weights::Scale scales[2];
     const uint32_t s = kScales == 2 ? h : 0;
     if constexpr (kSmall) {
@@ -152,7 +161,22 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     }
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const uint32_t(&c)[kRawWords] = raw.codes[r];
+      uint32_t late[kRawWords];
+      if constexpr (kLateCodes) {
+        device::load_shared_words(raw.codes[0][0] + r * (8 * Memory::Codes::kRowBytes), late);
+#pragma unroll
+        for (uint32_t i = device::kSharedLoad<kRawWords> - 1; i < kRawWords;
+             i += device::kSharedLoad<kRawWords>) {
+          raw.codes[1][0] |= late[i];
+        }
+      }
+      const uint32_t(&c)[kRawWords] = [&]() -> const uint32_t(&)[kRawWords] {
+        if constexpr (kLateCodes) {
+          return late;
+        } else {
+          return raw.codes[r];
+        }
+      }();
       uint32_t pairs[8];
       if constexpr (Weights::kAcrossBytes) {
         Weights::decode(c, h, scales[r], pairs);

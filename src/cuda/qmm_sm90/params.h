@@ -125,7 +125,7 @@ struct DenseTiles<Tiles288> : Tiles288 {
 };
 
 // The wider tiles beside these, in one kernel.
-template <class Tiles, uint32_t kTokens>
+template <class Tiles, uint32_t kTokens, class = void>
 struct WiderThan {
   using Type = WiderTilesOf<kTokens, Tiles::kRowGroups>;
 };
@@ -199,8 +199,14 @@ template <uint32_t kBits>
 struct FieldTiles {
   template <class Tiles>
   struct Of : Tiles {
+    static constexpr uint32_t kFieldBits = kBits;
     static constexpr uint32_t kCodeSlots = kBits == 6 && Tiles::kRowGroups == 3 ? 2 : 3;
   };
+};
+template <class Tiles, uint32_t kTokens>
+struct WiderThan<Tiles, kTokens, std::void_t<decltype(Tiles::kFieldBits)>> {
+  using Type =
+      typename FieldTiles<Tiles::kFieldBits>::template Of<WiderTilesOf<kTokens, Tiles::kRowGroups>>;
 };
 
 template <class Tiles>
@@ -282,20 +288,22 @@ struct BlockMemory {
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
   static constexpr uint32_t kOutRows = kCodes + Codes::kSlots * kCodeSlotBytes;
   static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
-  static constexpr uint32_t kBarriers = kRecords + kRecordSlots * 32;
-  static constexpr uint32_t kBarriersEnd =
-      kBarriers + 16 * (Tiles::kXSlots + Codes::kSlots + kScaleBarriers + kRecordSlots) +
-      (Tiles::kGathers ? 8 * Tiles::kXSlots : 0) + 8 * kAheadPieces<Tiles>;
-  static constexpr uint32_t kScales = (kBarriersEnd + 127) / 128 * 128;  // boxes' places
+  static constexpr uint32_t kScales = (kRecords + kRecordSlots * 32 + 127) / 128 * 128;  // boxes'
   static constexpr uint32_t kMost = 227 * 1024 - 1024;  // with what a multiple of 1024 takes
-  // Pieces of rows that are written ahead lie behind all else.
-  static constexpr uint32_t kAhead = kMost - kAheadPieces<Tiles> * kAheadPieceBytes<Tiles>;
+  // Behind all else, those of wider tiles in front of the others': who does not know yet which of
+  // both it makes has the barriers of both.
+  static constexpr uint32_t kBarrierBytes = 320;
+  static constexpr uint32_t kBarriers = kMost - (Tiles::kExtra != 0 ? 2 : 1) * kBarrierBytes;
+  static_assert(16 * (Tiles::kXSlots + Codes::kSlots + kScaleBarriers + kRecordSlots) +
+                    (Tiles::kGathers ? 8 * Tiles::kXSlots : 0) + 8 * kAheadPieces<Tiles> <=
+                kBarrierBytes);
+  // Pieces of rows that are written ahead.
+  static constexpr uint32_t kAhead =
+      kMost - 2 * kBarrierBytes - kAheadPieces<Tiles> * kAheadPieceBytes<Tiles>;
   static constexpr uint32_t kScaleRoom = kAhead - kScales;
   static_assert(kScales <= kAhead, "a block has 227 KiB");
   static_assert(kScaleSlots * kScaleSlotBytes <= kScaleRoom, "a block has 227 KiB");
-  static constexpr uint32_t kBytes = 1024 + (Codes::kWholeScales || kAheadPieces<Tiles> != 0
-                                                 ? kMost
-                                                 : kScales + kScaleSlots * kScaleSlotBytes);
+  static constexpr uint32_t kBytes = 1024 + kMost;
 };
 
 // Runs of result matrices (pairs of x and w) that share a matrix of w, as pairs.metal writes them:

@@ -249,18 +249,18 @@ void multiply(const MatmulProblem& p, const QmmRows& rows, QmmSm90Params q, bool
   const QmmSm90Kernel& kernel = kernel_for(p, rows);
   const QmmSm90Either* either = either_for(p, rows);
   const uint32_t grid = grid_of(p.device.id);
-  const auto run = [&](const char* name, uint32_t shared_bytes, const auto&... params) {
+  const auto run = [&](const char* name, const auto&... params) {
     if (early) {
-      queue.run_early(name, grid, kernel.threads, shared_bytes, params...);
+      queue.run_early(name, grid, kernel.threads, kernel.shared_bytes, params...);
     } else {
-      queue.run(name, grid, kernel.threads, shared_bytes, params...);
+      queue.run(name, grid, kernel.threads, kernel.shared_bytes, params...);
     }
   };
   const auto run_of = [&](const auto& as) {
     if (either == nullptr) {
-      run(kernel.name, kernel.shared_bytes, as(q));
+      run(kernel.name, as(q));
     } else {
-      run(either->name, either->shared_bytes, as(q), as(params_of(p, rows, either->wider)));
+      run(either->name, as(q), as(params_of(p, rows, either->wider)));
     }
   };
   if (rows.ahead.from != nullptr) {
@@ -439,7 +439,7 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const Lower
   rows = kernel.rows;
   code_blocks = kernel.code_blocks;
   threads = kernel.threads;
-  shared_bytes = either ? both->shared_bytes : kernel.shared_bytes;
+  shared_bytes = kernel.shared_bytes;
   nibbles = p.w.spec && p.w.spec->bits == 4;
   params = wider = {};
   ahead = {};

@@ -153,7 +153,7 @@ struct Affine : Decoded {
 // Affine in groups of 64 and more for rows of x that are multiplied as they lie: a lane takes two
 // neighbours out of every eight codes. That is an instruction for two codes more, and all lanes of
 // a row read all of its words: at 256 tokens products hide both, where to stage x costs a pass over
-// it.
+// it. Beside wider tiles words come when they are decoded (QmmLane::kLateCodes).
 template <uint32_t kBits>
 struct NaturalAffine : Affine<Bfloat16Pairs, kBits> {
   using Math = Bfloat16Pairs;
