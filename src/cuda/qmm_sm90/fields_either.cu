@@ -1,4 +1,5 @@
-// qmm_sm90 for affine weights of 2, 3, 5 and 6 bits, with wider tiles beside the others.
+// qmm_sm90 for affine weights of 2, 3, 5 and 6 bits, with wider tiles beside the others. (Both
+// kinds in one file would be what the whole build waits for.)
 #include "cuda/qmm_sm90/kernel.cuh"
 
 namespace moeblas::cuda {

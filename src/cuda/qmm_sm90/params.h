@@ -288,7 +288,8 @@ struct BlockMemory {
   static constexpr uint32_t kCodes = kOut + Tiles::kRowGroups * Tiles::kOutBuffers * kOutBytes;
   static constexpr uint32_t kOutRows = kCodes + Codes::kSlots * kCodeSlotBytes;
   static constexpr uint32_t kRecords = kOutRows + kRecordSlots * Tiles::kMostTokens * 8;
-  static constexpr uint32_t kScales = (kRecords + kRecordSlots * 32 + 127) / 128 * 128;  // boxes'
+  // Boxes go to multiples of 128.
+  static constexpr uint32_t kScales = (kRecords + kRecordSlots * 32 + 127) / 128 * 128;
   static constexpr uint32_t kMost = 227 * 1024 - 1024;  // with what a multiple of 1024 takes
   // Behind all else, those of wider tiles in front of the others': who does not know yet which of
   // both it makes has the barriers of both.
