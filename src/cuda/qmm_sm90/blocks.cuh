@@ -27,6 +27,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
   static constexpr uint32_t kXSlots = Tiles::kXSlots, kCodeSlots = Memory::Codes::kSlots;
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
+  using Held = typename Lane::Held;
   using Lane::codes_, Lane::end_block_, Lane::load_piece, Lane::next_scales_;
   using Lane::group_, Lane::lane_;
 
@@ -63,6 +64,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     constexpr uint32_t kHalves = Tiles::kHalves;
     uint32_t a[4 * kHalves][4];
     Raw raw;
+    Held held;
     uint32_t slot = x_slot_ % kXSlots, parity = x_slot_ / kXSlots % 2, chunk = chunk_;
     uint32_t scales_of_block = 0;
     const uint32_t chunk_mask = (1u << p_.chunk_shift) - 1;
@@ -86,10 +88,10 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       scales_of_block += next_scales_;
     };
     fetch_block(0);
-    Lane::template decode<kHalves>(raw, 0, a);
+    decode_block(raw, a, held, Lane::all_small(raw));
     for (uint32_t b = 1;; ++b) {
       uint32_t columns = columns_ + slot * device::wgmma_columns_step(Tiles::kXSlotBytes);
-      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, columns);
+      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, held, columns);
       device::wgmma_begin();
       multiply_steps<kTokens, 4 * kHalves>(sums, a, columns);
       device::wgmma_commit();
@@ -105,30 +107,41 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       __syncwarp();
       release_rows(done);
       if (!more) break;
-      Lane::template decode<kHalves>(raw, 0, a);
+      decode_block(raw, a, held, Lane::all_small(raw));
     }
   }
-  // Where half a block is decoded at a time: its second half takes the place of the first.
+  // A block, or the first half of it: what is left is decoded in the place of that.
+  template <uint32_t kProducts>
+  __device__ __forceinline__ void decode_block(Raw& raw, uint32_t (&a)[kProducts][4], Held& held,
+                                               bool small) {
+    if constexpr (kProducts == 4) {
+      Lane::decode_first_half(raw, a, held, small);
+    } else {
+      Lane::template decode<2>(raw, 0, a, small);
+    }
+  }
   template <uint32_t kTokens>
   __device__ __forceinline__ void multiply_first_half(float (&sums)[kTokens / 2], Raw& raw,
-                                                      uint32_t (&a)[4][4], uint32_t& columns) {
+                                                      uint32_t (&a)[4][4], Held& held,
+                                                      uint32_t& columns) {
     device::wgmma_begin();
     multiply_steps<kTokens, 4>(sums, a, columns);
     device::wgmma_commit();
     device::wgmma_wait<0>();
-    Lane::template decode<1>(raw, 1, a);
+    Lane::decode_second_half(raw, a, held);
     columns += device::wgmma_columns_step(kTokens * 128);
   }
 
   // The same where two blocks lie side by side in a slot of codes and others multiply meanwhile:
   // what a warp does between its last product of a block and the first of the next one is as short
-  // a chain as may be. Places and barriers of the next block are found, and its barriers asked,
-  // while products are issued; only who is told no waits.
+  // a chain as may be. Places of the next block are found, and its codes waited for, while products
+  // are under way; its rows' barrier is asked before it is decoded, and who is told no waits then.
   template <uint32_t kTokens>
   __device__ void multiply_wide(float (&sums)[kTokens / 2]) {
-    constexpr uint32_t kHalves = Tiles::kHalves, kLast = 4 * kHalves - 1;
+    constexpr uint32_t kHalves = Tiles::kHalves;
     uint32_t a[4 * kHalves][4];
     Raw raw;
+    Held held;
     Place at = first_place();
     const bool whole = Block::whole_scales();
     const uint32_t blocks = device::uniform(p_.share_blocks);
@@ -151,32 +164,22 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
     next_chunk(0);
     device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
     load_block(0);
-    Lane::template decode<kHalves>(raw, 0, a);
+    decode_block(raw, a, held, Lane::all_small(raw));
     device::barrier_wait(barrier(Block::kXFull) + at.slot * 8, at.parity);
     for (uint32_t b = 0;;) {
       uint32_t columns = columns_ + at.slot * device::wgmma_columns_step(Tiles::kXSlotBytes);
       const uint32_t rows_empty = x_empty_ + at.slot * 8;
-      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, columns);
+      if constexpr (kHalves == 1) multiply_first_half<kTokens>(sums, raw, a, held, columns);
       device::wgmma_begin();
-      multiply_steps<kTokens, kLast>(sums, a, columns);
-      // All that was read of the slot has been decoded, by all lanes.
-      const uint32_t second = b % 2;
-      device::barrier_arrive_if(lane_ == 0 && second != 0,
-                                barrier(Block::kCodesEmpty) + at.slab * 8);
-      at.slab += second;
-      const bool around = at.slab == kCodeSlots;
-      at.slab = around ? 0 : at.slab;
-      at.slab_parity ^= around ? 1 : 0;
-      ++b;
-      const bool codes_there =
-          device::barrier_passed(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity) |
-          (second == 0) | (b == blocks);
-      multiply_steps<kTokens, 1>(sums, a + kLast,
-                                 columns + kLast / 4 * device::wgmma_columns_step(kTokens * 128) +
-                                     kLast % 4 * device::wgmma_columns_step(32));
+      multiply_steps<kTokens, 4 * kHalves>(sums, a, columns);
       device::wgmma_commit();
-      if (!codes_there) {
-        device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
+      // All that was read of the slot has been decoded, by all lanes.
+      if (++b % 2 == 0) {
+        device::barrier_arrive_if(lane_ == 0, barrier(Block::kCodesEmpty) + at.slab * 8);
+        if (++at.slab == kCodeSlots) at.slab = 0, at.slab_parity ^= 1;
+        if (b != blocks) {
+          device::barrier_wait(barrier(Block::kCodesFull) + at.slab * 8, at.slab_parity);
+        }
       }
       if (b == chunk_end) {
         if (b == blocks) {
@@ -191,7 +194,7 @@ class QmmBlocks : public QmmStore<Weights, Tiles> {
       end_products(rows_empty);
       const bool rows_there =
           device::barrier_passed(barrier(Block::kXFull) + at.slot * 8, at.parity);
-      Lane::template decode<kHalves>(raw, 0, a, small);
+      decode_block(raw, a, held, small);
       if (!rows_there) device::barrier_wait(barrier(Block::kXFull) + at.slot * 8, at.parity);
     }
     // Where the slot's second block is none of this tile's.

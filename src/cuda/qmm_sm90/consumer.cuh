@@ -44,6 +44,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   static constexpr uint32_t kPiece = Weights::Bytes::kPiece;
   using Math = typename Weights::Math;
   using Raw = typename Lane::Raw;
+  using Held = typename Lane::Held;
   using Blocks::chunk_, Blocks::code_slot_, Blocks::columns_, Blocks::x_slot_;
   using Blocks::release_rows;
   using Lane::codes_, Lane::find_scales, Lane::next_scales_, Lane::second_scales_;
@@ -62,6 +63,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   // Of the next products: a piece as it came, and the first half of its block, decoded.
   struct Begun {
     Raw raw;
+    Held held;
     uint32_t a[4][4];
     AddedBits added;  // to the sums of the tile before
   };
@@ -94,7 +96,7 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
   }
   // The first half of block `b`, where it is fetched.
   __device__ void decode_first(Begun& begun, uint32_t b) {
-    Lane::template decode<1>(begun.raw, 0, begun.a);
+    Lane::decode_first_half(begun.raw, begun.a, begun.held, Lane::all_small(begun.raw));
     if constexpr (kPieces == 2) {
       release_codes(begun.raw, 2 * b, unknown_zero());
       fetch(begun.raw, 2 * b + 1);
@@ -301,7 +303,11 @@ class QmmConsumer : public QmmBlocks<Weights, Tiles> {
         Lane::load_codes(
             raw, codes_ + kPiece / 2 + (code_slot_ + b) % kCodeSlots * Memory::kCodeSlotBytes);
       }
-      Lane::template decode<1>(raw, 1, second);
+      if constexpr (kPieces == 2) {
+        Lane::template decode<1>(raw, 1, second);
+      } else {
+        Lane::decode_second_half(raw, second, begun.held);
+      }
       release_codes(raw, b * kPieces + kPieces - 1, unknown_zero());
       if (more) fetch(raw, (b + 1) * kPieces);
       multiply<kTokens, 4>(sums, second, slot + kSlotsPerBlock - 1, kParts - 1);

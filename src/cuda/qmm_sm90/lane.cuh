@@ -130,6 +130,11 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     }
     return false;
   }
+  // What a piece's codes are decoded by, held where halves are decoded apart.
+  struct Held {
+    typename Weights::Scale scales[2];
+    bool small;
+  };
   // kCount halves from `h` on of the fetched piece's block as A of four products each.
   template <uint32_t kCount>
   __device__ void decode(Raw& raw, uint32_t h, uint32_t (*a)[4]) {
@@ -147,9 +152,39 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
 #pragma unroll
     for (uint32_t i = 0; i < kCount; ++i) decode_half<false>(raw, h + i, a + 4 * i);
   }
+  // The first half, and then the second.
+  __device__ void decode_first_half(Raw& raw, uint32_t (*a)[4], Held& held, bool small) {
+    held.small = small;
+    if constexpr (Weights::kSmallScales) {
+      if (small) {
+        find_scales_of<true>(raw, 0, held.scales);
+        decode_half<true>(raw, 0, held.scales, a);
+        return;
+      }
+    }
+    find_scales_of<false>(raw, 0, held.scales);
+    decode_half<false>(raw, 0, held.scales, a);
+  }
+  __device__ void decode_second_half(Raw& raw, uint32_t (*a)[4], Held& held) {
+    // To hold what float16 has beside its largest weight takes too many registers.
+    if constexpr (kScales == 2 || Weights::kMayOverflow) {
+      decode<1>(raw, 1, a, held.small);
+    } else {
+      if constexpr (Weights::kSmallScales) {
+        if (held.small) return decode_half<true>(raw, 1, held.scales, a);
+      }
+      decode_half<false>(raw, 1, held.scales, a);
+    }
+  }
   template <bool kSmall>
   __device__ void decode_half(Raw& raw, uint32_t h, uint32_t (*a)[4]) {
     typename Weights::Scale scales[2];
+    find_scales_of<kSmall>(raw, h, scales);
+    decode_half<kSmall>(raw, h, scales, a);
+  }
+  // Of half `h`.
+  template <bool kSmall>
+  __device__ void find_scales_of(const Raw& raw, uint32_t h, typename Weights::Scale (&scales)[2]) {
     const uint32_t s = kScales == 2 ? h : 0;
     if constexpr (kSmall) {
       Weights::small_scales(raw.scales[s], raw.biases[s], scales);
@@ -159,6 +194,10 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
     if constexpr (Weights::kMayOverflow) {
       largest_ = Weights::largest(raw.scales[s], raw.biases[s], largest_);
     }
+  }
+  template <bool kSmall>
+  __device__ void decode_half(Raw& raw, uint32_t h, const typename Weights::Scale (&scales)[2],
+                              uint32_t (*a)[4]) {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       uint32_t late[kRawWords];

@@ -60,6 +60,7 @@ struct Dense : Rounded {
   static constexpr bool kDense = true, kAcross = kAcross_;
   static constexpr uint32_t kScales = 0;
   static constexpr bool kBiases = false, kTensorScale = false, kMayOverflow = false;
+  struct Scale {};
 };
 // All others: decoded into registers.
 struct Decoded : Rounded {
@@ -85,9 +86,9 @@ struct Affine : Decoded {
   static constexpr bool kBiases = true, kTensorScale = false;
   static constexpr bool kMayOverflow = std::is_same_v<Math, Float16Pairs>;
 
-  // Of codes in even and in odd places.
+  // Of codes in even places; what those in odd ones have is made where they are decoded.
   struct Scale {
-    uint32_t even, odd, bias;
+    uint32_t even, bias;
   };
   static constexpr bool kQuarters = kBits == 4 && std::is_same_v<Math, Bfloat16Pairs>;
   // A code masked where it stands is the subnormal q * 2^-133, or of the upper nibbles q * 2^-129:
@@ -101,19 +102,18 @@ struct Affine : Decoded {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint32_t s = Math::multiply(pair16::low_twice(scale[r]), 0x7f007f00u);  // 2^127
-      rows[r].even = Math::multiply(s, 0x42804280u);                                // 2^6
-      rows[r].odd = kBits == 4 ? Math::multiply(s, 0x40804080u) : rows[r].even;     // 2^2
-      rows[r].bias = pair16::low_twice(bias[r]);
+      rows[r] = {Math::multiply(s, 0x42804280u), pair16::low_twice(bias[r])};       // 2^6
     }
   }
   static __device__ __forceinline__ void decode_small(const uint32_t (&codes)[kWords],
                                                       const Scale& s, uint32_t (&pairs)[8]) {
+    const uint32_t odd = Math::multiply(s.even, 0x3d803d80u);  // 2^-4
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       if constexpr (kBits == 4) {
         const uint32_t word = i % 4 < 2 ? codes[i / 4] : codes[i / 4] >> 8;
         pairs[i] = i % 2 == 0 ? Math::multiply_add(word & 0x000f000fu, s.even, s.bias)
-                              : Math::multiply_add(word & 0x00f000f0u, s.odd, s.bias);
+                              : Math::multiply_add(word & 0x00f000f0u, odd, s.bias);
       } else {
         const uint32_t word = i % 2 == 0 ? codes[i / 2] : codes[i / 2] >> 8;
         pairs[i] = Math::multiply_add(word & 0x00ff00ffu, s.even, s.bias);
@@ -132,8 +132,7 @@ struct Affine : Decoded {
                                                 const uint32_t (&bias)[2], Scale (&rows)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const uint32_t s = pair16::low_twice(scale[r]);
-      rows[r] = {s, kQuarters ? Math::multiply(s, 0x40804080u) : s, pair16::low_twice(bias[r])};
+      rows[r] = {pair16::low_twice(scale[r]), pair16::low_twice(bias[r])};
     }
   }
   static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], const Scale& s,
@@ -143,9 +142,10 @@ struct Affine : Decoded {
     } else {
       Codes::integers(codes, pairs);
     }
+    const uint32_t odd = kQuarters ? Math::multiply(s.even, 0x40804080u) : s.even;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      pairs[i] = Math::multiply_add(pairs[i], i % 2 == 0 ? s.even : s.odd, s.bias);
+      pairs[i] = Math::multiply_add(pairs[i], i % 2 == 0 ? s.even : odd, s.bias);
     }
   }
 };
