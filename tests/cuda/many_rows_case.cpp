@@ -54,6 +54,12 @@ void draw_values(Random& random, Case& c, const Kind& kind) {
   c.x_exponent = -c.scale_exponent;
 }
 
+// Large scales, which are decoded the longer way, or those of models: chance left kernels that met
+// one kind alone.
+void set_scales(Case& c, bool large) {
+  if (c.values != Values::ends) c.scale_exponent = large ? 0 : -6;
+}
+
 // Dense, or half of what they lie in, which leaves rows of whole 16-byte words, or anything.
 void draw_weights(Random& random, Case& c, Shape shape, int64_t n, int64_t k, DType scale,
                   bool plainly) {
@@ -171,8 +177,7 @@ Case many_rows_case(uint64_t seed) {
   if (wide && op == Op::gather_qmm) op = Op::grouped_qmm;
   Case c = case_of(random, kKinds[seed % std::size(kKinds)], op, rows, plainly);
   if (wide && c.format) c.x.strides[0] += 4;
-  // Every kernel meets scales that are decoded the longer way, and most then those of models.
-  if (c.values != Values::ends) c.scale_exponent = plainly ? 0 : -6;
+  set_scales(c, plainly);
   c.seed = seed;
   return c;
 }
@@ -224,6 +229,7 @@ Case unlike_rows_case(uint64_t seed) {
   const int64_t rows = kNearly[round % std::size(kNearly)];
   const Op op = round / std::size(kNearly) % 2 == 0 ? Op::gather_qmm : Op::grouped_qmm;
   Case c = case_of(random, kKinds[kOf[seed % std::size(kOf)]], op, rows, true);
+  set_scales(c, op == Op::gather_qmm);
   c.seed = seed;
   return c;
 }
