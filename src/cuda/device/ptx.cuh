@@ -125,6 +125,11 @@ __device__ __forceinline__ void prefetch_line(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
+// The same of `bytes` neighbours, a multiple of 16 from an address that is.
+__device__ __forceinline__ void prefetch_run(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // `bytes` neighbours, a multiple of 16 from and to addresses that are.
 __device__ __forceinline__ void copy_run(uint32_t to, const void* from, uint32_t bytes,
                                          uint32_t barrier, uint64_t policy) {

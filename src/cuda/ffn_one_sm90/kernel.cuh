@@ -20,6 +20,7 @@
 // all others.
 #pragma once
 
+#include "cuda/device/prefetch.cuh"
 #include "cuda/ffn_one_sm90/activator.cuh"
 #include "cuda/ffn_one_sm90/item.cuh"
 #include "cuda/qmv_sm90/store.cuh"
@@ -381,6 +382,10 @@ __device__ __forceinline__ void ffn_one(const FfnOneParams& p, const FfnOneMaps&
     FfnOneConsumer<T> consumer{p, shared, memory, warp, lane};
     consumer.run();
   } else {
+    // (A token of Qwen3-30B in affine 4 bits 10.9 us for 11.3, in mxfp4 11.8 for 11.6.)
+    if (T::kAffine && warp > kOneConsumers + 1 && warp < kOneConsumers + 4) {
+      fetch_parameters(p, &shared.parameters[warp % 2]);
+    }
     leave_registers<W::kOtherRegisters>();
     constexpr uint32_t kOthers = 32 * (W::kProducers + 1);
     if (warp == kOneConsumers) {

@@ -38,6 +38,7 @@ struct FfnOneShared {
   float weight[kOneMostExperts];
   float down_weight[kOneMostExperts];  // there once words are empty
   float added[kOneMostRows];           // by down's biases
+  uint32_t parameters[2];              // fetch_parameters
 };
 
 // Addresses in the dynamic part.

@@ -21,6 +21,7 @@
 #pragma once
 
 #include "cuda/device/hand_over.cuh"
+#include "cuda/device/prefetch.cuh"
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_few_sm90/in_place.cuh"
 #include "cuda/qmm_few_sm90/pairs.cuh"
@@ -52,6 +53,9 @@ class FewKernel : public Multiplier {
       }
     } else if (warp_ > kFewWarps) {
       prefetch();
+      // (4 rows of 4096^2 in affine 4 bits 6.25 us for 6.4.)
+      __shared__ uint32_t parameters;
+      if (warp_ == kFewWarps + 1) device::fetch_parameters(p_, &parameters);
       device::wait_for_previous_launch();
     } else if constexpr (!Multiplier::kXByStages) {
       device::wait_for_previous_launch();
@@ -157,19 +161,16 @@ class FewKernel : public Multiplier {
 
   // ---- the warp that ends tiles
 
-  // What the stages will hold first, on its way into the L2 cache, where it can do no harm however
-  // old it is: the previous launch may have yet to write it.
+  // What the stages will hold first.
   __device__ void prefetch() const {
     const uint32_t lines = Multiplier::slices_there(0);
     if (lines == 0) return;
     const uint32_t row = first_ * kTileRows;
     const uint32_t rows = min(kFewMostPrefetch / p_.slices, p_.n - min(p_.n, row));
     const uint8_t* from = p_.w + row * p_.w_row_stride + Multiplier::k_begin(0) / 2;
-    for (uint32_t i = threadIdx.x - 32 * (kFewWarps + 1); i < rows * lines;
-         i += 32 * (1 + kFewAdders)) {
-      const uint32_t r = i / lines;
-      device::prefetch_line(from + r * p_.w_row_stride + (i - r * lines) * kFewPiece);
-    }
+    static_assert(kFewPiece == device::kMemoryLine, "a slice's codes are a line of a row");
+    device::prefetch_lines(from, p_.w_row_stride, rows, lines, threadIdx.x - 32 * (kFewWarps + 1),
+                           32 * (1 + kFewAdders));
   }
   __device__ void end_tiles() const {
     constexpr uint32_t kItems = kGroups * kPairs / kFewBlocks;

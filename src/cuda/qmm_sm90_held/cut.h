@@ -22,6 +22,9 @@ constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_
 // ups as products alone, uniform routing, took 154 us for 161 where twelve rows meet a matrix, 170
 // for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %.
 constexpr int64_t kHeldLeastRunRows = 4, kHeldMostRunRows = 12, kHeldMostGateRows = 16;
+// Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
+// and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
+constexpr int64_t kHeldLikelyRunRows = 8;
 
 // The fewest shares, of which a cluster has two at a time: clusters of four leave twelve of 132
 // multiprocessors without one. Of shares with less than a slice for each warp, 16 rows of

@@ -117,6 +117,24 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
   __device__ HeldAdder(const QmmHeldParams& p, uint32_t base)
       : Block(p, base), lane_(threadIdx.x % 32) {}
 
+  // The block's first tiles, each thread rows of its own; of runs, those that are its first ones if
+  // every matrix is passed once. Boxes bring the same bytes: they begin at multiples of 16.
+  __device__ void prefetch(uint32_t thread) const {
+    const HeldFirst first = Block::first_tile();
+    const uint32_t row = first.tile * Block::kRows + thread;
+    if (thread >= kHeldPrefetchTiles * Block::kRows || row >= p_.n) return;
+    const auto prefetch = [&](const uint8_t* data, const int64_t(&stride)[2], int64_t to_lower,
+                              uint32_t slice_bytes) {
+      data += first.matrix * stride[1] + row * stride[0] + first.slice * slice_bytes;
+      const uint32_t bytes = min(p_.slices, p_.k / kHeldSlice - first.slice) * slice_bytes;
+      device::prefetch_run(data, bytes);
+      if constexpr (kGates) device::prefetch_run(data + to_lower, bytes);
+    };
+    prefetch(p_.w, p_.w_stride, p_.to_lower, kHeldPieces * 128);
+    prefetch(p_.w_scales, p_.scales_stride, p_.to_lower_scales, kHeldScaleBox / kHeldWarps);
+    prefetch(p_.w_biases, p_.biases_stride, p_.to_lower_biases, kHeldScaleBox / kHeldWarps);
+  }
+
   // One of kHeldAdders warps.
   __device__ void add_up(uint32_t warp) {
     Segment of{};
@@ -325,6 +343,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
       HeldAdder<kShares, kKind> adder(p, base);
+      adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
       device::wait_for_previous_launch();
       adder.find_runs();
       adder.add_up(warp);

@@ -139,6 +139,10 @@ void run_runs(const MatmulProblem& p, int64_t halves, const char* name, const Qm
   q.matrices = rows.runs.matrices;
   q.sources = rows.sources;
   q.out_rows = rows.out_rows;
+  const int64_t matrices = p.w.values.count();
+  if (p.total_rows() <= kHeldLikelyRunRows * matrices) {
+    q.likely_matrices = static_cast<uint32_t>(matrices);
+  }
   queue.run_early(name, clusters_of(p, halves * p.n * p.w.values.count(), name, 1, queue),
                   kHeldThreads, HeldMemory::kBytes, q);
 }

@@ -19,6 +19,11 @@ struct HeldSegment {
   bool has_sums, keeps_sums;
 };
 
+// Where a block begins, or is likely to before runs are known; no such tile: nothing is.
+struct HeldFirst {
+  uint32_t matrix, tile, slice;
+};
+
 // A block's tiles, and its barriers. Runs are rows of several matrices.
 template <uint32_t kShares, HeldKind kKind>
 class HeldBlock {
@@ -38,6 +43,18 @@ class HeldBlock {
         rank_(kShares == 1 ? 0 : device::cluster_rank()),
         tiles_((p.n + kRows - 1) / kRows) {
     if constexpr (!kRuns) share_out(tiles_);
+  }
+
+  __device__ HeldFirst first_tile() const {
+    if constexpr (kRuns) {
+      const uint32_t clusters = gridDim.x / kShares, all = tiles_ * p_.likely_matrices;
+      const uint32_t at = blockIdx.x / kShares * ((all + clusters - 1) / clusters);
+      return at < all ? HeldFirst{at / tiles_, at % tiles_, 0} : HeldFirst{0, tiles_, 0};
+    } else {
+      if (count_ == 0) return {0, tiles_, 0};
+      const HeldSegment first = segment(0);
+      return {0, first.tile, first_slice(first)};
+    }
   }
 
   // By whole warps, behind the launch that made the runs.

@@ -16,6 +16,7 @@
 
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/kept.cuh"
+#include "cuda/device/prefetch.cuh"
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_sm90/weights.cuh"
 #include "cuda/qmm_sm90_one/order.h"
@@ -82,6 +83,14 @@ class OneProducer : public OneBlock<kTokens, kSets> {
     device::prefetch_tensor_map(&p_.codes);
     device::prefetch_tensor_map(&p_.scales);
     if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.biases);
+  }
+
+  // First codes; by several threads.
+  __device__ void prefetch(uint32_t thread, uint32_t threads) const {
+    if (w_row_ >= p_.n) return;
+    const uint8_t* from = p_.w + w_row_ * p_.w_row_stride + rank_ * p_.steps * (kOneStep / 2);
+    device::prefetch_lines(from, p_.w_row_stride, min(kSets * kOneSetRows, p_.n - w_row_),
+                           kOnePrefetchLines, thread, threads);
   }
 
   // One thread: slots of codes from `first` to `end`, in front of each step's its rows of x, of
@@ -459,6 +468,8 @@ __device__ __forceinline__ void qmm_one_block(const QmmOneParams& p) {
     sent = min(min(p.steps * kSets, p.chunk_steps * Memory::kScaleSlots),
                min(Memory::kXSlots * kSets, Memory::kCodeSlots));
     producer.send_weights(0, sent);
+  } else if (threadIdx.x >= kOneConsumers + 32) {
+    producer.prefetch(threadIdx.x - (kOneConsumers + 32), kOneThreads - (kOneConsumers + 32));
   }
   __syncthreads();
   device::wait_for_previous_launch();

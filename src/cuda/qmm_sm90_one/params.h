@@ -19,6 +19,8 @@ inline constexpr uint32_t kOnePieces = kOneWarpgroups / 2;
 inline constexpr uint32_t kOneXPieces = kOneStep / 64;
 inline constexpr uint32_t kOneSetRows = 64, kOneMostSets = 4;
 inline constexpr uint32_t kOneMostScales = 128;  // bytes of a row and chunk
+// Of a row's codes that are prefetched: half or twice as much of 4096^2 and 8192^2 gained less.
+inline constexpr uint32_t kOnePrefetchLines = 2;
 
 // What a block keeps in shared memory, by offset from a multiple of 1024. A slot of codes has a
 // step of a set's rows, one of scales a chunk of them, one of rows of x a step of kTokens.
@@ -56,6 +58,8 @@ struct QmmOneParams {
   uint32_t chunk_steps, scale_chunk;  // of a chunk of scales; its bytes of a row
   uint32_t group, scale_bytes;
   uint32_t wide_out;  // two neighbours may be written as one
+  const uint8_t* w;   // codes
+  int64_t w_row_stride;
 };
 
 }  // namespace moeblas::cuda

@@ -85,6 +85,8 @@ void qmm_sm90_run_one(const MatmulProblem& p, Queue& queue) {
   q.group = group(p);
   q.scale_bytes = scale_bytes(p);
   q.wide_out = alignment(p.out) >= 4 && p.n % 2 == 0;
+  q.w = static_cast<const uint8_t*>(p.w.values.data);
+  q.w_row_stride = p.w.values.row_stride;
   const std::string name = std::string("qmm_sm90_one_") + one_matrix_format(p) +
                            (narrow ? "_16_" : "_32_") + std::to_string(cut.sets);
   queue.run_early(name.c_str(),

@@ -36,6 +36,7 @@
 // some 20 MB of w, into what happens before the first copy and after the last.
 #pragma once
 
+#include "cuda/device/prefetch.cuh"
 #include "cuda/device/schedule.cuh"
 #include "cuda/qmv_sm90/consumer.cuh"
 #include "cuda/qmv_sm90/helpers.cuh"
@@ -79,9 +80,8 @@ __device__ __forceinline__ void init_barriers(const QmvParams& p, QmvShared& sha
   barrier_init_visible();
 }
 
-// What the ring will hold first, on its way into the L2 cache, where it can do no harm however old
-// it is: the previous launch may have yet to write it. One matrix; by several threads. Not too much
-// of it: copies come after it.
+// What the ring will hold first. One matrix; by several threads. Not too much of it: copies come
+// after it.
 template <int kBits>
 __device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thread,
                                                uint32_t threads) {
@@ -92,8 +92,26 @@ __device__ __forceinline__ void prefetch_codes(const QmvParams& p, uint32_t thre
       min(min(stages, kQmvMostPrefetch / p.box_rows), p.k * kBits / (8 * kQmvSlab));
   const QmvTensor& codes = p.w[0].codes;
   const unsigned char* from = codes.data + row * codes.row_stride;
-  for (uint32_t r = 0; r < min(p.box_rows, p.n - row); ++r, from += codes.row_stride) {
-    for (uint32_t i = thread; i < lines; i += threads) prefetch_line(from + i * kQmvSlab);
+  prefetch_lines(from, codes.row_stride, min(p.box_rows, p.n - row), lines, thread, threads);
+}
+
+// Of many matrices, before ids say which: the rows at which this thread block begins if each has as
+// much to do as any other. If another one is to read them, they are there for that one.
+__device__ __forceinline__ void prefetch_likely(const QmvParams& p, uint32_t thread,
+                                                uint32_t threads) {
+  const uint32_t tiles = p.pairs.matrices * p.tiles;
+  const auto at = static_cast<uint32_t>(uint64_t{tiles} * blockIdx.x / gridDim.x);
+  const uint32_t matrix = at / p.tiles, row = first_row_of(p, at - matrix * p.tiles);
+  const uint32_t rows = min(p.likely_rows, p.n - row);
+#pragma unroll 1
+  for (uint32_t i = 0; i <= p.paired; ++i) {
+    const auto prefetch = [&](const QmvTensor& t, uint32_t bytes) {
+      prefetch_rows(t.data + matrix * t.matrix_stride + row * t.row_stride, t.row_stride, rows,
+                    bytes, thread, threads);
+    };
+    prefetch(p.w[i].codes, p.likely_codes);
+    prefetch(p.w[i].scales, p.likely_scales);
+    if (p.w[i].biases.data != nullptr) prefetch(p.w[i].biases, p.likely_scales);
   }
 }
 
@@ -163,10 +181,15 @@ __device__ __forceinline__ void qmv(const QmvParams& p, const QmvMaps& maps) {
         }
       }
       produce<T>(p, shared, memory, maps, lane);
-    } else if constexpr (T::kHelped) {
-      help<T>(p, shared, memory);
-    } else if (p.one_matrix) {
-      prefetch_codes<T::Decode::kBits>(p, thread - 32 * (kQmvConsumers + 1), 96);
+    } else {
+      const uint32_t other = thread - 32 * (kQmvConsumers + 1);
+      constexpr uint32_t kOthers = 32 * kQmvHelpers;
+      if (p.likely_rows != 0) prefetch_likely(p, other, kOthers);
+      if constexpr (T::kHelped) {
+        help<T>(p, shared, memory);
+      } else if (p.one_matrix) {
+        prefetch_codes<T::Decode::kBits>(p, other, kOthers);
+      }
     }
   } else {
     take_registers<T::kRegisters>();

@@ -176,6 +176,9 @@ struct QmvParams {
   QmvCombine combine;
   uint32_t* cleared;  // counters for a later launch, and how many
   uint32_t cleared_count;
+  // What each thread block fetches into the L2 cache before ids are known: rows of each operand, 0
+  // if too few of them would be read, and bytes of a row.
+  uint32_t likely_rows, likely_codes, likely_scales;
 };
 
 // What a tile costs in a pass over so many rows of x, more than none.

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -168,7 +169,15 @@ inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
 
 inline uint64_t evict_first_policy() { return 0; }
 inline void prefetch_tensor_map(const CUtensorMap*) {}
-inline void prefetch_line(const void*) {}
+// What is somebody's can be read.
+inline void prefetch_line(const void* from) {
+  static_cast<void>(*static_cast<const volatile unsigned char*>(from));
+}
+inline void prefetch_run(const void* from, uint32_t bytes) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0 || bytes == 0) std::abort();
+  prefetch_line(from);
+  prefetch_line(static_cast<const unsigned char*>(from) + bytes - 1);
+}
 // How many lines of 128 bytes a swizzled pattern goes through, in 16 bytes.
 inline uint32_t swizzled_lines(uint32_t swizzle) {
   return swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 8
