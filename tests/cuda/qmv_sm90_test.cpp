@@ -105,5 +105,36 @@ TEST(QmvSm90, TakesDenseRows) {
   }
 }
 
+// ---- What is fetched before ids are known ----------------------------------------------------
+
+// Rows of a thread block, and bytes of each: where enough experts will be chosen, of formats whose
+// decoding is not what takes the time, and where it can be said what a block begins with.
+TEST(QmvSm90, FetchesWhatIdsAreLikelyToChoose) {
+  const auto rows = [](std::string_view model, const QuantSpec& spec, int64_t tokens) {
+    for (const Layer& l : kLayers) {
+      if (l.name != model) continue;
+      QmvPlan plan;
+      const dispatch::MatmulProblem p =
+          product_nowhere(l, false, spec, DType::bf16, DType::bf16, tokens);
+      EXPECT_FALSE(cuda::plan_qmv_sm90(p, kProcessors, plan));
+      const cuda::QmvParams& q = plan.params;
+      if (q.likely_rows != 0) {
+        EXPECT_EQ(q.likely_codes, l.hidden / 8 * spec.bits);
+        EXPECT_EQ(q.likely_scales, l.hidden / spec.group_size * 2);
+      }
+      return q.likely_rows;
+    }
+    ADD_FAILURE() << model;
+    return 0u;
+  };
+  constexpr QuantSpec kFour = {Mode::affine, 4, 64}, kEight = {Mode::affine, 8, 64};
+  EXPECT_EQ(rows("Qwen3-30B-A3B", kFour, 8), 48u);
+  EXPECT_EQ(rows("Qwen3-30B-A3B", kEight, 8), 24u);
+  EXPECT_EQ(rows("Mixtral-8x7B", kFour, 8), 24u);
+  EXPECT_EQ(rows("Qwen3-30B-A3B", kFour, 7), 0u);
+  EXPECT_EQ(rows("Qwen3-30B-A3B", {Mode::mxfp4, 4, 32}, 8), 0u);
+  EXPECT_EQ(rows("DeepSeek-V3", kFour, 64), 0u);
+}
+
 }  // namespace
 }  // namespace moeblas::test
