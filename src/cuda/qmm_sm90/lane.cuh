@@ -167,8 +167,8 @@ class QmmLane : public QmmBlock<Weights, Tiles> {
   }
   __device__ void decode_second_half(Raw& raw, uint32_t (*a)[4], Held& held) {
     // To hold what float16 has beside its largest weight takes too many registers, and so does what
-    // codes of 5 and 6 bits have beside 256 tokens (4096 rows of 8192^2 726 TFLOP/s, and 751
-    // without).
+    // codes of 5 and 6 bits have beside 256 tokens, most likely (4096 rows of 8192^2 726 TFLOP/s in
+    // one run, and 751 without in another).
     if constexpr (kScales == 2 || Weights::kMayOverflow || Weights::kAcrossBytes) {
       decode<1>(raw, 1, a, held.small);
     } else {
