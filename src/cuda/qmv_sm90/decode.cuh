@@ -29,7 +29,8 @@ struct QmvFp4Decoder : Fp4Decoder {
 
 template <class Format>
 struct QmvDecoder : Decoder<Format> {};
-// Not mxfp4, which took as long with it or longer.
+template <>
+struct QmvDecoder<formats::Mxfp4> : QmvFp4Decoder {};
 template <>
 struct QmvDecoder<formats::Nvfp4> : QmvFp4Decoder {};
 
