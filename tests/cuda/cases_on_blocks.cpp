@@ -14,6 +14,7 @@ namespace moeblas::test {
 dispatch::MatmulProblem problem_of(const Case& c, const Operands& o) {
   Options options;
   options.precision = c.precision;
+  options.deterministic = c.deterministic;
   const Quantized w = o.quantized();
   switch (c.op) {
     case Op::quantized_matmul:
