@@ -183,7 +183,7 @@ Case many_rows_case(uint64_t seed) {
 }
 
 Case natural_rows_case(uint64_t seed) {
-  constexpr size_t kOf[] = {0, 2};  // kKinds
+  constexpr size_t kOf[] = {0, 2, 1, 3};  // kKinds
   Random random(seed + (uint64_t{1} << 47));
   const Op op = seed / std::size(kOf) % 3 == 0 ? Op::quantized_matmul : Op::grouped_qmm;
   const int64_t rows = random.pick({192, 250, 256, 300});

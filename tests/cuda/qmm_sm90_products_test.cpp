@@ -58,7 +58,7 @@ TEST(QmmSm90Products, GeneratedCases) {
 TEST(QmmSm90Products, RowsAsTheyLie) {
   Counts counts;
   run_cases(
-      48, natural_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
+      96, natural_rows_case, [&](uint64_t seed) { return row(clusters(seed), counts); }, counts);
   counts.expect_all(kernels(Of::natural));
 }
 

@@ -522,7 +522,19 @@ TEST_F(CudaTable, RowsOfXThatAreMultipliedAsTheyLie) {
     const Quantized w = weights_nowhere(spec, {64, 1536}, 2048, kBf16);
     EXPECT_TRUE(cuda::qmm_sm90_is_natural(ops::grouped_qmm(x, w, ends, true, out, {})));
   }
-  EXPECT_FALSE(cuda::qmm_sm90_is_natural(dense_nowhere(5000, 4096, 4096, kMxfp4, kBf16, kBf16)));
+  // Codes of e2m1, beside fewer columns, whose rows have whole halves of blocks of scales.
+  const auto natural = [](const QuantSpec& spec, int64_t rows, int64_t n, int64_t k) {
+    return cuda::qmm_sm90_is_natural(dense_nowhere(rows, n, k, spec, kBf16, kBf16));
+  };
+  for (int64_t rows : {65, 191, 192, 5000}) {
+    EXPECT_EQ(natural(kMxfp4, rows, 4096, 4096), rows >= 192);
+    EXPECT_EQ(natural(kNvfp4, rows, 2048, 4096), rows >= 192);
+  }
+  EXPECT_FALSE(natural(kMxfp4, 5000, 4104, 4096));
+  EXPECT_FALSE(natural(kNvfp4, 5000, 2056, 4096));
+  EXPECT_FALSE(natural(kMxfp4, 5000, 4096, 4128));
+  EXPECT_FALSE(natural(kNvfp4, 5000, 2048, 4128));
+  EXPECT_FALSE(natural(kMxfp8, 5000, 2048, 4096));
 }
 
 // What users read of a row that did not run.

@@ -3,6 +3,7 @@
 #include <vector_types.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "cuda/qmm_sm90/layout.h"
 #include "cuda/qmm_sm90/plan.h"
@@ -121,10 +122,15 @@ constexpr Kernels kAffine2 = MB_FIELD_KERNELS(2);
 constexpr Kernels kAffine3 = MB_FIELD_KERNELS(3);
 constexpr Kernels kAffine5 = MB_FIELD_KERNELS(5);
 constexpr Kernels kAffine6 = MB_FIELD_KERNELS(6);
-constexpr Kernels kMxfp4 = MB_AHEAD("mxfp4_bf16", Mxfp4Bytes, NibbleTiles);
+constexpr Kernels kMxfp4 = with_natural<Mxfp4Bytes, NibbleTiles>(
+    MB_AHEAD("mxfp4_bf16", Mxfp4Bytes, NibbleTiles), "qmm_sm90_mxfp4_bf16_256_natural",
+    "qmm_sm90_mxfp4_bf16_256_288_natural");
 constexpr Kernels kMxfp8 = without_160(MB_EITHER("mxfp8_bf16", Mxfp8Bytes, SameTiles));
-constexpr Kernels kNvfp4 = with_ahead<Nvfp4Bytes, NibbleTiles, 232>(
-    without_160(MB_EITHER("nvfp4_bf16", Nvfp4Bytes, NibbleTiles)), "qmm_sm90_nvfp4_bf16_256_ahead");
+constexpr Kernels kNvfp4 = with_natural<Nvfp4Bytes, NibbleTiles>(
+    with_ahead<Nvfp4Bytes, NibbleTiles, 232>(
+        without_160(MB_EITHER("nvfp4_bf16", Nvfp4Bytes, NibbleTiles)),
+        "qmm_sm90_nvfp4_bf16_256_ahead"),
+    "qmm_sm90_nvfp4_bf16_256_natural", "qmm_sm90_nvfp4_bf16_256_288_natural");
 constexpr Kernels kNvfp4F16 = MB_NIBBLE_KERNELS("nvfp4_f16", Nvfp4Bytes);
 constexpr Kernels kDenseBf16 = MB_DENSE_AHEAD("dense_bf16");
 constexpr Kernels kAcrossBf16 = MB_DENSE_KERNELS("across_bf16");
@@ -179,23 +185,42 @@ constexpr int64_t kLeastRowsAheadAlone = 320;
 // Where x is multiplied as it lies, and not staged in the order of the weights: in wide tiles,
 // beside whose products there is time to take weights in the order of x. Segments for Qwen3-30B's
 // gates and ups, 192 / 256 / 512 rows an expert, 342 / 359 / 698 us -> 299 / 299 / 575, but 128 203
-// -> 211; one matrix, 192 rows of 8192^2 54.8 -> 53.3, 4096 rows 702 -> 674. Of 8 bits, whose loop
-// takes longer so, where w has few columns beside which to stage x takes long: 4096 rows of 8192^2
-// 726 -> 751, but 65536 rows of 1536 x 2048 597, for which 4 bits, staged, took 664. It is another
-// order of sums.
-constexpr int64_t kLeastRowsOfNatural = 192, kMostColumnsOfNaturalBytes = 3072;
-constexpr int kLeastGroupOfNatural = 64;  // a scale for each half of a block
+// -> 211; one matrix, 192 rows of 8192^2 54.8 -> 53.3, 4096 rows 702 -> 674. It is another order of
+// sums.
+constexpr int64_t kLeastRowsOfNatural = 192;
+// Of 8 bits and of e2m1, whose loops take longer so, where w has few columns beside which to stage
+// x takes long. 8 bits: 4096 rows of 8192^2 726 -> 751, but 65536 rows of 1536 x 2048 597, for
+// which 4 bits, staged, took 664. Segments as above mxfp4 333 / 360 / 695 -> 313 / 319 / 614, nvfp4
+// 341 / 367 / 709 -> 330 / 340 / 647; 16384 rows of 4096^2 mxfp4 736 -> 726, nvfp4 752 -> 769, of
+// 3072 x 4096 570 -> 548 and 583 -> 583; segments of 5760 columns, 256 / 512 rows, mxfp4 417 / 774
+// -> 433 / 802.
+constexpr int64_t kMostColumnsOfNaturalBytes = 3072;
+constexpr int64_t kMostColumnsOfNaturalMxfp4 = 4096, kMostColumnsOfNaturalNvfp4 = 2048;
+constexpr int kHalfBlock = 64;  // values, whose scales are loaded at once
 
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
   return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
 }
 
+// Whether the scales of half a block are one, or bytes that can be loaded at once.
+bool has_scales_of_halves(const MatmulProblem& p) {
+  if (p.w.spec->mode == Mode::affine) return p.w.spec->group_size >= kHalfBlock;
+  return p.k % kHalfBlock == 0 && alignment(p.w.scales) % (kHalfBlock / p.w.spec->group_size) == 0;
+}
+// Beside which to stage x takes longer than to take weights in its order.
+int64_t most_columns_of_natural(const QuantSpec& spec) {
+  if (spec.bits == 8) return kMostColumnsOfNaturalBytes;
+  if (spec.mode == Mode::mxfp4) return kMostColumnsOfNaturalMxfp4;
+  if (spec.mode == Mode::nvfp4) return kMostColumnsOfNaturalNvfp4;
+  return std::numeric_limits<int64_t>::max();
+}
+
 // Where the format has such a kernel.
 bool takes_natural(const MatmulProblem& p, int64_t rows) {
   if (p.options.deterministic || rows < kLeastRowsOfNatural) return false;
-  if (p.w.spec->bits == 8 && p.n > kMostColumnsOfNaturalBytes) return false;
-  return p.w.spec->group_size >= kLeastGroupOfNatural && lies_in_place(p);
+  if (p.n > most_columns_of_natural(*p.w.spec)) return false;
+  return has_scales_of_halves(p) && lies_in_place(p);
 }
 
 }  // namespace

@@ -38,6 +38,16 @@ struct Scales8 {
     device::store_shared_u8(address, byte);
   }
 };
+// Those of half a block, two or four neighbours at once, the first one in the low byte. Where a row
+// has whole halves they begin at multiples of as many bytes.
+template <int kCount>
+struct NeighbouringScales8 : Scales8 {
+  static_assert(kCount == 2 || kCount == 4);
+  static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t) {
+    return kCount == 2 ? device::load_shared_u16(address) : device::load_shared_u32(address);
+  }
+  static __device__ uint32_t fetch_if(bool, uint32_t) = delete;
+};
 // Of any float type, as float32.
 struct AnyScales : Scales16 {
   static __device__ __forceinline__ uint32_t fetch(uint32_t address, uint32_t type) {

@@ -21,6 +21,7 @@
 //   both, in order    12, 16; 12, 20   two neighbours into the halves of a word first
 //   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
+//   mxfp4, in order   24            the same, of one byte for both halves of a word
 //   mxfp8             24            an instruction for two codes, to float16, which holds them all
 #pragma once
 
@@ -399,12 +400,16 @@ struct BlockNvfp4<Bfloat16Pairs> : Decoded {
   static constexpr float kUp = 256.0f;
   using Scale = BlockFp4::Scale;
 
-  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
-                                                Scale (&rows)[2]) {
-    const uint32_t both = scale[0] | scale[1] << 16;
+  // Of two bytes, each in a half of a word.
+  static __device__ __forceinline__ uint32_t two_scales(uint32_t both) {
     uint32_t pair = e4m3_tiny(both, both << 8);
 #pragma unroll
     for (int i = 0; i < 2; ++i) pair = Math::multiply(pair, 0x7b007b00u);  // 2^119
+    return pair;
+  }
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+    const uint32_t pair = two_scales(scale[0] | scale[1] << 16);
     rows[0] = {pair16::low_twice(pair)};
     rows[1] = {pair16::high_twice(pair)};
   }
@@ -440,6 +445,83 @@ struct BlockNvfp4<Float16Pairs> : Decoded {
 #pragma unroll
       for (int i = 0; i < 4; ++i) pairs[4 * w + i] = Math::multiply(octet.pair[i], s.scale);
     }
+  }
+};
+
+// e2m1 for rows of x that are multiplied as they lie (NaturalAffine): a lane takes the byte that
+// has its two of every eight codes, and two products put magnitudes and signs where BlockFp4::tiny
+// has them. Scales come for half a block at once.
+template <class Block, int kGroups>
+struct NaturalFp4 : Block {
+  using Math = Bfloat16Pairs;
+  using Order = NaturalOrder;
+  using Stored = NeighbouringScales8<kGroups>;
+  static constexpr bool kNatural = true;
+  static constexpr uint32_t kWords = 8, kScales = 2;
+
+  struct Scale {
+    uint32_t of[kGroups];
+  };
+  // How `t`, a lane of four, takes its two of eight codes.
+  static __device__ __forceinline__ uint32_t taken_by(uint32_t t) { return 0x4440 + t; }
+  static __device__ __forceinline__ uint32_t tiny(uint32_t codes, uint32_t taken) {
+    const uint32_t two = __byte_perm(codes, 0, taken);
+    return pair16::and_or<0x01c001c0u>(two * 0x00040040u, two * 0x01001000u & 0x80008000u);
+  }
+  // Each product's 16 values are two words.
+  static __device__ __forceinline__ void scaled(const uint32_t (&codes)[kWords], uint32_t taken,
+                                                uint32_t up, const Scale& s, uint32_t (&pairs)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      uint32_t value = tiny(codes[i], taken);
+      if (up != 0) value = Math::multiply(value, up);
+      pairs[i] = Math::multiply(value, s.of[i * kGroups / 8]);
+    }
+  }
+};
+struct NaturalBlockFp4 : NaturalFp4<BlockFp4, 2> {
+  static __device__ __forceinline__ bool small(const uint32_t (&scale)[2]) {
+    return ((scale[0] | scale[1]) & 0x8080u) == 0;
+  }
+  static __device__ __forceinline__ void small_scales(const uint32_t (&scale)[2],
+                                                      const uint32_t (&)[2], Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = {__byte_perm(scale[r], 0, 0x4040) * 0x80u + 0x3f003f00u,  // 126 powers of two up
+                 __byte_perm(scale[r], 0, 0x4141) * 0x80u + 0x3f003f00u};
+    }
+  }
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows[r] = {power(scale[r] & 0xffu), power(scale[r] >> 8)};
+  }
+  static __device__ __forceinline__ void decode_small(const uint32_t (&codes)[kWords],
+                                                      uint32_t taken, const Scale& s,
+                                                      uint32_t (&pairs)[8]) {
+    scaled(codes, taken, 0, s, pairs);
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], uint32_t taken,
+                                                const Scale& s, uint32_t (&pairs)[8]) {
+    scaled(codes, taken, 0x7e807e80u, s, pairs);
+  }
+};
+struct NaturalBlockNvfp4 : NaturalFp4<BlockNvfp4<Bfloat16Pairs>, 4> {
+  static __device__ __forceinline__ void scales(const uint32_t (&scale)[2], const uint32_t (&)[2],
+                                                Scale (&rows)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t pair = two_scales(__byte_perm(scale[r], 0, i == 0 ? 0x4140 : 0x4342));
+        rows[r].of[2 * i] = pair16::low_twice(pair);
+        rows[r].of[2 * i + 1] = pair16::high_twice(pair);
+      }
+    }
+  }
+  static __device__ __forceinline__ void decode(const uint32_t (&codes)[kWords], uint32_t taken,
+                                                const Scale& s, uint32_t (&pairs)[8]) {
+    scaled(codes, taken, 0, s, pairs);
   }
 };
 
