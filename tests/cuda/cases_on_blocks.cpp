@@ -87,6 +87,7 @@ void Counts::expect_all(const std::vector<std::string>& kernels) const {
   for (const std::string& name : kernels) {
     EXPECT_TRUE(taken.contains(name)) << name << " was not reached";
   }
+  for (const auto& [why, times] : refused) EXPECT_FALSE(why.starts_with("not on blocks")) << why;
 }
 
 void run_seeds(uint64_t count,

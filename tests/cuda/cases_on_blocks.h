@@ -49,7 +49,7 @@ struct Counts {
 
   // Into the test's record.
   void report() const;
-  // The same; and each of these kernels was taken.
+  // The same; and each of these kernels was taken, and none that a plan chose is missing here.
   void expect_all(const std::vector<std::string>& kernels) const;
 };
 

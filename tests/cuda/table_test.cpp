@@ -535,6 +535,20 @@ TEST_F(CudaTable, RowsOfXThatAreMultipliedAsTheyLie) {
   EXPECT_FALSE(natural(kMxfp4, 5000, 4096, 4128));
   EXPECT_FALSE(natural(kNvfp4, 5000, 2048, 4128));
   EXPECT_FALSE(natural(kMxfp8, 5000, 2048, 4096));
+  // Nor where rows of scales lie apart: of K that ends within half a block, or that do not begin
+  // where one load takes those of half a block.
+  const auto apart = [](const QuantSpec& spec, int64_t k, int64_t pitch) {
+    Quantized w = weights_nowhere(spec, {2048}, k, kBf16);
+    w.scales.strides[0] = pitch;
+    return cuda::qmm_sm90_is_natural(ops::quantized_matmul(
+        nowhere(kBf16, {5000, k}), w, true, output_nowhere(kBf16, {5000, 2048}), {}));
+  };
+  EXPECT_TRUE(apart(kMxfp4, 4096, 130));
+  EXPECT_TRUE(apart(kNvfp4, 4096, 260));
+  EXPECT_FALSE(apart(kMxfp4, 4096, 131));
+  EXPECT_FALSE(apart(kNvfp4, 4096, 262));
+  EXPECT_FALSE(apart(kMxfp4, 4128, 130));
+  EXPECT_FALSE(apart(kNvfp4, 4128, 260));
 }
 
 // What users read of a row that did not run.
