@@ -152,6 +152,13 @@ RULES = [
         why="as above, scales of any group: two numbers wait for a tile's beginning or its end",
     ),
     Rule(
+        r"^qmm_sm90<NaturalBlockFp4, NibbleTiles<Tiles256>>",
+        has=(BULK, HGMMA_REGISTERS),
+        lacks=(HGMMA_SHARED,),
+        local=4,
+        why="as below; a number waits in local memory while a tile begins and while it ends",
+    ),
+    Rule(
         r"^qmm_sm90<(EndingIn<)?Affine<",
         has=(BULK, HGMMA_REGISTERS, r"HFMA2"),
         lacks=(HGMMA_SHARED,),
