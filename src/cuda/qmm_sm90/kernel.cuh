@@ -18,9 +18,9 @@
 // more than two, it decodes the next 128 while they multiply for the others. Sums are float32 in
 // ascending k, products of 16 at a time, whatever the tile's width: a row depends on no other, but
 // where K is shared out (qmm_sm90/shares.cuh), and where many rows are multiplied as they lie
-// (NaturalAffine). At 256 tokens the tensor cores are the limit; at 128
-// and 64 the instructions beside them, at 32 and fewer the copies, whose time is less in bytes than
-// in pieces of rows.
+// (NaturalAffine, NaturalFp4). At 256 tokens the tensor cores are the limit; at 128 and 64 the
+// instructions beside them, at 32 and fewer the copies, whose time is less in bytes than in pieces
+// of rows.
 #pragma once
 
 #include "cuda/device/dynamic_shared.cuh"

@@ -5,8 +5,9 @@
 // pieces of 128 k. Lane 4g + t takes quarter t of two rows' pieces. Which 16 values one wgmma
 // multiplies is free as long as x agrees, so the order of k is chosen for the decoding: value
 // `natural_k(p)` of a block of 128 stands at position p of the staged rows of x. Position 16j + 8h
-// + 2t + e is element e of word h of lane t in product j. (NaturalAffine has the order of x, which
-// need not be staged: product j is of 16 neighbours, of which every lane takes two of each eight.)
+// + 2t + e is element e of word h of lane t in product j. (NaturalAffine and NaturalFp4 have the
+// order of x, which need not be staged: product j is of 16 neighbours, of which every lane takes
+// two of each eight.)
 //
 // Decoding is exact for all codes under all scales: codes become 16-bit floats without a rounding,
 // then one instruction per pair applies scale (and bias) with the one rounding that the format's
@@ -21,7 +22,7 @@
 //   both, in order    12, 16; 12, 20   two neighbours into the halves of a word first
 //   2, 3, 5, 6 bits   17, 20, 26, 25   neighbours as code_pairs.cuh finds them
 //   mxfp4, nvfp4      17, 13        magnitudes moved to bits 8..6 are values times 2^-126
-//   mxfp4, in order   24            the same, of one byte for both halves of a word
+//   both, in order    24, 28; 24    the same, of one byte for both halves of a word
 //   mxfp8             24            an instruction for two codes, to float16, which holds them all
 #pragma once
 
