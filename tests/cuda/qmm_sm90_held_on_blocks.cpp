@@ -4,16 +4,16 @@
 
 namespace moeblas::cuda {
 
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 void qmm_sm90_held_on_blocks(const QmmHeldParams& p) {
-  qmm_held_block<kShares, kKind>(p);
+  qmm_held_block<Weights, kShares, kKind>(p);
 }
 
 #undef MB_QMM_SM90_HELD
-#define MB_QMM_SM90_HELD(name, shares, kind)               \
-  static const test::KernelOnBlocks held_##name##_kernel { \
-    "qmm_sm90_held_affine4_bf16_" #name, {shares, true},   \
-        &qmm_sm90_held_on_blocks<shares, HeldKind::kind>   \
+#define MB_QMM_SM90_HELD(name, Weights, shares, kind)             \
+  static const test::KernelOnBlocks held_##name##_kernel {        \
+    "qmm_sm90_held_" #name, {shares, true},                       \
+        &qmm_sm90_held_on_blocks<Weights, shares, HeldKind::kind> \
   }
 
 }  // namespace moeblas::cuda

@@ -33,16 +33,20 @@ RowOnBlocks row(uint32_t clusters) {
           }};
 }
 
-Case held_case(uint64_t seed) {
+constexpr QuantSpec kAffine4{Mode::affine, 4, 64}, kMxfp4{Mode::mxfp4};
+
+Case case_of(const QuantSpec& spec, uint64_t seed) {
   constexpr int64_t kSlice = 512, kMostProducts = 6'000'000;
   Random random(seed + (uint64_t{1} << 46));
   Case c;
   c.seed = seed;
   c.op = Op::quantized_matmul;
-  c.format = QuantSpec{Mode::affine, 4, 64};
+  c.format = spec.resolved();
   c.x.dtype = DType::bf16;
   c.values = random.pick({Values::normal, Values::normal, Values::integers, Values::specials});
   c.scale_exponent = random.pick({0, -6});
+  // Scales of 2^-127 too.
+  if (spec.mode == Mode::mxfp4 && random.one_in(4)) c.scale_exponent = -124;
   // Of one share of K, of two, and of two parts of two, the last of which may lack slices.
   const int64_t slices = seed % 3 == 0   ? random.pick({5, 7, 8})
                          : seed % 3 == 1 ? random.pick({9, 13, 16})
@@ -51,13 +55,16 @@ Case held_case(uint64_t seed) {
   int64_t n = random.pick({8, 40, 64, 97, 130, 200});
   while (16 * n * k > kMostProducts && n > 8) n = std::max<int64_t>(8, n * 3 / 4);
   c.codes = plain(DType::u32, {n, k / 8});
-  c.scales = plain(DType::bf16, {n, k / 64});
-  c.biases = c.scales;
+  const bool affine = spec.mode == Mode::affine;
+  c.scales = plain(affine ? DType::bf16 : DType::u8, {n, k / c.format->group_size});
+  if (affine) c.biases = c.scales;
   c.x = plain(DType::bf16, {m, k});
   c.out = random.one_in(3) ? drawn(random, DType::bf16, {m, n}, true, false)
                            : plain(DType::bf16, {m, n});
   return c;
 }
+
+Case held_case(uint64_t seed) { return case_of(seed / 6 % 2 == 0 ? kAffine4 : kMxfp4, seed); }
 
 // Rows of x in the order of their matrices, as launches in front list them.
 struct ListedRows {
@@ -107,7 +114,7 @@ RowOnBlocks row_of_runs(uint32_t blocks) {
 
 Case runs_case(uint64_t seed) {
   Random random(seed + (uint64_t{1} << 47));
-  Case c = held_case(3 * seed);
+  Case c = case_of(kAffine4, 3 * seed);
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
@@ -134,9 +141,10 @@ TEST(QmmSm90HeldProducts, RunsOfRows) {
 TEST(QmmSm90HeldProducts, GeneratedCases) {
   Counts counts;
   run_cases(
-      24, held_case, [](uint64_t seed) { return row(static_cast<uint32_t>(seed / 3 % 2 + 1)); },
+      48, held_case, [](uint64_t seed) { return row(static_cast<uint32_t>(seed / 3 % 2 + 1)); },
       counts);
-  counts.expect_all({"qmm_sm90_held_affine4_bf16_1", "qmm_sm90_held_affine4_bf16_2"});
+  counts.expect_all({"qmm_sm90_held_affine4_bf16_1", "qmm_sm90_held_affine4_bf16_2",
+                     "qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
 }
 
 }  // namespace

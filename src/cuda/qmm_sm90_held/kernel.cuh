@@ -1,6 +1,6 @@
-// qmm_sm90 for 9 to 16 rows of x and one large matrix of affine 4-bit weights in groups of 64, or
-// for experts' matrices that so many rows meet each: one launch, whose warps hold rows of x in
-// registers, so that nothing but w goes through shared memory.
+// qmm_sm90 for 9 to 16 rows of x and one large matrix of 4-bit weights, affine in groups of 64 or
+// mxfp4, or for experts' affine matrices that so many rows meet each: one launch, whose warps hold
+// rows of x in registers, so that nothing but w goes through shared memory.
 //
 //   rows of w            K
 //   +----------+---+---+ .. +---+   A cluster makes so many tiles of 16 rows of w times all rows
@@ -33,7 +33,7 @@
 namespace moeblas::cuda {
 
 // One thread of a warp.
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 class HeldProducer : public HeldBlock<kShares, kKind> {
  public:
   using Block = HeldBlock<kShares, kKind>;
@@ -45,7 +45,7 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
   __device__ void prefetch_maps() const {
     device::prefetch_tensor_map(&p_.codes);
     device::prefetch_tensor_map(&p_.scales);
-    device::prefetch_tensor_map(&p_.biases);
+    if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.biases);
     if constexpr (kGates) {
       device::prefetch_tensor_map(&p_.lower_codes);
       device::prefetch_tensor_map(&p_.lower_scales);
@@ -90,10 +90,14 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
     const auto slices = static_cast<int32_t>(first);
     const auto scales = static_cast<int32_t>(first * (kHeldScaleBox / kHeldWarps));
     const auto matrix = static_cast<int32_t>(segment.matrix);
-    device::barrier_expect(full, p_.slices * HeldMemory::kSliceBytes + 2 * HeldMemory::kScaleBytes);
+    constexpr uint32_t kKinds = Weights::kBiases ? 2 : 1;
+    device::barrier_expect(full,
+                           p_.slices * HeldMemory::kSliceBytes + kKinds * HeldMemory::kScaleBytes);
     device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
     device::copy_box(to + HeldMemory::kScales, &p_.scales, scales, row, matrix, full, policy);
-    device::copy_box(to + HeldMemory::kBiases, &p_.biases, scales, row, matrix, full, policy);
+    if constexpr (Weights::kBiases) {
+      device::copy_box(to + HeldMemory::kBiases, &p_.biases, scales, row, matrix, full, policy);
+    }
     if constexpr (kGates) {
       constexpr uint32_t kCodes = HeldMemory::kScales / 2;
       constexpr uint32_t kScales = HeldMemory::kScales + HeldMemory::kScaleBytes / 2;
@@ -106,7 +110,7 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
 };
 
 // Warps that add up.
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 class HeldAdder : public HeldBlock<kShares, kKind> {
  public:
   using Block = HeldBlock<kShares, kKind>;
@@ -132,7 +136,9 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
     };
     prefetch(p_.w, p_.w_stride, p_.to_lower, kHeldPieces * 128);
     prefetch(p_.w_scales, p_.scales_stride, p_.to_lower_scales, kHeldScaleBox / kHeldWarps);
-    prefetch(p_.w_biases, p_.biases_stride, p_.to_lower_biases, kHeldScaleBox / kHeldWarps);
+    if constexpr (Weights::kBiases) {
+      prefetch(p_.w_biases, p_.biases_stride, p_.to_lower_biases, kHeldScaleBox / kHeldWarps);
+    }
   }
 
   // One of kHeldAdders warps.
@@ -243,19 +249,15 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
       return data + row * stride[0] + of.matrix * stride[1] + (lower ? to_lower : 0);
     };
     const auto* codes = reinterpret_cast<const uint32_t*>(at(p_.w, p_.w_stride, p_.to_lower));
-    const auto* scales =
-        reinterpret_cast<const uint16_t*>(at(p_.w_scales, p_.scales_stride, p_.to_lower_scales));
-    const auto* biases =
-        reinterpret_cast<const uint16_t*>(at(p_.w_biases, p_.biases_stride, p_.to_lower_biases));
+    const uint8_t* scales = at(p_.w_scales, p_.scales_stride, p_.to_lower_scales);
+    const uint8_t* biases = at(p_.w_biases, p_.biases_stride, p_.to_lower_biases);
     if constexpr (kRuns) token = p_.sources[of.row + token];
     const uint16_t* x = p_.x + token * p_.x_stride;
     float sum = 0.0f;
 #pragma unroll 1
     for (uint32_t k = 0; k < p_.k; ++k) {
       const uint32_t code = __ldg(codes + k / 8) >> k % 8 * 4 & 15;
-      const float w = __fmaf_rn(static_cast<float>(code), bfloat16(__ldg(scales + k / 64)),
-                                bfloat16(__ldg(biases + k / 64)));
-      sum = __fmaf_rn(w, bfloat16(__ldg(x + k)), sum);
+      sum = __fmaf_rn(Weights::weight(code, scales, biases, k), bfloat16(__ldg(x + k)), sum);
     }
     return sum;
   }
@@ -308,13 +310,13 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
   uint32_t lane_;
 };
 
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   constexpr bool kRuns = kKind != HeldKind::matrix;
   const uint32_t memory = device::shared_address(device::dynamic_shared_1024());
   const uint32_t base = device::uniform((memory + 1023) & ~1023u);
   if (threadIdx.x == kHeldMultipliers) {
-    const HeldProducer<kShares, kKind> producer(p, base);
+    const HeldProducer<Weights, kShares, kKind> producer(p, base);
     // Nothing else is needed before the first copies can begin.
     producer.prefetch_maps();
     producer.init_barriers();
@@ -336,13 +338,13 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   if (threadIdx.x >= kHeldMultipliers) {
     device::leave_registers<40>();
     if (threadIdx.x < kHeldMultipliers + 32) {
-      HeldProducer<kShares, kKind> producer(p, base);
+      HeldProducer<Weights, kShares, kKind> producer(p, base);
       device::wait_for_previous_launch();
       producer.find_runs();
       producer.send_all();
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
-      HeldAdder<kShares, kKind> adder(p, base);
+      HeldAdder<Weights, kShares, kKind> adder(p, base);
       adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
       device::wait_for_previous_launch();
       adder.find_runs();
@@ -350,7 +352,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     }
   } else {
     device::take_registers<232>();
-    HeldMultiplier<kShares, kKind> multiplier(p, base);
+    HeldMultiplier<Weights, kShares, kKind> multiplier(p, base);
     device::wait_for_previous_launch();
     multiplier.find_runs();
     multiplier.multiply();
@@ -362,22 +364,22 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
 
 // Other architectures of the same build get a kernel that is never launched.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 __global__ void __cluster_dims__(kShares, 1, 1) __launch_bounds__(kHeldThreads, 1)
     qmm_sm90_held(const __grid_constant__ QmmHeldParams p) {
 #if defined(__CUDA_ARCH__)
-  qmm_held_block<kShares, kKind>(p);
+  qmm_held_block<Weights, kShares, kKind>(p);
 #endif
 }
 #else
-template <uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind>
 __global__ void qmm_sm90_held(const __grid_constant__ QmmHeldParams) {}
 #endif
 
-#define MB_QMM_SM90_HELD(name, shares, kind)                                  \
-  static const simt::CudaKernel held_##name##_kernel {                        \
-    "qmm_sm90_held_affine4_bf16_" #name,                                      \
-        reinterpret_cast<const void*>(&qmm_sm90_held<shares, HeldKind::kind>) \
+#define MB_QMM_SM90_HELD(name, Weights, shares, kind)                                  \
+  static const simt::CudaKernel held_##name##_kernel {                                 \
+    "qmm_sm90_held_" #name,                                                            \
+        reinterpret_cast<const void*>(&qmm_sm90_held<Weights, shares, HeldKind::kind>) \
   }
 
 }  // namespace moeblas::cuda

@@ -3,9 +3,11 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_SM90_HELD(1, 1, matrix);
-MB_QMM_SM90_HELD(2, 2, matrix);
-MB_QMM_SM90_HELD(runs, 1, runs);
-MB_QMM_SM90_HELD(gates, 1, gates);
+MB_QMM_SM90_HELD(affine4_bf16_1, HeldAffine4, 1, matrix);
+MB_QMM_SM90_HELD(affine4_bf16_2, HeldAffine4, 2, matrix);
+MB_QMM_SM90_HELD(affine4_bf16_runs, HeldAffine4, 1, runs);
+MB_QMM_SM90_HELD(affine4_bf16_gates, HeldAffine4, 1, gates);
+MB_QMM_SM90_HELD(mxfp4_bf16_1, HeldMxfp4, 1, matrix);
+MB_QMM_SM90_HELD(mxfp4_bf16_2, HeldMxfp4, 2, matrix);
 
 }  // namespace moeblas::cuda

@@ -7,35 +7,33 @@
 #include "cuda/device/store_async.cuh"
 #include "cuda/qmm_sm90/pairs.cuh"
 #include "cuda/qmm_sm90_held/thread_block.cuh"
+#include "cuda/qmm_sm90_held/weights.cuh"
 
 namespace moeblas::cuda {
 
-// Warps that multiply, each a slice of K of every tile. A code where it stands is a subnormal
-// bfloat16, q * 2^-133, or q * 2^-129 in every other place. So it is multiplied as it is, without
-// an instruction to make a weight of it, by rows of x times a power of two that brings a slice's
-// largest to 2^100, and by a sixteenth of that in those other places. Scales come behind the
-// products of a group, as float32, and biases as products of their own, times the groups' sums of x
-// as three bfloat16. Of rows of x that have no such power, as of what is not finite, sums are NaN.
-template <uint32_t kShares, HeldKind kKind>
+// Warps that multiply, each a slice of K of every tile. Of rows of x that have no power of two that
+// fits, as of what is not finite, sums are NaN.
+template <class Weights, uint32_t kShares, HeldKind kKind>
 class HeldMultiplier : public HeldBlock<kShares, kKind> {
  public:
   using Block = HeldBlock<kShares, kKind>;
   using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
   using Block::kRuns, Block::kGates;
   using Math = Bfloat16Pairs;
+  using Order = typename Weights::Order;
 
   __device__ HeldMultiplier(const QmmHeldParams& p, uint32_t base)
       : Block(p, base), lane_(threadIdx.x % 32), slice_(device::uniform(threadIdx.x / 32)) {
     const uint32_t row = lane_ / 4, t = lane_ % 4;
-    codes_ = device::kept(base + HeldOrder::codes(row, t, slice_, Block::kRows), lane_);
-    scales_ = device::kept(base + HeldMemory::kScales + HeldOrder::scales(row, slice_), lane_);
+    codes_ = device::kept(base + Order::codes(row, t, slice_, Block::kRows), lane_);
+    scales_ = device::kept(base + HeldMemory::kScales + Order::scales(row, slice_), lane_);
   }
 
   __device__ void multiply() {
     if (slice_ >= p_.slices) return;
     if (count_ == 0) return;
     Quarter first;  // of a tile
-    uint32_t biases[2];
+    uint32_t own[2];
     Rows x;
     for (uint32_t tile = 0; tile < count_;) {
       const HeldSegment segment = Block::segment(tile);
@@ -58,11 +56,11 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
       }
       if (tile == 0) {
         at_ = slot_ * HeldMemory::kSlotBytes;
-        fetch_biases(biases);
+        fetch_own(own);
         fetch(0, first);
       }
       for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
-        multiply_tile(tile, x, first, biases);
+        multiply_tile(tile, x, first, own);
       }
     }
   }
@@ -77,12 +75,12 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     float factor[2][2];
     uint32_t sums[2][3];
   };
-  // Two groups' of rows g and g + 8.
+  // Two groups' of rows g and g + 8: two words of each.
   struct Quarter {
     uint2 codes[2][2];
-    uint32_t scales[2];
+    typename Weights::Scales scales[2];
   };
-  // Of two groups and two octets of tokens.
+  // Of two groups, or of the two halves of one, and two octets of tokens.
   using Products = float[2][2][4];
 
   __device__ static float power(int exponent) {
@@ -103,12 +101,12 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     for (uint32_t u = 0; u < 2; ++u) {
       uint32_t row = min(lane_ / 4 + 8 * u, segment.rows - 1);
       if constexpr (kRuns) row = p_.sources[segment.row + row];
-      const uint16_t* from = p_.x + row * p_.x_stride + k + HeldOrder::rows(lane_ % 4, 0, 0);
+      const uint16_t* from = p_.x + row * p_.x_stride + k + Order::rows(lane_ % 4, 0, 0);
 #pragma unroll
       for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
-          raw[u][group][i] = device::load_global_4(from + HeldOrder::rows(0, group, i));
+          raw[u][group][i] = device::load_global_4(from + Order::rows(0, group, i));
         }
       }
     }
@@ -140,25 +138,28 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
 #pragma unroll
         for (const uint2& b : columns) {
           most = __vmaxu2(most, __vmaxu2(b.x & 0x7fff7fffu, b.y & 0x7fff7fffu));
-          device::multiply_bf16(chains[group / 4], {upper_ones, lower_ones, upper_ones, lower_ones},
-                                b);
+          if constexpr (Weights::kBiases) {
+            device::multiply_bf16(chains[group / 4],
+                                  {upper_ones, lower_ones, upper_ones, lower_ones}, b);
+          }
         }
       }
       uint32_t largest = max(most & 0xffffu, most >> 16);
       largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
       largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-      // Codes are 2^-133 of what they stand for. What is too large for a power gets none, and what
-      // is so small that products of it would lose bits.
-      constexpr int kTop = 100, kMostExponent = kTop - 6, kLeastExponent = -100;
+      // What is too large for a power gets none, and what is so small that products of it would
+      // lose bits.
+      constexpr int kMostExponent = 94, kLeastExponent = -100;
       const int exponent = largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127;
-      const int up = min(kTop - exponent, 127);
+      const int up = min(Weights::kTop - exponent, 127);
       scale_rows(x, u, up);
       const bool has_one = exponent >= kLeastExponent && exponent <= kMostExponent;
-      const float factor = has_one ? power(133 - up) : __uint_as_float(0x7fc00000u);
+      const float factor = has_one ? power(Weights::kDown - up) : __uint_as_float(0x7fc00000u);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         x.factor[u][j] = __shfl_sync(~0u, factor, static_cast<int>(threadIdx.x % 4 * 2 + j) * 4);
       }
+      if constexpr (!Weights::kBiases) continue;
       float sums[2] = {chains[0][0] + chains[1][2], chains[0][1] + chains[1][3]};
 #pragma unroll
       for (uint32_t& part : x.sums[u]) {
@@ -170,12 +171,12 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
   }
   __device__ static void scale_rows(Rows& x, uint32_t u, int up) {
-    const uint32_t even = power_pair(up), odd = power_pair(up - 4);
+    const uint32_t even = power_pair(up), odd = power_pair(up - Weights::kOdd);
 #pragma unroll
     for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
       for (uint2& b : x.columns[group][u]) {
-        b = {Math::multiply(b.x, even), Math::multiply(b.y, odd)};
+        b = {Weights::row(Math::multiply(b.x, even)), Weights::row(Math::multiply(b.y, odd))};
       }
     }
   }
@@ -189,112 +190,129 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
   __device__ void wait_for_tile(uint32_t slot, uint32_t parity) const {
     device::barrier_wait(barrier(Block::kFull) + slot * 8, parity);
   }
-  // Of the tile that was waited for.
-  __device__ void fetch_biases(uint32_t (&biases)[2]) const {
+  // Of the tile that was waited for: biases, or scales, of groups that a lane has alone.
+  __device__ void fetch_own(uint32_t (&own)[2]) const {
+    constexpr uint32_t kBehind = Weights::kBiases ? HeldMemory::kScaleBytes : 0;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      biases[r] = device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox +
-                                          HeldMemory::kScaleBytes + lane_ % 4 * 4);
+      own[r] =
+          device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox + kBehind + lane_ % 4 * 4);
     }
   }
   // From the codes of row g to those of row g + 8.
   static constexpr uint32_t kDown =
-      kGates ? HeldMemory::kScales / 2 : HeldOrder::codes(8, 0, 0) - HeldOrder::codes(0, 0, 0);
+      kGates ? HeldMemory::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
   // Quarter `number` of the tile's groups.
   __device__ void fetch(uint32_t number, Quarter& quarter) const {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      quarter.scales[r] =
-          device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox + number * 4);
+      quarter.scales[r].fetch(scales_ + at_ + r * 8 * kHeldScaleBox + number * 4);
     }
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t from = (codes_ + at_) ^ HeldOrder::next_codes(2 * number + i);
+      const uint32_t from = (codes_ + at_) ^ Order::next_codes(2 * number + i);
 #pragma unroll
       for (uint32_t r = 0; r < 2; ++r) {
-        quarter.codes[i][r] = device::load_shared_2(from + r * kDown);
+        if constexpr (Weights::kScaledHalves == 2) {
+          quarter.codes[i][r] = {device::load_shared_u32(from + r * kDown),
+                                 device::load_shared_u32((from ^ Order::kSecondHalf) + r * kDown)};
+        } else {
+          quarter.codes[i][r] = device::load_shared_2(from + r * kDown);
+        }
       }
     }
   }
 
+  // Of half `h` of group `i` of a quarter, all tokens.
   __device__ static void multiply(uint32_t number, const Quarter& quarter, const Rows& x,
-                                  Products& products) {
+                                  uint32_t i, uint32_t h, bool first, float (&products)[2][4]) {
+    const uint32_t words[2] = {h == 0 ? quarter.codes[i][0].x : quarter.codes[i][0].y,
+                               h == 0 ? quarter.codes[i][1].x : quarter.codes[i][1].y};
+    uint32_t a[2][4];
+    Weights::operands(words, a);
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
+    for (uint32_t j = 0; j < 2; ++j) {
 #pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        uint32_t a[4];
+      for (uint32_t u = 0; u < 2; ++u) {
+        if (first && j == 0) {
 #pragma unroll
-        for (uint32_t r = 0; r < 2; ++r) {
-          const uint2 row = quarter.codes[i][r];
-          const uint32_t word = (j < 2 ? row.x : row.y) >> j % 2 * 8;
-          a[r] = word & 0x000f000fu;
-          a[2 + r] = word & 0x00f000f0u;
+          for (float& p : products[u]) p = 0.0f;
         }
-#pragma unroll
-        for (uint32_t u = 0; u < 2; ++u) {
-          if (j == 0) {
-#pragma unroll
-            for (float& p : products[i][u]) p = 0.0f;
-          }
-          device::multiply_bf16(products[i][u], {a[0], a[1], a[2], a[3]},
-                                x.columns[2 * number + i][u][j]);
-        }
+        Weights::multiply(products[u], a[j], x.columns[2 * number + i][u][2 * h + j]);
       }
     }
   }
-  __device__ static void add(const Products& products, const uint32_t (&scales)[2],
+  // Scale `i` of a quarter's.
+  __device__ static void add(const float (&products)[2][4],
+                             const typename Weights::Scales (&scales)[2], uint32_t i,
                              float (&sums)[2][4]) {
+    const float scale[2] = {scales[0].of(i), scales[1].of(i)};
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      float scale[2];
+    for (uint32_t u = 0; u < 2; ++u) {
 #pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        scale[r] = __uint_as_float(i == 0 ? scales[r] << 16 : scales[r] & 0xffff0000u);
+      for (uint32_t j = 0; j < 4; ++j) {
+        sums[u][j] = __fmaf_rn(products[u][j], scale[j / 2], sums[u][j]);
+      }
+    }
+  }
+  __device__ static void add_quarter(uint32_t number, const Quarter& quarter, const Rows& x,
+                                     float (&sums)[2][4]) {
+    Products products;
+    if constexpr (Weights::kScaledHalves == 1) {
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          multiply(number, quarter, x, i, h, h == 0, products[i]);
+        }
       }
 #pragma unroll
-      for (uint32_t u = 0; u < 2; ++u) {
+      for (uint32_t i = 0; i < 2; ++i) add(products[i], quarter.scales, i, sums);
+    } else {
 #pragma unroll
-        for (uint32_t j = 0; j < 4; ++j) {
-          sums[u][j] = __fmaf_rn(products[i][u][j], scale[j / 2], sums[u][j]);
-        }
+      for (uint32_t i = 0; i < 2; ++i) {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; ++h) multiply(number, quarter, x, i, h, true, products[h]);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; ++h) add(products[h], quarter.scales, 2 * i + h, sums);
       }
     }
   }
   // The first quarter of a tile's codes has been fetched; the next tile's is beside the last
   // quarter's products.
-  __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first,
-                                uint32_t (&biases)[2]) {
+  __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first, uint32_t (&own)[2]) {
     const bool more = tile + 1 < count_;
     float sums[2][4] = {};
     Quarter second, third, last;
-    Products products;
-    const uint32_t b[2] = {biases[0], biases[1]};
+    const uint32_t b[2] = {own[0], own[1]};
     const uint32_t slot = slot_;
     if (++slot_ == HeldMemory::kSlots) slot_ = 0, parity_ ^= 1;
     if (more) wait_for_tile(slot_, parity_);
     fetch(1, second);
-    multiply(0, first, x, products);
-    add(products, first.scales, sums);
+    add_quarter(0, first, x, sums);
     fetch(2, third);
-    multiply(1, second, x, products);
-    add(products, second.scales, sums);
+    add_quarter(1, second, x, sums);
     fetch(3, last);
-    multiply(2, third, x, products);
-    add(products, third.scales, sums);
+    add_quarter(2, third, x, sums);
     at_ = slot_ * HeldMemory::kSlotBytes;
-    fetch_biases(biases);
+    fetch_own(own);
     fetch(0, first);
-    multiply(3, last, x, products);
-    add(products, last.scales, sums);
+    add_quarter(3, last, x, sums);
+    float none = 0.0f;
+    if constexpr (!Weights::kBiases) {
+      const bool has_none = Weights::has_none(b[0]) || Weights::has_none(b[1]);
+      if (__any_sync(0xffffffffu, has_none)) none = __uint_as_float(0x7fc00000u);
+    }
 #pragma unroll
     for (uint32_t u = 0; u < 2; ++u) {
-      float of_biases[4] = {};
+      float beside[4] = {none, none, none, none};
+      if constexpr (Weights::kBiases) {
 #pragma unroll
-      for (const uint32_t part : x.sums[u]) device::multiply_8_bf16(of_biases, b, part);
+        for (const uint32_t part : x.sums[u]) device::multiply_8_bf16(beside, b, part);
+      }
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
-        sums[u][j] = __fmaf_rn(sums[u][j], x.factor[u][j % 2], of_biases[j]);
+        sums[u][j] = __fmaf_rn(sums[u][j], x.factor[u][j % 2], beside[j]);
       }
     }
     // Rows g and g + 8 of all that was loaded are in these.

@@ -10,27 +10,32 @@
 
 namespace moeblas::cuda {
 
-// A group is 64 k, which four products make: lane 4g + t has 16 neighbouring k of it, of rows g and
-// g + 8 of a tile eight bytes of codes each. The same k of a token are words of B.
+// A group is 64 k, which four products make: lane 4g + t has 16 of it, of rows g and g + 8 of a
+// tile eight bytes of codes each. They are two runs of eight, whose words lie side by side or,
+// where each half of a group has a scale of its own, in two halves. The same k of a token are words
+// of B.
+template <bool kHalves>
 struct HeldOrder {
-  // In bytes of a slot: of a slice's first group of row `row`; of further ones by exclusive or. A
-  // slice has `rows` of them together.
+  // In bytes of a slot: of a slice's first group of row `row`; of further ones, and of the second
+  // half of one, by exclusive or. A slice has `rows` of them together.
   static __host__ __device__ constexpr uint32_t codes(uint32_t row, uint32_t t, uint32_t slice,
                                                       uint32_t rows = kHeldRows) {
     const uint32_t line = (slice * rows + row) * kHeldPieces;
+    if (kHalves) return line * 128 + line % 8 * 16 + t * 4;
     return line * 128 + (t / 2 ^ line % 8) * 16 + t % 2 * 8;
   }
   static __host__ __device__ constexpr uint32_t next_codes(uint32_t group) {
     return group % 4 * 32 ^ group / 4 * (128 + 16);
   }
+  static constexpr uint32_t kSecondHalf = 16;
   // Those of a row's scales that are a slice's, in bytes.
   static __host__ __device__ constexpr uint32_t scales(uint32_t row, uint32_t slice) {
     return row * kHeldScaleBox + (slice ^ row % 8) * 16;
   }
   // The k of a slice whose rows of x a lane loads at once, eight of them, the first or the second
-  // of its of a group.
+  // of its runs of a group.
   static __host__ __device__ constexpr uint32_t rows(uint32_t t, uint32_t group, uint32_t second) {
-    return group * 64 + t * 16 + second * 8;
+    return kHalves ? group * 64 + second * 32 + t * 8 : group * 64 + t * 16 + second * 8;
   }
 };
 
@@ -119,40 +124,45 @@ struct HeldParts {
 };
 
 // By what boxes write: which k stands in a place.
+template <bool kHalves>
 constexpr bool held_order_is_of_the_same_k() {
+  using Order = HeldOrder<kHalves>;
   for (uint32_t slice = 0; slice < kHeldWarps; ++slice) {
     for (uint32_t i = 0; i < kHeldRows * 4 * kHeldGroups * 2; ++i) {
       const uint32_t second = i % 2, group = i / 2 % kHeldGroups, t = i / 2 / kHeldGroups % 4;
       const uint32_t row = i / 2 / kHeldGroups / 4;
-      const uint32_t k = slice * kHeldSlice + HeldOrder::rows(t, group, second);
-      const uint32_t codes =
-          (HeldOrder::codes(row, t, slice) ^ HeldOrder::next_codes(group)) + second * 4;
+      const uint32_t k = slice * kHeldSlice + Order::rows(t, group, second);
+      const uint32_t first = Order::codes(row, t, slice) ^ Order::next_codes(group);
+      const uint32_t codes = kHalves ? first ^ second * Order::kSecondHalf : first + second * 4;
       const uint32_t line = codes / 128;
       if (line / kHeldPieces % kHeldRows != row) return false;
       const uint32_t piece = line / kHeldPieces / kHeldRows * kHeldPieces + line % kHeldPieces;
       if (piece * 256 + (codes / 16 % 8 ^ line % 8) * 32 + codes % 16 * 2 != k) return false;
     }
     for (uint32_t row = 0; row < kHeldRows; ++row) {
-      const uint32_t scales = HeldOrder::scales(row, slice);
+      const uint32_t scales = Order::scales(row, slice);
       if (scales / kHeldScaleBox != row) return false;
       if ((scales / 16 % 8 ^ row % 8) * 16 * 32 != slice * kHeldSlice) return false;
     }
   }
   return true;
 }
-// What lanes read at once: a half warp eight bytes each, a quarter, two rows' scales or eight.
+// What lanes read at once: a half warp eight bytes each, or four, and a quarter, two rows' scales
+// or eight. (Four bytes could be a whole warp's; rows four further on are in the same banks.)
+template <bool kHalves>
 constexpr bool held_order_is_by_banks() {
+  using Order = HeldOrder<kHalves>;
+  constexpr uint32_t kBytes = kHalves ? 4 : 8, kBanks = 128 / kBytes;
   for (uint32_t first = 0; first < 32; first += 16) {
-    bool found[16] = {};
+    bool found[kBanks] = {};
     for (uint32_t lane = first; lane < first + 16; ++lane) {
-      found[HeldOrder::codes(lane / 4, lane % 4, 1) / 8 % 16] = true;
-    }
-    for (const bool bank : found) {
-      if (!bank) return false;
+      bool& bank = found[Order::codes(lane / 4, lane % 4, 1) / kBytes % kBanks];
+      if (bank) return false;
+      bank = true;
     }
   }
   bool found[8] = {};
-  for (uint32_t row = 0; row < 8; ++row) found[HeldOrder::scales(row, 1) / 16 % 8] = true;
+  for (uint32_t row = 0; row < 8; ++row) found[Order::scales(row, 1) / 16 % 8] = true;
   for (const bool bank : found) {
     if (!bank) return false;
   }
@@ -232,8 +242,10 @@ constexpr bool held_parts_take_all() {
 }
 static_assert(held_passes_take_all(), "every pass has every tile once");
 static_assert(held_parts_take_all(), "every tile has every part once, and its sums a place");
-static_assert(held_order_is_of_the_same_k(), "both factors of a product are of the same k");
-static_assert(held_order_is_by_banks(), "lanes meet in no bank");
+static_assert(held_order_is_of_the_same_k<false>() && held_order_is_of_the_same_k<true>(),
+              "both factors of a product are of the same k");
+static_assert(held_order_is_by_banks<false>() && held_order_is_by_banks<true>(),
+              "lanes meet in no bank");
 static_assert(held_units_are_someones(), "every sum is added up once");
 
 }  // namespace moeblas::cuda

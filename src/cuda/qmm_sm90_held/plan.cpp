@@ -18,9 +18,13 @@ using dispatch::Matrices;
 
 namespace {
 
-bool is_of_its_format(const MatmulProblem& p) {
+bool is_affine_of_its_groups(const MatmulProblem& p) {
   return one_matrix_format(p) != nullptr && p.w.spec->mode == Mode::affine &&
          p.w.spec->group_size == 64;
+}
+bool is_of_its_formats(const MatmulProblem& p) {
+  return is_affine_of_its_groups(p) ||
+         (one_matrix_format(p) != nullptr && p.w.spec->mode == Mode::mxfp4);
 }
 
 // One matrix in many places is one matrix, whatever its number: whose boxes would begin behind it.
@@ -52,10 +56,11 @@ TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, uint32_t 
 bool can_be_read(const MatmulProblem& p, uint32_t slices) {
   if (p.x.values.col_stride != 1 || alignment(p.x.values) != 16) return false;
   for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
-    if (!lie_apart(*m)) return false;
+    if (m->data != nullptr && !lie_apart(*m)) return false;
   }
   if (why_no_tensor_map(codes_shape(p, slices, kHeldRows), "")) return false;
   for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
+    if (m->data == nullptr) continue;
     const TensorMapShape shape = scales_shape(p, *m, kHeldRows);
     if (shape.stride[1] < shape.size[0] || why_no_tensor_map(shape, "")) return false;
   }
@@ -63,7 +68,7 @@ bool can_be_read(const MatmulProblem& p, uint32_t slices) {
 }
 
 HeldCut cut_of(const MatmulProblem& p) {
-  if (!is_of_its_format(p) || !qmm_sm90_shares(p)) return {};
+  if (!is_of_its_formats(p) || !qmm_sm90_shares(p)) return {};
   if (p.m < kHeldLeastTokens || p.m > kHeldTokens) return {};
   const HeldCut cut = held_cut(p.n, p.k);
   return cut.shares != 0 && can_be_read(p, cut.slices) ? cut : HeldCut{};
@@ -73,7 +78,8 @@ QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t row
   QmmHeldParams q{};
   q.codes = tensor_map(codes_shape(p, cut.slices, rows), p.op);
   q.scales = tensor_map(scales_shape(p, p.w.scales, rows), p.op);
-  q.biases = tensor_map(scales_shape(p, p.w.biases, rows), p.op);
+  const bool biases = p.w.biases.data != nullptr;
+  if (biases) q.biases = tensor_map(scales_shape(p, p.w.biases, rows), p.op);
   q.out = static_cast<uint16_t*>(p.out.data);
   q.out_row_stride = p.out.row_stride;
   q.x = static_cast<const uint16_t*>(p.x.values.data);
@@ -88,7 +94,7 @@ QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t row
   };
   strides(p.w.values, q.w_stride);
   strides(p.w.scales, q.scales_stride);
-  strides(p.w.biases, q.biases_stride);
+  if (biases) strides(p.w.biases, q.biases_stride);
   q.m = static_cast<uint32_t>(p.m);
   q.n = static_cast<uint32_t>(p.n);
   q.k = static_cast<uint32_t>(p.k);
@@ -110,7 +116,8 @@ bool qmm_sm90_is_held(const MatmulProblem& p) { return cut_of(p).shares != 0; }
 
 void qmm_sm90_run_held(const MatmulProblem& p, Queue& queue) {
   const HeldCut cut = cut_of(p);
-  const std::string name = "qmm_sm90_held_affine4_bf16_" + std::to_string(cut.shares);
+  const std::string name =
+      std::string("qmm_sm90_held_") + one_matrix_format(p) + "_" + std::to_string(cut.shares);
   queue.run_early(name.c_str(), clusters_of(p, p.n, name.c_str(), cut.shares, queue) * cut.shares,
                   kHeldThreads, HeldMemory::kBytes, params_of(p, cut));
 }
@@ -122,7 +129,8 @@ HeldCut runs_cut(const MatmulProblem& p, int64_t halves) {
   return held_cut(halves * p.n * p.w.values.count(), p.k);
 }
 bool holds(const MatmulProblem& p, int64_t halves) {
-  if (!is_of_its_format(p) || p.grouping != dispatch::Grouping::gather || p.m != 1) return false;
+  if (!is_affine_of_its_groups(p) || p.grouping != dispatch::Grouping::gather || p.m != 1)
+    return false;
   if (p.options.deterministic) return false;
   const int64_t matrices = p.w.values.count(), rows = p.total_rows();
   if (matrices < 1 || matrices > kHeldMostMatrices) return false;

@@ -1,0 +1,106 @@
+// The weights of the kernels of qmm_sm90 that hold rows of x in registers: how codes become operands
+// of products, what these stand for, and a single weight.
+#pragma once
+
+#include "cuda/device/pair_words.cuh"
+#include "cuda/device/ptx.cuh"
+#include "cuda/qmm_sm90_held/order.h"
+#include "cuda/qmv_sm90/decode.cuh"
+#include "formats/mxfp4.h"
+
+namespace moeblas::cuda {
+
+// 4 bits in groups of 64. A code where it stands is a subnormal bfloat16, q * 2^-133, or q * 2^-129
+// in every other place. So it is multiplied as it is, without an instruction to make a weight of
+// it, by rows of x times a power of two that brings a slice's largest to 2^100, and by a sixteenth
+// of that in those other places. Scales come behind the products of a group, as float32, and biases
+// as products of their own, times the groups' sums of x as three bfloat16.
+struct HeldAffine4 {
+  static constexpr bool kBiases = true;
+  static constexpr uint32_t kScaledHalves = 1;  // of a group of 64, each with a scale
+  using Order = HeldOrder<false>;
+  // Products are 2^-kDown of what they stand for; x's largest is brought to 2^kTop, what stands in
+  // odd places to 2^-kOdd of that.
+  static constexpr int kDown = 133, kTop = 100, kOdd = 4;
+  // As the products take rows of x: pairs of bfloat16, which have been scaled.
+  static __device__ uint32_t row(uint32_t pair) { return pair; }
+  // The two products of eight codes each of rows g and g + 8.
+  static __device__ void operands(const uint32_t (&words)[2], uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        const uint32_t word = words[r] >> j * 8;
+        a[j][r] = word & 0x000f000fu;
+        a[j][2 + r] = word & 0x00f000f0u;
+      }
+    }
+  }
+  static __device__ void multiply(float (&sums)[4], const uint32_t (&a)[4], uint2 b) {
+    device::multiply_bf16(sums, {a[0], a[1], a[2], a[3]}, b);
+  }
+  // Of two groups of a row.
+  struct Scales {
+    uint32_t both;
+    __device__ void fetch(uint32_t from) { both = device::load_shared_u32(from); }
+    __device__ float of(uint32_t i) const {
+      return __uint_as_float(i == 0 ? both << 16 : both & 0xffff0000u);
+    }
+  };
+  static __device__ float weight(uint32_t code, const uint8_t* scales, const uint8_t* biases,
+                                 uint32_t k) {
+    const auto of = [&](const uint8_t* all) {
+      return __uint_as_float(uint32_t{__ldg(reinterpret_cast<const uint16_t*>(all) + k / 64)} << 16);
+    };
+    return __fmaf_rn(static_cast<float>(code), of(scales), of(biases));
+  }
+};
+
+// e2m1 under e8m0, in groups of 32. Codes become float16, 2^-14 of what they stand for; so do rows
+// of x, a slice's largest brought to 2^14, of which what is 2^-28 of that has all of its bits.
+struct HeldMxfp4 {
+  static constexpr bool kBiases = false;
+  static constexpr uint32_t kScaledHalves = 2;
+  using Order = HeldOrder<true>;
+  static constexpr int kDown = 13, kTop = 14, kOdd = 0;
+  static __device__ uint32_t row(uint32_t pair) {
+    return Float16Pairs::rounded(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+  }
+  static __device__ void operands(const uint32_t (&words)[2], uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const device::Octet octet = device::QmvFp4Decoder::decode(words[r], 0);
+#pragma unroll
+      for (uint32_t j = 0; j < 2; ++j) {
+        a[j][r] = octet.pair[2 * j];
+        a[j][2 + r] = octet.pair[2 * j + 1];
+      }
+    }
+  }
+  static __device__ void multiply(float (&sums)[4], const uint32_t (&a)[4], uint2 b) {
+    device::multiply_f16(sums, {a[0], a[1], a[2], a[3]}, b);
+  }
+  // Of four groups of a row, a byte each, which a product makes twice the power that it stands for:
+  // so 2^-127 is a normal number. 2^127 is infinite, and its sums are made again; so are those of
+  // 255 (kNone), which would be a zero.
+  struct Scales {
+    uint32_t bytes[4];
+    __device__ void fetch(uint32_t from) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) bytes[i] = device::load_shared_u8(from + i);
+    }
+    __device__ float of(uint32_t i) const {
+      return __uint_as_float(bytes[i] * 0x00800000u + 0x00800000u);
+    }
+  };
+  // Whether one of four is no number.
+  static __device__ bool has_none(uint32_t word) {
+    return ((~word - 0x01010101u) & word & 0x80808080u) != 0;
+  }
+  static __device__ float weight(uint32_t code, const uint8_t* scales, const uint8_t*, uint32_t k) {
+    using F = formats::Mxfp4;
+    return formats::mul(F::decode_code(code), F::decode_scale(__ldg(scales + k / 32)));
+  }
+};
+
+}  // namespace moeblas::cuda
