@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "block/launches.h"
 #include "cases_on_blocks.h"
@@ -62,6 +63,24 @@ Case case_of(const QuantSpec& spec, uint64_t seed) {
   c.out = random.one_in(3) ? drawn(random, DType::bf16, {m, n}, true, false)
                            : plain(DType::bf16, {m, n});
   return c;
+}
+
+// Scales of some rows that others lie beside in a tile: NaN, 2^-127 and 2^127, under which codes
+// are such as stay finite.
+void set_scales_at_the_ends(const Case& c, Operands& o) {
+  const int64_t n = c.scales.shape[0], groups = c.scales.shape[1];
+  Random random(c.seed + (uint64_t{1} << 48));
+  for (int64_t row = 0; row < n; ++row) {
+    if (!random.one_in(8)) continue;
+    const int64_t group = row * groups + random.below(groups);
+    const uint8_t scale = random.pick<uint8_t>({255, 255, 254, 0});
+    *o.scales.byte(group) = scale;
+    if (scale != 254) continue;
+    // 32 codes are four words.
+    for (int64_t word = 4 * group; word < 4 * group + 4; ++word) {
+      for (int b = 0; b < 4; ++b) o.codes.byte(word)[b] &= 0xbb;
+    }
+  }
 }
 
 Case held_case(uint64_t seed) { return case_of(seed / 6 % 2 == 0 ? kAffine4 : kMxfp4, seed); }
@@ -145,6 +164,23 @@ TEST(QmmSm90HeldProducts, GeneratedCases) {
       counts);
   counts.expect_all({"qmm_sm90_held_affine4_bf16_1", "qmm_sm90_held_affine4_bf16_2",
                      "qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
+}
+
+TEST(QmmSm90HeldProducts, ScalesAtTheEnds) {
+  Counts counts;
+  run_seeds(
+      12,
+      [](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
+        Case c = case_of(kMxfp4, seed);
+        c.values = Values::normal;
+        c.scale_exponent = 0;
+        c.x_exponent = -20;
+        Operands o = operands_of(c, poison);
+        set_scales_at_the_ends(c, o);
+        return run_case(row(static_cast<uint32_t>(seed / 3 % 2 + 1)), c, o, order, poison);
+      },
+      counts);
+  counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
 }
 
 }  // namespace

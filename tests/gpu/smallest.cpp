@@ -241,14 +241,16 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
     run_all([&] { return job_of(few_by_slices_case(seed), test::Side::left); }, by_slices);
   }
   // The same with rows of x in registers, K in one share, in two, and in two passes of two.
-  for (int64_t k : {2560, 7168, 13824}) {
-    run_all(
-        [&] {
-          return job_of(product_case(Op::quantized_matmul, QuantSpec{Mode::affine, 4, 64},
-                                     DType::bf16, true, 11, 201, k, test::Ids::uniform),
-                        test::Side::left);
-        },
-        one_matrix);
+  for (const QuantSpec& format : {QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}}) {
+    for (int64_t k : {2560, 7168, 13824}) {
+      run_all(
+          [&] {
+            return job_of(product_case(Op::quantized_matmul, format, DType::bf16, true, 11, 201, k,
+                                       test::Ids::uniform),
+                          test::Side::left);
+          },
+          one_matrix);
+    }
   }
   // Of an expert layer: experts of 12 rows on the average, so that some have one pass and others
   // two.

@@ -1,5 +1,5 @@
-// The weights of the kernels of qmm_sm90 that hold rows of x in registers: how codes become operands
-// of products, what these stand for, and a single weight.
+// The weights of the kernels of qmm_sm90 that hold rows of x in registers: how codes become
+// operands of products, what these stand for, and a single weight.
 #pragma once
 
 #include "cuda/device/pair_words.cuh"
@@ -50,7 +50,8 @@ struct HeldAffine4 {
   static __device__ float weight(uint32_t code, const uint8_t* scales, const uint8_t* biases,
                                  uint32_t k) {
     const auto of = [&](const uint8_t* all) {
-      return __uint_as_float(uint32_t{__ldg(reinterpret_cast<const uint16_t*>(all) + k / 64)} << 16);
+      return __uint_as_float(uint32_t{__ldg(reinterpret_cast<const uint16_t*>(all) + k / 64)}
+                             << 16);
     };
     return __fmaf_rn(static_cast<float>(code), of(scales), of(biases));
   }
