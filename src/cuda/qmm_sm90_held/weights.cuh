@@ -83,7 +83,7 @@ struct HeldMxfp4 {
   }
   // Of four groups of a row, a byte each, which a product makes twice the power that it stands for:
   // so 2^-127 is a normal number. 2^127 is infinite, and its sums are made again; so are those of
-  // 255 (kNone), which would be a zero.
+  // 255, no number, which would be a zero (has_none).
   struct Scales {
     uint32_t bytes[4];
     __device__ void fetch(uint32_t from) {
@@ -94,7 +94,7 @@ struct HeldMxfp4 {
       return __uint_as_float(bytes[i] * 0x00800000u + 0x00800000u);
     }
   };
-  // Whether one of four is no number.
+  // Whether one of the four bytes is 255.
   static __device__ bool has_none(uint32_t word) {
     return ((~word - 0x01010101u) & word & 0x80808080u) != 0;
   }
