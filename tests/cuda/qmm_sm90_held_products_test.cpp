@@ -183,5 +183,32 @@ TEST(QmmSm90HeldProducts, ScalesAtTheEnds) {
   counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
 }
 
+// What is large in x meets zeros of w alone, so that sums are of what is small beside it, down to
+// what float16 holds.
+TEST(QmmSm90HeldProducts, LargeXByZeros) {
+  Counts counts;
+  run_seeds(
+      12,
+      [](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
+        Case c = case_of(kMxfp4, seed);
+        c.values = Values::normal;
+        c.scale_exponent = 0;
+        c.x_exponent = -20 - static_cast<int>(seed % 4);
+        Operands o = operands_of(c, poison);
+        const int64_t m = c.x.shape[0], k = c.x.shape[1], n = c.scales.shape[0];
+        Random random(seed + (uint64_t{1} << 49));
+        for (int64_t i = 0; i < k; i += 512) {
+          const int64_t large = i + random.below(512);
+          for (int64_t token = 0; token < m; ++token) o.x.set(token * k + large, 1.0);
+          for (int64_t row = 0; row < n; ++row) {
+            o.codes.byte((row * k + large) / 8)[large / 2 % 4] &= large % 2 == 0 ? 0xf0 : 0x0f;
+          }
+        }
+        return run_case(row(static_cast<uint32_t>(seed / 3 % 2 + 1)), c, o, order, poison);
+      },
+      counts);
+  counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
+}
+
 }  // namespace
 }  // namespace moeblas::test

@@ -58,7 +58,8 @@ struct HeldAffine4 {
 };
 
 // e2m1 under e8m0, in groups of 32. Codes become float16, 2^-14 of what they stand for; so do rows
-// of x, a slice's largest brought to 2^14, of which what is 2^-28 of that has all of its bits.
+// of x, a slice's largest brought to 2^14. What is 2^-28 of that has all of its bits, and the rest
+// comes to 2^-39 of it, as in columns of x (x_columns.cuh), whose units are smaller.
 struct HeldMxfp4 {
   static constexpr bool kBiases = false;
   static constexpr uint32_t kScaledHalves = 2;
