@@ -4,8 +4,8 @@
 
 #include "cuda/device/pair_words.cuh"
 #include "cuda/device/ptx.cuh"
+#include "cuda/device/two_pipe_fp4.cuh"
 #include "cuda/qmm_sm90_held/order.h"
-#include "cuda/qmv_sm90/decode.cuh"
 #include "formats/mxfp4.h"
 
 namespace moeblas::cuda {
@@ -71,7 +71,7 @@ struct HeldMxfp4 {
   static __device__ void operands(const uint32_t (&words)[2], uint32_t (&a)[2][4]) {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      const device::Octet octet = device::QmvFp4Decoder::decode(words[r], 0);
+      const device::Octet octet = device::TwoPipeFp4Decoder::decode(words[r], 0);
 #pragma unroll
       for (uint32_t j = 0; j < 2; ++j) {
         a[j][r] = octet.pair[2 * j];
