@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "block/launches.h"
@@ -34,10 +35,11 @@ RowOnBlocks row(uint32_t clusters) {
           }};
 }
 
+constexpr int64_t kSlice = 512;  // of K, of a warp
 constexpr QuantSpec kAffine4{Mode::affine, 4, 64}, kMxfp4{Mode::mxfp4};
 
 Case case_of(const QuantSpec& spec, uint64_t seed) {
-  constexpr int64_t kSlice = 512, kMostProducts = 6'000'000;
+  constexpr int64_t kMostProducts = 6'000'000;
   Random random(seed + (uint64_t{1} << 46));
   Case c;
   c.seed = seed;
@@ -81,6 +83,38 @@ void set_scales_at_the_ends(const Case& c, Operands& o) {
       for (int b = 0; b < 4; ++b) o.codes.byte(word)[b] &= 0xbb;
     }
   }
+}
+
+// In every slice of K a value of x that is large beside all others, and meets zeros of w alone.
+void set_large_x_by_zeros(const Case& c, Operands& o) {
+  const int64_t m = c.x.shape[0], k = c.x.shape[1], n = c.scales.shape[0];
+  Random random(c.seed + (uint64_t{1} << 49));
+  for (int64_t i = 0; i < k; i += kSlice) {
+    const int64_t large = i + random.below(kSlice);
+    for (int64_t token = 0; token < m; ++token) o.x.set(token * k + large, 1.0);
+    for (int64_t row = 0; row < n; ++row) {
+      o.codes.byte((row * k + large) / 8)[large / 2 % 4] &= large % 2 == 0 ? 0xf0 : 0x0f;
+    }
+  }
+}
+
+// Cases of mxfp4 whose operands are changed before they run.
+void run_changed_mxfp4(const std::function<int(uint64_t)>& x_exponent,
+                       const std::function<void(const Case&, Operands&)>& change) {
+  Counts counts;
+  run_seeds(
+      12,
+      [&](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
+        Case c = case_of(kMxfp4, seed);
+        c.values = Values::normal;
+        c.scale_exponent = 0;
+        c.x_exponent = x_exponent(seed);
+        Operands o = operands_of(c, poison);
+        change(c, o);
+        return run_case(row(static_cast<uint32_t>(seed / 3 % 2 + 1)), c, o, order, poison);
+      },
+      counts);
+  counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
 }
 
 Case held_case(uint64_t seed) { return case_of(seed / 6 % 2 == 0 ? kAffine4 : kMxfp4, seed); }
@@ -167,47 +201,13 @@ TEST(QmmSm90HeldProducts, GeneratedCases) {
 }
 
 TEST(QmmSm90HeldProducts, ScalesAtTheEnds) {
-  Counts counts;
-  run_seeds(
-      12,
-      [](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
-        Case c = case_of(kMxfp4, seed);
-        c.values = Values::normal;
-        c.scale_exponent = 0;
-        c.x_exponent = -20;
-        Operands o = operands_of(c, poison);
-        set_scales_at_the_ends(c, o);
-        return run_case(row(static_cast<uint32_t>(seed / 3 % 2 + 1)), c, o, order, poison);
-      },
-      counts);
-  counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
+  run_changed_mxfp4([](uint64_t) { return -20; }, set_scales_at_the_ends);
 }
 
-// What is large in x meets zeros of w alone, so that sums are of what is small beside it, down to
-// what float16 holds.
+// Sums are of what is small beside the largest of x, down to what float16 holds.
 TEST(QmmSm90HeldProducts, LargeXByZeros) {
-  Counts counts;
-  run_seeds(
-      12,
-      [](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
-        Case c = case_of(kMxfp4, seed);
-        c.values = Values::normal;
-        c.scale_exponent = 0;
-        c.x_exponent = -20 - static_cast<int>(seed % 4);
-        Operands o = operands_of(c, poison);
-        const int64_t m = c.x.shape[0], k = c.x.shape[1], n = c.scales.shape[0];
-        Random random(seed + (uint64_t{1} << 49));
-        for (int64_t i = 0; i < k; i += 512) {
-          const int64_t large = i + random.below(512);
-          for (int64_t token = 0; token < m; ++token) o.x.set(token * k + large, 1.0);
-          for (int64_t row = 0; row < n; ++row) {
-            o.codes.byte((row * k + large) / 8)[large / 2 % 4] &= large % 2 == 0 ? 0xf0 : 0x0f;
-          }
-        }
-        return run_case(row(static_cast<uint32_t>(seed / 3 % 2 + 1)), c, o, order, poison);
-      },
-      counts);
-  counts.expect_all({"qmm_sm90_held_mxfp4_bf16_1", "qmm_sm90_held_mxfp4_bf16_2"});
+  run_changed_mxfp4([](uint64_t seed) { return -20 - static_cast<int>(seed % 4); },
+                    set_large_x_by_zeros);
 }
 
 }  // namespace
