@@ -1,5 +1,6 @@
 // qmm_sm90 for affine weights of 4 bits.
 #include "cuda/qmm_sm90/kernel.cuh"
+#include "cuda/qmm_sm90/natural_weights.cuh"
 
 namespace moeblas::cuda {
 

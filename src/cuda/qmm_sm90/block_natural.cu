@@ -1,5 +1,6 @@
 // qmm_sm90 for weights in blocks of floats, where rows of x are multiplied as they lie.
 #include "cuda/qmm_sm90/kernel.cuh"
+#include "cuda/qmm_sm90/natural_weights.cuh"
 
 namespace moeblas::cuda {
 
