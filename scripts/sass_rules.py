@@ -65,13 +65,6 @@ RULES = [
         why="weights in bulk, products on tensor cores",
     ),
     Rule(
-        r"^qmm_few_sm90<FewInPlace<16, true>>",
-        has=(BULK, r"HMMA"),
-        lacks=(r"HGMMA",),
-        local=4,
-        why="the same; two numbers wait in local memory while a pass's x is scaled",
-    ),
-    Rule(
         r"^qmm_few_sm90<",
         has=(BULK, r"HMMA"),
         lacks=(r"HGMMA",),

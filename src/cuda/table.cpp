@@ -14,6 +14,7 @@
 #include "cuda/qmm_sm80/plan.h"
 #include "cuda/qmm_sm80_limbs/plan.h"
 #include "cuda/qmm_sm90/plan.h"
+#include "cuda/qmm_sm90_held/plan.h"
 #include "cuda/qmm_sm90_one/plan.h"
 #include "cuda/qmv_one_sm90/plan.h"
 #include "cuda/qmv_sm80/plan.h"
@@ -162,7 +163,7 @@ constexpr Row<MatmulProblem> kQmmFewSm90{
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch"}};
+  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch; float16 x for nvfp4 and affine scales of float16 alone"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -174,7 +175,7 @@ constexpr Row<MatmulProblem> kMmSm90{
 constexpr Row<MatmulProblem> kQmmSm80{
   Name{"qmm_sm80"}, Arch{.least = 80, .text = "sm_80"}, Formats::dense() | Formats::quantized(), DTypes::of(DType::f16) | DTypes::of(DType::bf16), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_reject, qmm_sm80_workspace, launch<qmm_sm80>,
-  Summary{"many rows per matrix of any format; weights decoded to 16 bits in shared memory, mma.sync"}};
+  Summary{"many rows per matrix of any format, packed ones for bfloat16 x alone; weights decoded to 16 bits in shared memory, mma.sync"}};
 constexpr Row<MatmulProblem> kQmmSm80Limbs{
   Name{"qmm_sm80_limbs"}, Arch{.least = 80, .text = "sm_80"}, Formats::quantized(), DTypes::of(DType::f32), Groupings::by_matrix(), Portable::kFloatExtras, RowRange{},
   qmm_sm80_limbs_reject, qmm_sm80_limbs_workspace, launch<qmm_sm80_limbs>,
@@ -245,6 +246,7 @@ int64_t least_rows_of_qmm(const MatmulProblem& p, int64_t matrices) {
     return values < kMoreOfOneLaunch ? kRowsOfOneLaunch : kRowsOfMoreOfOneLaunch;
   }
   if (values < kValuesOfLarge) return 0;
+  if (qmm_sm90_holds_runs(p)) return kHeldLeastRunRows;
   if (p.batch.numel() > 1) return rows_of_several(*p.w.spec);
   return p.w.spec->bits == 4 && qmm_sm90_shares(p) ? kRowsOfLarge : 0;
 }
@@ -371,14 +373,19 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 // Layers are ffn_qmm_sm90's from as many rows for each expert on: OLMoE at 64 tokens 121 us for 143
 // (mxfp4 129 for 158, nvfp4 101 for 172, 8 bits 131 for 149, mxfp8 143 for 153), but at 32 121 for
 // 103 (130 for 118, 102 for 94, 131 for 120, 145 for 119); Mixtral at 16 351 for 250 (351 for 275),
-// at 24 in nvfp4 296 for 421, at 32 in 8 bits 478 for 500 (mxfp8 466 for 499).
+// at 24 in nvfp4 296 for 421, at 32 in 8 bits 478 for 500 (mxfp8 466 for 499). With rows of x in
+// registers from fewer on: Mixtral in affine 4 bits at 8 / 16 / 20 tokens 210 / 212 / 214 for 212 /
+// 224 / 254, in mxfp4 209 / 212 / 217 for 219 / 248 / 283, but at 4 173 for 165 and 184 for 165.
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
   if (p.options.kernel != nullptr) return {};
   const uint32_t passes = ffn_sm90_passes(p);
-  const int64_t least = rows_of_several(*p.gate_up.spec);
-  const bool many = p.total_rows() >= least * p.experts;
+  const int64_t rows = p.total_rows(), several = rows_of_several(*p.gate_up.spec);
+  const bool held = rows >= kHeldLeastRunRows * p.experts && rows < several * p.experts &&
+                    ffn_qmm_sm90_holds_gates(p);
+  const int64_t least = held ? kHeldLeastRunRows : several;
+  const bool many = rows >= least * p.experts;
   if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
   if (passes <= kPassesOfLayers) {
     return Reason::of("%lld rows for an expert or more of this format are ffn_qmm_sm90's",

@@ -7,6 +7,7 @@
 #include "ops/products.h"
 #include "support/codec.h"
 #include "support/execute.h"
+#include "support/generator.h"
 #include "support/reference.h"
 
 namespace moeblas::test {
@@ -40,6 +41,22 @@ std::vector<double> values_of(const Case& c, const Operands& o) {
 
 Operands operands_of(const Case& c, uint8_t poison) {
   return build(c, c.seed % 2 == 0 ? Side::right : Side::left, poison);
+}
+
+void set_scales_at_the_ends(const Case& c, Operands& o) {
+  const int64_t n = c.scales.shape[0], groups = c.scales.shape[1];
+  Random random(c.seed + (uint64_t{1} << 48));
+  for (int64_t row = 0; row < n; ++row) {
+    if (!random.one_in(8)) continue;
+    const int64_t group = row * groups + random.below(groups);
+    const uint8_t scale = random.pick<uint8_t>({255, 255, 254, 0});
+    *o.scales.byte(group) = scale;
+    if (scale != 254) continue;
+    // 32 codes are four words.
+    for (int64_t word = 4 * group; word < 4 * group + 4; ++word) {
+      for (int b = 0; b < 4; ++b) o.codes.byte(word)[b] &= 0xbb;
+    }
+  }
 }
 
 RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, const Operands& o, uint64_t seed,

@@ -37,6 +37,10 @@ struct RunOnBlocks {
 // address is aligned: seeds take the two in turn.
 Operands operands_of(const Case& c, uint8_t poison);
 
+// Of mxfp4: scales of some rows that others lie beside in a tile, NaN, 2^-127 and 2^127, under
+// which codes are such as stay finite.
+void set_scales_at_the_ends(const Case& c, Operands& o);
+
 // One run of a case, held to the reference, with kPoison, and to where it may write; reports
 // through GoogleTest.
 RunOnBlocks run_case(const RowOnBlocks& row, const Case& c, const Operands& o, uint64_t seed,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "block/launches.h"
 #include "cases_on_blocks.h"
@@ -48,6 +49,8 @@ Case few_long_rows_case(uint64_t seed) {
   c.x.dtype = DType::bf16;
   c.values = random.pick({Values::normal, Values::normal, Values::integers, Values::specials});
   c.scale_exponent = random.pick({0, -6});
+  // Scales of 2^-127 too.
+  if (c.format->mode == Mode::mxfp4 && random.one_in(4)) c.scale_exponent = -124;
   // Of eight slices or more to a block, of sixteen and more, and in passes.
   const uint64_t kind = seed / std::size(kFormats) % 3;
   const int64_t slices = kind == 0   ? random.pick({9, 12, 16})
@@ -72,6 +75,25 @@ TEST(QmmFewSm90Products, GeneratedCases) {
       60, few_long_rows_case,
       [](uint64_t seed) { return row(static_cast<uint32_t>(seed % 4 + 1)); }, counts);
   counts.expect_all(KernelOnBlocks::names("qmm_few_sm90_"));
+}
+
+TEST(QmmFewSm90Products, ScalesAtTheEnds) {
+  Counts counts;
+  run_seeds(
+      12,
+      [&](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
+        // Those of mxfp4, every fifth.
+        Case c = few_long_rows_case(5 * seed + 1);
+        c.values = Values::normal;
+        c.scale_exponent = 0;
+        c.x_exponent = -20;
+        Operands o = operands_of(c, poison);
+        set_scales_at_the_ends(c, o);
+        return run_case(row(static_cast<uint32_t>(seed % 4 + 1)), c, o, order, poison);
+      },
+      counts);
+  counts.expect_all({"qmm_few_sm90_mxfp4_bf16_8", "qmm_few_sm90_mxfp4_bf16_16",
+                     "qmm_few_sm90_mxfp4_bf16_late_16_passes"});
 }
 
 }  // namespace

@@ -67,24 +67,6 @@ Case case_of(const QuantSpec& spec, uint64_t seed) {
   return c;
 }
 
-// Scales of some rows that others lie beside in a tile: NaN, 2^-127 and 2^127, under which codes
-// are such as stay finite.
-void set_scales_at_the_ends(const Case& c, Operands& o) {
-  const int64_t n = c.scales.shape[0], groups = c.scales.shape[1];
-  Random random(c.seed + (uint64_t{1} << 48));
-  for (int64_t row = 0; row < n; ++row) {
-    if (!random.one_in(8)) continue;
-    const int64_t group = row * groups + random.below(groups);
-    const uint8_t scale = random.pick<uint8_t>({255, 255, 254, 0});
-    *o.scales.byte(group) = scale;
-    if (scale != 254) continue;
-    // 32 codes are four words.
-    for (int64_t word = 4 * group; word < 4 * group + 4; ++word) {
-      for (int b = 0; b < 4; ++b) o.codes.byte(word)[b] &= 0xbb;
-    }
-  }
-}
-
 // In every slice of K a value of x that is large beside all others, and meets zeros of w alone.
 void set_large_x_by_zeros(const Case& c, Operands& o) {
   const int64_t m = c.x.shape[0], k = c.x.shape[1], n = c.scales.shape[0];
@@ -167,16 +149,18 @@ RowOnBlocks row_of_runs(uint32_t blocks) {
 
 Case runs_case(uint64_t seed) {
   Random random(seed + (uint64_t{1} << 47));
-  Case c = case_of(kAffine4, 3 * seed);
+  const bool affine = seed / 4 % 2 == 0;
+  Case c = case_of(affine ? kAffine4 : kMxfp4, 3 * seed);
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
   const int64_t k = c.x.shape[1], experts = random.pick({1, 2, 3, 5});
   const int64_t top_k = random.pick({1, 2, 4}), n = random.pick({8, 40, 64, 97});
-  const int64_t tokens = (experts * random.between(4, 12) + top_k - 1) / top_k;
+  // One octet of tokens, two, and of one expert some passes of them.
+  const int64_t rows = experts * random.between(2, affine ? 12 : 8), tokens = rows / top_k;
   c.codes = plain(DType::u32, {experts, n, k / 8});
-  c.scales = plain(DType::bf16, {experts, n, k / 64});
-  c.biases = c.scales;
+  c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
+  if (affine) c.biases = c.scales;
   c.x = plain(DType::bf16, {tokens, 1, 1, k});
   c.rhs = plain(DType::i32, {tokens, top_k});
   c.out = plain(DType::bf16, {tokens, top_k, 1, n});
@@ -186,9 +170,9 @@ Case runs_case(uint64_t seed) {
 TEST(QmmSm90HeldProducts, RunsOfRows) {
   Counts counts;
   run_cases(
-      16, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
+      32, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
       counts);
-  counts.expect_all({"qmm_sm90_held_affine4_bf16_runs"});
+  counts.expect_all({"qmm_sm90_held_affine4_bf16_runs", "qmm_sm90_held_mxfp4_bf16_runs"});
 }
 
 TEST(QmmSm90HeldProducts, GeneratedCases) {

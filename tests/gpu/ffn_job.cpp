@@ -212,7 +212,8 @@ namespace {
 
 // long_rows: of activations, of few of which shared memory holds one whole, and so many rows of
 // gates that each thread block has several tiles. deep: see deep_ffn_job. held: of 4-bit experts
-// that some ten rows meet, as qmm_sm90 makes gates and ups of them with rows of x in registers.
+// that two rows or some more meet, as qmm_sm90 makes gates and ups of them with rows of x in
+// registers.
 enum class Kind { any, long_rows, deep, held };
 
 Job make_ffn_job(uint64_t seed, Kind kind) {
@@ -241,7 +242,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   // Every other layer as models have them: codes in whole 16 bytes, more of everything.
   const bool modelled = tiles || one || long_rows || deep || held || m.random.one_in(2);
   if (held) {
-    first = {Mode::affine, 4, 64};
+    first = seed % 2 == 0 ? QuantSpec{Mode::affine, 4, 64} : QuantSpec{Mode::mxfp4};
     second = m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}});
   } else if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 35) % 5];
@@ -284,7 +285,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one || deep ? 1
                          : long_rows   ? 5
-                         : held        ? experts * m.random.between(6, 16) / 2
+                         : held        ? experts * m.random.between(2, seed % 2 == 0 ? 16 : 8) / 2
                          : modelled    ? m.random.pick({1, 1, 3, 8, 21, 40})
                                        : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);

@@ -253,11 +253,12 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
     }
   }
   // Of an expert layer: experts of 12 rows on the average, so that some have one pass and others
-  // two.
-  {
-    test::Case layer = product_case(Op::gather_qmm, QuantSpec{Mode::affine, 4, 64}, DType::bf16,
-                                    true, 1, 201, 2560, test::Ids::uniform, 3);
-    as_expert_layer(layer, 18, 2);
+  // two, and of 8, so that some have one octet of tokens.
+  for (const bool affine : {true, false}) {
+    const QuantSpec format = affine ? QuantSpec{Mode::affine, 4, 64} : QuantSpec{Mode::mxfp4};
+    test::Case layer = product_case(Op::gather_qmm, format, DType::bf16, true, 1, 201, 2560,
+                                    test::Ids::uniform, 3);
+    as_expert_layer(layer, affine ? 18 : 12, 2);
     run_all([&] { return job_of(layer, test::Side::left); }, one_matrix);
   }
   // As many pairs as one launch lists, by ids of 64 bits, and more.

@@ -173,10 +173,12 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, uint32_t cod
   q.n = 2 * glu.pitch;
 }
 
-// Whether the kernel that holds rows of x in registers makes the first product.
-bool holds_gates(const FfnProblem& p, const Plan& plan) {
+// Whether the kernel that holds rows of x in registers makes the first product, for sums of
+// `second`.
+bool holds_gates(const FfnProblem& p, const Plan& plan, const QmmProduct& second) {
   if (p.activation != Activation::silu || plan.bias.data != nullptr) return false;
-  return plan.lower_bias.data == nullptr && qmm_sm90_holds_gates(plan.first, plan.lower);
+  if (plan.lower_bias.data != nullptr || !second.nibbles) return false;
+  return qmm_sm90_holds_gates(plan.first, plan.lower);
 }
 
 }  // namespace
@@ -207,6 +209,12 @@ Reason ffn_qmm_sm90_reject(const FfnProblem& p) {
   return QmmGrouping::why_not(plan.first, p.top_k);
 }
 
+bool ffn_qmm_sm90_holds_gates(const FfnProblem& p) {
+  if (ffn_qmm_sm90_reject(p)) return false;
+  const Plan plan(p);
+  return holds_gates(p, plan, QmmProduct(plan.second, nullptr));
+}
+
 size_t ffn_qmm_sm90_workspace(const FfnProblem& p) { return Plan(p).bytes; }
 
 void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
@@ -226,7 +234,7 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
     QmmProduct sums(plan.second, &staged);
     sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
     uint8_t* hidden = base + plan.hidden;
-    if (rows.sources != nullptr && sums.nibbles && holds_gates(p, plan)) {
+    if (rows.sources != nullptr && holds_gates(p, plan, sums)) {
       qmm_sm90_run_held_gates(plan.first, plan.lower, plan.first_is_up, rows, hidden,
                               staged_k(plan.second), queue);
     } else {

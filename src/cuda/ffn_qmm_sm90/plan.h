@@ -18,4 +18,7 @@ dispatch::Reason ffn_qmm_sm90_reject(const dispatch::FfnProblem& p);
 size_t ffn_qmm_sm90_workspace(const dispatch::FfnProblem& p);
 void ffn_qmm_sm90(const dispatch::FfnProblem& p, dispatch::Workspace workspace);
 
+// Whether gates and ups are made with rows of x in registers (qmm_sm90_holds_gates).
+bool ffn_qmm_sm90_holds_gates(const dispatch::FfnProblem& p);
+
 }  // namespace moeblas::cuda

@@ -3,13 +3,12 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_FEW_SM90_PAIRS(affine4_bf16, Affine<Bfloat16Pairs, 4>);
+MB_QMM_FEW_SM90(affine4_bf16, 8, FewPairs<Affine<Bfloat16Pairs, 4>, 8, false>);
+MB_QMM_FEW_SM90(affine4_bf16, 16, FewPairs<Affine<Bfloat16Pairs, 4>, 16, false>);
+MB_QMM_FEW_SM90(affine4_bf16, 16_passes, FewPairs<Affine<Bfloat16Pairs, 4>, 16, true>);
 
-using FewInPlace8 = FewInPlace<8, false>;
-using FewInPlace16 = FewInPlace<16, false>;
-using FewInPlace16Passes = FewInPlace<16, true>;
-MB_QMM_FEW_SM90(affine4_bf16_in_place, 8, FewInPlace8);
-MB_QMM_FEW_SM90(affine4_bf16_in_place, 16, FewInPlace16);
-MB_QMM_FEW_SM90(affine4_bf16_in_place, 16_passes, FewInPlace16Passes);
+MB_QMM_FEW_SM90(affine4_bf16_late, 8, FewLateScales<HeldAffine4, 8, false>);
+MB_QMM_FEW_SM90(affine4_bf16_late, 16, FewLateScales<HeldAffine4, 16, false>);
+MB_QMM_FEW_SM90(affine4_bf16_late, 16_passes, FewLateScales<HeldAffine4, 16, true>);
 
 }  // namespace moeblas::cuda

@@ -23,7 +23,7 @@
 #include "cuda/device/hand_over.cuh"
 #include "cuda/device/prefetch.cuh"
 #include "cuda/device/store_async.cuh"
-#include "cuda/qmm_few_sm90/in_place.cuh"
+#include "cuda/qmm_few_sm90/late_scales.cuh"
 #include "cuda/qmm_few_sm90/pairs.cuh"
 #include "simt/cuda_registry.h"
 
@@ -86,7 +86,7 @@ class FewKernel : public Multiplier {
   }
 
  private:
-  using Math = typename Weights::Math;
+  using Math = Bfloat16Pairs;
 
   __device__ uint32_t stages_of_pass() const { return x_stages() + count_; }
   __device__ uint32_t stages_of_launch() const { return passes() * stages_of_pass(); }
@@ -273,23 +273,23 @@ class FewKernel : public Multiplier {
     const uint32_t row =
         (first_ + tile) * kTileRows + group * kFewTaskRows + c / 2 * 8 + FewOrder::row(g);
     if (token < p_.m && row < p_.n) {
-      if (Multiplier::kMadeAgain && !isfinite(sum)) sum = made_again(row, token);
+      if constexpr (Multiplier::kMadeAgain) {
+        if (!isfinite(sum)) sum = made_again(row, token);
+      }
       p_.out[token * p_.out_row_stride + row] = static_cast<uint16_t>(Math::rounded(sum, 0.0f));
     }
   }
   // A sum from weights as they are.
   __device__ float made_again(uint32_t row, uint32_t token) const {
     const auto* codes = reinterpret_cast<const uint32_t*>(p_.w + row * p_.w_row_stride);
-    const auto* scales = reinterpret_cast<const uint16_t*>(p_.w_scales + row * p_.scales_stride);
-    const auto* biases = reinterpret_cast<const uint16_t*>(p_.w_biases + row * p_.biases_stride);
+    const uint8_t* scales = p_.w_scales + row * p_.scales_stride;
+    const uint8_t* biases = p_.w_biases + row * p_.biases_stride;
     const uint16_t* x = p_.x + token * p_.x_row_stride;
     float sum = 0.0f;
 #pragma unroll 1
     for (uint32_t k = 0; k < p_.k; ++k) {
-      const uint32_t code = __ldg(codes + k / 8) >> k % 8 * 4 & 15, group = k / kFewGroup;
-      const float w = __fmaf_rn(static_cast<float>(code), bfloat16(__ldg(scales + group)),
-                                bfloat16(__ldg(biases + group)));
-      sum = __fmaf_rn(w, bfloat16(__ldg(x + k)), sum);
+      const uint32_t code = __ldg(codes + k / 8) >> k % 8 * 4 & 15;
+      sum = __fmaf_rn(Weights::weight(code, scales, biases, k), bfloat16(__ldg(x + k)), sum);
     }
     return sum;
   }
@@ -316,9 +316,5 @@ __global__ void qmm_few_sm90(const __grid_constant__ QmmFewParams) {}
   static const simt::CudaKernel name##_##parts##_kernel {                                       \
     "qmm_few_sm90_" #name "_" #parts, reinterpret_cast<const void*>(&qmm_few_sm90<__VA_ARGS__>) \
   }
-#define MB_QMM_FEW_SM90_PAIRS(name, ...)                       \
-  MB_QMM_FEW_SM90(name, 8, FewPairs<__VA_ARGS__, 8, false>);   \
-  MB_QMM_FEW_SM90(name, 16, FewPairs<__VA_ARGS__, 16, false>); \
-  MB_QMM_FEW_SM90(name, 16_passes, FewPairs<__VA_ARGS__, 16, true>)
 
 }  // namespace moeblas::cuda

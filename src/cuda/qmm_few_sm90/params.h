@@ -12,7 +12,7 @@ inline constexpr uint32_t kFewWarps = 16;                  // that multiply
 inline constexpr uint32_t kFewAdders = 2;  // that add up what a block's warps have of a tile
 inline constexpr uint32_t kFewThreads = 32 * (kFewWarps + 2 + kFewAdders);
 inline constexpr uint32_t kFewSlice = 256;  // of K, a warp's
-inline constexpr uint32_t kFewGroup = 64;   // of codes that are multiplied where they stand
+inline constexpr uint32_t kFewGroup = 64;   // of codes that are multiplied before scales
 inline constexpr uint32_t kFewPiece = 128;  // bytes of a row's codes, a slice
 inline constexpr uint32_t kFewXPieces = kFewSlice / 64;
 inline constexpr uint32_t kFewTaskRows = 16;   // of w, a warp's at a time
@@ -85,18 +85,20 @@ struct FewOrder {
     return unit ^ unit / 8 ^ token % 2 * 2;
   }
 };
-// Of codes that are multiplied where they stand, under one scale for all lanes: a lane has 16
-// neighbours of each group of 64.
+// Of codes whose scales come behind products, and are all lanes': a lane has 16 neighbours of each
+// group of 64 or, where each half of a group has a scale of its own, eight of each half.
+template <bool kHalves>
 struct FewGroupOrder {
-  // In bytes; those of the next group are 32 further, by exclusive or.
+  // In bytes; those of the next group are 32 further, by exclusive or, of the other half 16.
   static __host__ __device__ constexpr uint32_t codes(uint32_t row, uint32_t t) {
+    if (kHalves) return row % 8 * 16 + t * 4;
     return (t / 2 ^ row % 8) * 16 + t % 2 * 8;
   }
   static __host__ __device__ constexpr uint32_t unit(uint32_t t, uint32_t j) {
-    return j / 2 * 8 + 2 * t + j % 2;
+    return kHalves ? 4 * j + t : j / 2 * 8 + 2 * t + j % 2;
   }
   static __host__ __device__ constexpr uint32_t x_unit(uint32_t token, uint32_t unit) {
-    return unit ^ token % 2;
+    return unit ^ token % 2 * (kHalves ? 4 : 1);
   }
 };
 // Rows of x in a stage that came by a copy each, as they lie: where eight values stand, `unit` of
@@ -148,7 +150,8 @@ constexpr bool few_x_is_by_banks() {
   }
   return true;
 }
-// Codes of two rows that eight lanes load, 16 bytes each; of four rows that sixteen do, 8 bytes.
+// Codes of two rows that eight lanes load, 16 bytes each; of four rows that sixteen do, 8 bytes; of
+// eight rows that all do, 4 bytes.
 constexpr bool few_codes_are_by_banks() {
   for (uint32_t g = 0; g < 8; g += 2) {
     bool codes[8] = {};
@@ -162,11 +165,18 @@ constexpr bool few_codes_are_by_banks() {
   for (uint32_t g = 0; g < 8; g += 4) {
     bool codes[16] = {};
     for (uint32_t lane = 0; lane < 16; ++lane) {
-      codes[FewGroupOrder::codes(FewOrder::row(g + lane / 4), lane % 4) / 8] = true;
+      codes[FewGroupOrder<false>::codes(FewOrder::row(g + lane / 4), lane % 4) / 8] = true;
     }
     for (const bool found : codes) {
       if (!found) return false;
     }
+  }
+  bool words[32] = {};
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    words[FewGroupOrder<true>::codes(FewOrder::row(lane / 4), lane % 4) / 4] = true;
+  }
+  for (const bool found : words) {
+    if (!found) return false;
   }
   bool rows[8] = {};
   for (uint32_t g = 0; g < 8; ++g) rows[FewOrder::row(g)] = true;
@@ -175,7 +185,8 @@ constexpr bool few_codes_are_by_banks() {
   }
   return true;
 }
-static_assert(few_x_is_by_banks<FewOrder>() && few_x_is_by_banks<FewGroupOrder>(),
+static_assert(few_x_is_by_banks<FewOrder>() && few_x_is_by_banks<FewGroupOrder<false>>() &&
+                  few_x_is_by_banks<FewGroupOrder<true>>(),
               "lanes meet in no bank, and every unit has one place and one lane");
 static_assert(few_codes_are_by_banks(), "lanes meet in no bank, and every row has one lane");
 

@@ -11,7 +11,7 @@ struct QmmFewPlan {
   QmmFewParams params{};  // all but the maps
   TensorMapShape x, codes, scales, biases;
   const char* format = nullptr;  // in the kernel's name, as the next two
-  bool in_place = false;         // codes are multiplied where they stand
+  bool late_scales = false;      // codes are multiplied before scales
   uint32_t parts = 0;            // slices of K that a block has room for
   uint32_t clusters = 0;
   uint32_t shared_bytes = 0;

@@ -18,14 +18,23 @@ struct HeldCut {
 // 2^24 no row of the table chooses qmm_sm90 for speed; there small jobs meet it.
 constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_t{1} << 24;
 
-// Rows of x that matrices of an expert layer have on the average; of their gates and ups, which
-// cost the other kernels more. Of more rows too many matrices are passed twice: Mixtral's gates and
-// ups as products alone, uniform routing, took 154 us for 161 where twelve rows meet a matrix, 170
-// for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %.
-constexpr int64_t kHeldLeastRunRows = 4, kHeldMostRunRows = 12, kHeldMostGateRows = 16;
+// The most rows of x that matrices of an expert layer have on the average; of their gates and ups,
+// which cost the other kernels more. Of more too many matrices are passed twice: Mixtral's gates
+// and ups as products alone, uniform routing, took 154 us for 161 where twelve rows meet a matrix,
+// 170 for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %. In mxfp4, where
+// two octets of tokens cost a third more than one, its layers of 32 / 40 tokens took 226 / 270 us
+// for 262 / 268.
+struct HeldMostRows {
+  int64_t runs, gates;
+};
+constexpr HeldMostRows kHeldMostAffine{12, 16}, kHeldMostMxfp4{8, 8};
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;
+// Of a tile times one octet of tokens and times two. By them, in place of equal ones, Mixtral's
+// gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an expert
+// with more than eight rows had as many tiles as others.
+constexpr uint32_t kHeldAffineCosts[2] = {8, 9}, kHeldMxfp4Costs[2] = {8, 11};
 
 // The fewest shares, of which a cluster has two at a time: clusters of four leave twelve of 132
 // multiprocessors without one. Of shares with less than a slice for each warp, 16 rows of

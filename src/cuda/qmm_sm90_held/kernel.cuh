@@ -49,7 +49,7 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
     if constexpr (kGates) {
       device::prefetch_tensor_map(&p_.lower_codes);
       device::prefetch_tensor_map(&p_.lower_scales);
-      device::prefetch_tensor_map(&p_.lower_biases);
+      if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.lower_biases);
     }
   }
   // Of one matrix.
@@ -104,7 +104,9 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
       constexpr uint32_t kBiases = HeldMemory::kBiases + HeldMemory::kScaleBytes / 2;
       device::copy_box(to + kCodes, &p_.lower_codes, 0, 0, row, slices, matrix, full, policy);
       device::copy_box(to + kScales, &p_.lower_scales, scales, row, matrix, full, policy);
-      device::copy_box(to + kBiases, &p_.lower_biases, scales, row, matrix, full, policy);
+      if constexpr (Weights::kBiases) {
+        device::copy_box(to + kBiases, &p_.lower_biases, scales, row, matrix, full, policy);
+      }
     }
   }
 };
@@ -165,6 +167,7 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
         }
         const uint32_t tile = of.tiles.tile + of.tiles.count - (end - number);
         if (kByTiles && tile % kHeldAdders != warp) continue;
+        if (unit % 2 == 1 && !Block::has_both_octets(of.tiles)) continue;
         float s[4] = {};
         for (uint32_t share = 0; share < kShares; ++share) {
 #pragma unroll 4

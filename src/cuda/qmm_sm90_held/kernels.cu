@@ -9,5 +9,7 @@ MB_QMM_SM90_HELD(affine4_bf16_runs, HeldAffine4, 1, runs);
 MB_QMM_SM90_HELD(affine4_bf16_gates, HeldAffine4, 1, gates);
 MB_QMM_SM90_HELD(mxfp4_bf16_1, HeldMxfp4, 1, matrix);
 MB_QMM_SM90_HELD(mxfp4_bf16_2, HeldMxfp4, 2, matrix);
+MB_QMM_SM90_HELD(mxfp4_bf16_runs, HeldMxfp4, 1, runs);
+MB_QMM_SM90_HELD(mxfp4_bf16_gates, HeldMxfp4, 1, gates);
 
 }  // namespace moeblas::cuda

@@ -33,35 +33,16 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     if (slice_ >= p_.slices) return;
     if (count_ == 0) return;
     Quarter first;  // of a tile
-    uint32_t own[2];
+    uint32_t own[2] = {};
     Rows x;
     for (uint32_t tile = 0; tile < count_;) {
       const HeldSegment segment = Block::segment(tile);
-      // The first part of K of some tiles is the last one of those before.
-      if (kRuns || tile == 0 || segment.has_sums) {
-        // A scheduler's first warp asks before its second one, and multiplies while that waits.
-        // Some tiles later, for other rows, they take turns again.
-        const bool is_first = slice_ < kHeldFirstWarps;
-        if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
-        RawRows raw;
-        fetch_rows(segment, raw);
-        if (tile == 0) {
-          if (lane_ == 0) {
-            if (is_first) device::barrier_arrive(barrier(Block::kFirstAsked));
-            device::barrier_arrive(barrier(Block::kRowsAsked));
-          }
-          wait_for_tile(slot_, parity_);
-        }
-        make_rows(raw, x);
+      if (Block::has_both_octets(segment)) {
+        multiply_segment<2>(segment, tile, x, first, own);
+      } else {
+        multiply_segment<1>(segment, tile, x, first, own);
       }
-      if (tile == 0) {
-        at_ = slot_ * HeldMemory::kSlotBytes;
-        fetch_own(own);
-        fetch(0, first);
-      }
-      for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
-        multiply_tile(tile, x, first, own);
-      }
+      tile += segment.count;
     }
   }
 
@@ -83,6 +64,36 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
   // Of two groups, or of the two halves of one, and two octets of tokens.
   using Products = float[2][2][4];
 
+  template <uint32_t kOctets>
+  __device__ void multiply_segment(const HeldSegment& segment, uint32_t tile, Rows& x,
+                                   Quarter& first, uint32_t (&own)[2]) {
+    // The first part of K of some tiles is the last one of those before.
+    if (kRuns || tile == 0 || segment.has_sums) {
+      // A scheduler's first warp asks before its second one, and multiplies while that waits.
+      // Some tiles later, for other rows, they take turns again.
+      const bool is_first = slice_ < kHeldFirstWarps;
+      if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
+      RawRows<kOctets> raw;
+      fetch_rows<kOctets>(segment, raw);
+      if (tile == 0) {
+        if (lane_ == 0) {
+          if (is_first) device::barrier_arrive(barrier(Block::kFirstAsked));
+          device::barrier_arrive(barrier(Block::kRowsAsked));
+        }
+        wait_for_tile(slot_, parity_);
+      }
+      make_rows<kOctets>(raw, x);
+    }
+    if (tile == 0) {
+      at_ = slot_ * HeldMemory::kSlotBytes;
+      fetch_own(own);
+      fetch(0, first);
+    }
+    for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
+      multiply_tile<kOctets>(tile, x, first, own);
+    }
+  }
+
   __device__ static float power(int exponent) {
     return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
   }
@@ -91,14 +102,16 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
   }
 
-  using RawRows = uint4[2][kHeldGroups][2];
+  template <uint32_t kOctets>
+  using RawRows = uint4[kOctets][kHeldGroups][2];
   // From memory to registers, all at once. What is not there is of no token that is stored, or
   // meets codes, scales and biases that are zeros: others stand for it.
-  __device__ void fetch_rows(const HeldSegment& segment, RawRows& raw) const {
+  template <uint32_t kOctets>
+  __device__ void fetch_rows(const HeldSegment& segment, RawRows<kOctets>& raw) const {
     const uint32_t first = (Block::first_slice(segment) + slice_) * kHeldSlice;
     const uint32_t k = first < p_.k ? first : 0;
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
+    for (uint32_t u = 0; u < kOctets; ++u) {
       uint32_t row = min(lane_ / 4 + 8 * u, segment.rows - 1);
       if constexpr (kRuns) row = p_.sources[segment.row + row];
       const uint16_t* from = p_.x + row * p_.x_stride + k + Order::rows(lane_ % 4, 0, 0);
@@ -111,13 +124,14 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
       }
     }
   }
-  __device__ static void make_rows(const RawRows& raw, Rows& x) {
+  template <uint32_t kOctets>
+  __device__ static void make_rows(const RawRows<kOctets>& raw, Rows& x) {
     // Nothing is done with what has come before all has been asked for.
-    const uint32_t none = device::nothing_of(raw[1][kHeldGroups - 1][1].w);
+    const uint32_t none = device::nothing_of(raw[kOctets - 1][kHeldGroups - 1][1].w);
     const uint32_t lower = 0x5410 + none, upper = 0x7632 + none;
     const uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
+    for (uint32_t u = 0; u < kOctets; ++u) {
       uint32_t most = 0;  // of every other value
       // Sums as products with ones in one row, group j's in row j % 4 or j % 4 + 12: of tokens 2t
       // and 2t + 1 a lane has group g's.
@@ -223,7 +237,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
   }
 
-  // Of half `h` of group `i` of a quarter, all tokens.
+  // Of half `h` of group `i` of a quarter, kOctets of tokens.
+  template <uint32_t kOctets>
   __device__ static void multiply(uint32_t number, const Quarter& quarter, const Rows& x,
                                   uint32_t i, uint32_t h, bool first, float (&products)[2][4]) {
     const uint32_t words[2] = {h == 0 ? quarter.codes[i][0].x : quarter.codes[i][0].y,
@@ -233,7 +248,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
 #pragma unroll
-      for (uint32_t u = 0; u < 2; ++u) {
+      for (uint32_t u = 0; u < kOctets; ++u) {
         if (first && j == 0) {
 #pragma unroll
           for (float& p : products[u]) p = 0.0f;
@@ -243,18 +258,20 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
   }
   // Scale `i` of a quarter's.
+  template <uint32_t kOctets>
   __device__ static void add(const float (&products)[2][4],
                              const typename Weights::Scales (&scales)[2], uint32_t i,
                              float (&sums)[2][4]) {
     const float scale[2] = {scales[0].of(i), scales[1].of(i)};
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
+    for (uint32_t u = 0; u < kOctets; ++u) {
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         sums[u][j] = __fmaf_rn(products[u][j], scale[j / 2], sums[u][j]);
       }
     }
   }
+  template <uint32_t kOctets>
   __device__ static void add_quarter(uint32_t number, const Quarter& quarter, const Rows& x,
                                      float (&sums)[2][4]) {
     Products products;
@@ -263,23 +280,28 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
       for (uint32_t h = 0; h < 2; ++h) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
-          multiply(number, quarter, x, i, h, h == 0, products[i]);
+          multiply<kOctets>(number, quarter, x, i, h, h == 0, products[i]);
         }
       }
 #pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) add(products[i], quarter.scales, i, sums);
+      for (uint32_t i = 0; i < 2; ++i) add<kOctets>(products[i], quarter.scales, i, sums);
     } else {
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
 #pragma unroll
-        for (uint32_t h = 0; h < 2; ++h) multiply(number, quarter, x, i, h, true, products[h]);
+        for (uint32_t h = 0; h < 2; ++h) {
+          multiply<kOctets>(number, quarter, x, i, h, true, products[h]);
+        }
 #pragma unroll
-        for (uint32_t h = 0; h < 2; ++h) add(products[h], quarter.scales, 2 * i + h, sums);
+        for (uint32_t h = 0; h < 2; ++h) {
+          add<kOctets>(products[h], quarter.scales, 2 * i + h, sums);
+        }
       }
     }
   }
   // The first quarter of a tile's codes has been fetched; the next tile's is beside the last
   // quarter's products.
+  template <uint32_t kOctets>
   __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first, uint32_t (&own)[2]) {
     const bool more = tile + 1 < count_;
     float sums[2][4] = {};
@@ -289,22 +311,22 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     if (++slot_ == HeldMemory::kSlots) slot_ = 0, parity_ ^= 1;
     if (more) wait_for_tile(slot_, parity_);
     fetch(1, second);
-    add_quarter(0, first, x, sums);
+    add_quarter<kOctets>(0, first, x, sums);
     fetch(2, third);
-    add_quarter(1, second, x, sums);
+    add_quarter<kOctets>(1, second, x, sums);
     fetch(3, last);
-    add_quarter(2, third, x, sums);
+    add_quarter<kOctets>(2, third, x, sums);
     at_ = slot_ * HeldMemory::kSlotBytes;
     fetch_own(own);
     fetch(0, first);
-    add_quarter(3, last, x, sums);
+    add_quarter<kOctets>(3, last, x, sums);
     float none = 0.0f;
     if constexpr (!Weights::kBiases) {
       const bool has_none = Weights::has_none(b[0]) || Weights::has_none(b[1]);
       if (__any_sync(0xffffffffu, has_none)) none = __uint_as_float(0x7fc00000u);
     }
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
+    for (uint32_t u = 0; u < kOctets; ++u) {
       float beside[4] = {none, none, none, none};
       if constexpr (Weights::kBiases) {
 #pragma unroll
@@ -317,11 +339,12 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
     // Rows g and g + 8 of all that was loaded are in these.
     const uint32_t any = __float_as_uint(sums[0][0]) | __float_as_uint(sums[0][2]);
-    leave(tile, sums);
+    leave<kOctets>(tile, sums);
     give_back(barrier(Block::kEmpty) + slot * 8, any);
   }
 
   // Sums of a tile, to who adds them up.
+  template <uint32_t kOctets>
   __device__ void leave(uint32_t tile, const float (&sums)[2][4]) const {
     const uint32_t batch = tile / kHeldBatch;
     if (tile % kHeldBatch == 0) {
@@ -329,7 +352,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
     const uint32_t full = barrier(Block::kSumsFull) + batch % 2 * 8;
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
+    for (uint32_t u = 0; u < kOctets; ++u) {
       const uint32_t unit = tile % kHeldBatch * 2 + u, owner = HeldUnits::owner(unit, kShares);
       const uint32_t to =
           Block::place_of(batch, HeldUnits::place(unit, kShares), rank_, slice_) + lane_ * 16;

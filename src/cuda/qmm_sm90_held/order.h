@@ -95,6 +95,29 @@ struct HeldPasses {
   }
 };
 
+// A run's tiles, those of all its passes, among those of other runs: blocks share out what all
+// cost.
+struct HeldRun {
+  uint32_t tiles, tile_cost;
+  uint32_t cost_before;  // of the runs before it
+
+  __host__ __device__ constexpr uint32_t cost() const { return tiles * tile_cost; }
+  // Of its tiles, those that begin within the first `cost` of all.
+  __host__ __device__ constexpr uint32_t tiles_before(uint32_t cost) const {
+    if (tiles == 0 || cost <= cost_before) return 0;
+    const uint32_t before = (cost - cost_before - 1) / tile_cost + 1;
+    return before < tiles ? before : tiles;
+  }
+};
+// What a tile of a run of `rows` costs, the mean of its passes, of which the last one may have a
+// single octet of tokens: a tile times one octet, and times two.
+__host__ __device__ constexpr uint32_t held_tile_cost(uint32_t rows, const uint32_t (&costs)[2]) {
+  const uint32_t passes = (rows + kHeldTokens - 1) / kHeldTokens;
+  if (passes == 0) return 0;
+  const uint32_t single = rows - (passes - 1) * kHeldTokens <= kHeldTokens / 2 ? 1 : 0;
+  return (single * costs[0] + (passes - single) * costs[1] + passes - 1) / passes;
+}
+
 // What a cluster makes of its `tiles` of one matrix: in one pass, or one part of K of as many tiles
 // as there is room for sums that wait, and the other part of the same. Of the next ones that comes
 // first, since its rows of x are there. Which part is the very first, `turn` says.
@@ -205,6 +228,33 @@ constexpr bool held_passes_take_all() {
   }
   return true;
 }
+constexpr bool held_shares_take_all() {
+  constexpr uint32_t kRuns = 4, kTiles[kRuns] = {7, 0, 12, 24}, kCosts[kRuns] = {8, 9, 11, 10};
+  HeldRun runs[kRuns] = {};
+  uint32_t all = 0, most = 0;
+  for (uint32_t i = 0; i < kRuns; ++i) {
+    runs[i] = {kTiles[i], kCosts[i], all};
+    all += runs[i].cost();
+    most = most < kCosts[i] ? kCosts[i] : most;
+  }
+  for (uint32_t blocks = 1; blocks < 50; blocks += blocks < 6 ? 1 : 7) {
+    const uint32_t each = (all + blocks - 1) / blocks;
+    for (const HeldRun& run : runs) {
+      if (run.tiles_before(0) != 0 || run.tiles_before(blocks * each) != run.tiles) return false;
+    }
+    for (uint32_t block = 0; block < blocks; ++block) {
+      uint32_t cost = 0;
+      for (const HeldRun& run : runs) {
+        const uint32_t begin = run.tiles_before(block * each);
+        const uint32_t end = run.tiles_before((block + 1) * each);
+        if (end < begin) return false;
+        cost += (end - begin) * run.tile_cost;
+      }
+      if (cost >= each + most) return false;
+    }
+  }
+  return true;
+}
 constexpr bool held_parts_take_all() {
   constexpr uint32_t kMost = 2 * HeldMemory::kKeptTiles + 2;
   for (uint32_t passes = 1; passes <= kHeldMostPasses; ++passes) {
@@ -241,6 +291,8 @@ constexpr bool held_parts_take_all() {
   return true;
 }
 static_assert(held_passes_take_all(), "every pass has every tile once");
+static_assert(held_shares_take_all(),
+              "every tile is one block's, and no block has more than others");
 static_assert(held_parts_take_all(), "every tile has every part once, and its sums a place");
 static_assert(held_order_is_of_the_same_k<false>() && held_order_is_of_the_same_k<true>(),
               "both factors of a product are of the same k");

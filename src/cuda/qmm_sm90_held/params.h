@@ -41,6 +41,9 @@ struct HeldMemory {
   static constexpr uint32_t kSums = kSlots * kSlotBytes;
   // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
   static constexpr uint32_t kKept = kSums + 2 * kSumsBytes, kKeptTiles = 27;
+  // Of runs there instead: what each lane knows of one.
+  static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
+  static_assert(kHeldThreads * kRunBytes <= kKeptTiles * kPlace);
   static constexpr uint32_t kBarriers = kKept + kKeptTiles * kPlace;
   static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 6);
   static_assert(kSlotBytes % 1024 == 0 && kScales % 1024 == 0 && kBytes <= 227 * 1024);
@@ -79,6 +82,7 @@ struct QmmHeldParams {
   // Of runs: how many matrices there are, if most are likely to be passed once. 0: no block's first
   // tile is known before the runs are.
   uint32_t likely_matrices;
+  uint32_t octet_costs[2];  // of runs: of a tile times one octet of tokens, and times two
 };
 
 }  // namespace moeblas::cuda

@@ -1,5 +1,7 @@
 #include "cuda/qmm_sm90_held/plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -18,13 +20,13 @@ using dispatch::Matrices;
 
 namespace {
 
-bool is_affine_of_its_groups(const MatmulProblem& p) {
-  return one_matrix_format(p) != nullptr && p.w.spec->mode == Mode::affine &&
-         p.w.spec->group_size == 64;
-}
 bool is_of_its_formats(const MatmulProblem& p) {
-  return is_affine_of_its_groups(p) ||
-         (one_matrix_format(p) != nullptr && p.w.spec->mode == Mode::mxfp4);
+  if (one_matrix_format(p) == nullptr) return false;
+  return p.w.spec->mode == Mode::mxfp4 ||
+         (p.w.spec->mode == Mode::affine && p.w.spec->group_size == 64);
+}
+std::string kernel_name(const MatmulProblem& p, const std::string& kind) {
+  return std::string("qmm_sm90_held_") + one_matrix_format(p) + "_" + kind;
 }
 
 // One matrix in many places is one matrix, whatever its number: whose boxes would begin behind it.
@@ -116,8 +118,7 @@ bool qmm_sm90_is_held(const MatmulProblem& p) { return cut_of(p).shares != 0; }
 
 void qmm_sm90_run_held(const MatmulProblem& p, Queue& queue) {
   const HeldCut cut = cut_of(p);
-  const std::string name =
-      std::string("qmm_sm90_held_") + one_matrix_format(p) + "_" + std::to_string(cut.shares);
+  const std::string name = kernel_name(p, std::to_string(cut.shares));
   queue.run_early(name.c_str(), clusters_of(p, p.n, name.c_str(), cut.shares, queue) * cut.shares,
                   kHeldThreads, HeldMemory::kBytes, params_of(p, cut));
 }
@@ -129,29 +130,33 @@ HeldCut runs_cut(const MatmulProblem& p, int64_t halves) {
   return held_cut(halves * p.n * p.w.values.count(), p.k);
 }
 bool holds(const MatmulProblem& p, int64_t halves) {
-  if (!is_affine_of_its_groups(p) || p.grouping != dispatch::Grouping::gather || p.m != 1)
-    return false;
+  if (!is_of_its_formats(p) || p.grouping != dispatch::Grouping::gather || p.m != 1) return false;
   if (p.options.deterministic) return false;
   const int64_t matrices = p.w.values.count(), rows = p.total_rows();
   if (matrices < 1 || matrices > kHeldMostMatrices) return false;
-  // Of each matrix so many on the average.
-  const int64_t most = halves == 1 ? kHeldMostRunRows : kHeldMostGateRows;
+  const HeldMostRows& of_format = p.w.spec->mode == Mode::affine ? kHeldMostAffine : kHeldMostMxfp4;
+  const int64_t most = halves == 1 ? of_format.runs : of_format.gates;
   if (rows < kHeldLeastRunRows * matrices || rows > most * matrices) return false;
   const HeldCut cut = runs_cut(p, halves);
   return cut.shares == 1 && row_stride(p.x.values) && can_be_read(p, cut.slices);
 }
-void run_runs(const MatmulProblem& p, int64_t halves, const char* name, const QmmRows& rows,
-              QmmHeldParams& q, Queue& queue) {
+void run_runs(const MatmulProblem& p, int64_t halves, const QmmRows& rows, QmmHeldParams& q,
+              Queue& queue) {
+  const std::string name = kernel_name(p, halves == 1 ? "runs" : "gates");
   q.x_stride = *row_stride(p.x.values);
   q.runs = rows.runs.runs;
   q.matrices = rows.runs.matrices;
   q.sources = rows.sources;
   q.out_rows = rows.out_rows;
+  const bool affine = p.w.spec->mode == Mode::affine;
+  const auto& costs = affine ? kHeldAffineCosts : kHeldMxfp4Costs;
+  std::copy(std::begin(costs), std::end(costs), q.octet_costs);
   const int64_t matrices = p.w.values.count();
   if (p.total_rows() <= kHeldLikelyRunRows * matrices) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
-  queue.run_early(name, clusters_of(p, halves * p.n * p.w.values.count(), name, 1, queue),
+  queue.run_early(name.c_str(),
+                  clusters_of(p, halves * p.n * p.w.values.count(), name.c_str(), 1, queue),
                   kHeldThreads, HeldMemory::kBytes, q);
 }
 
@@ -161,7 +166,7 @@ bool qmm_sm90_holds_runs(const MatmulProblem& p) { return holds(p, 1); }
 
 void qmm_sm90_run_held_runs(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
   QmmHeldParams q = params_of(p, runs_cut(p, 1));
-  run_runs(p, 1, "qmm_sm90_held_affine4_bf16_runs", rows, q, queue);
+  run_runs(p, 1, rows, q, queue);
 }
 
 bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower) {
@@ -190,7 +195,7 @@ void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lo
   q.first_is_up = first_is_up;
   q.out = reinterpret_cast<uint16_t*>(staged);
   q.out_row_stride = pitch;
-  run_runs(p, 2, "qmm_sm90_held_affine4_bf16_gates", rows, q, queue);
+  run_runs(p, 2, rows, q, queue);
 }
 
 }  // namespace moeblas::cuda

@@ -42,14 +42,14 @@ class HeldBlock {
         base_(base),
         rank_(kShares == 1 ? 0 : device::cluster_rank()),
         tiles_((p.n + kRows - 1) / kRows) {
-    if constexpr (!kRuns) share_out(tiles_);
+    if constexpr (!kRuns) share_out();
   }
 
   __device__ HeldFirst first_tile() const {
     if constexpr (kRuns) {
-      const uint32_t clusters = gridDim.x / kShares, all = tiles_ * p_.likely_matrices;
-      const uint32_t at = blockIdx.x / kShares * ((all + clusters - 1) / clusters);
-      return at < all ? HeldFirst{at / tiles_, at % tiles_, 0} : HeldFirst{0, tiles_, 0};
+      const HeldRun all{tiles_ * p_.likely_matrices, p_.octet_costs[0], 0};
+      const uint32_t at = all.tiles_before(blockIdx.x * share_of(all.cost()));
+      return at < all.tiles ? HeldFirst{at / tiles_, at % tiles_, 0} : HeldFirst{0, tiles_, 0};
     } else {
       if (count_ == 0) return {0, tiles_, 0};
       const HeldSegment first = segment(0);
@@ -57,11 +57,22 @@ class HeldBlock {
     }
   }
 
-  // By whole warps, behind the launch that made the runs.
+  // By whole warps, behind the launch that made the runs. What lanes know of them stays in shared
+  // memory: asked for again with every segment, it took 2 to 3 us of a launch.
   __device__ void find_runs() {
     if constexpr (kRuns) {
-      const Run run = my_run();
-      share_out(tiles_ * __shfl_sync(kAllLanes, run.before + run.passes, 31));
+      Run run = my_run();
+      HeldRun of_all{tiles_ * run.passes, held_tile_cost(run.rows, p_.octet_costs), 0};
+      of_all.cost_before = sum_before(of_all.cost());
+      const uint32_t all = __shfl_sync(kAllLanes, of_all.cost_before + of_all.cost(), 31);
+      const uint32_t share = share_of(all);
+      run.first = of_all.tiles_before(blockIdx.x * share);
+      run.count = of_all.tiles_before((blockIdx.x + 1) * share) - run.first;
+      run.before = sum_before(run.count);
+      run.each = max(share / max(of_all.tile_cost, 1u), 1u);
+      count_ = __shfl_sync(kAllLanes, run.before + run.count, 31);
+      device::store_shared_4(lane_run(), {run.matrix, run.row, run.rows, run.passes});
+      device::store_shared_4(lane_run() + 16, {run.first, run.count, run.before, run.each});
     }
   }
   // What follows `done` tiles, fewer than count_.
@@ -76,20 +87,22 @@ class HeldBlock {
       const uint32_t tile = first_ + place.tile;
       return {0, 0, p_.m, tile, place.count, false, place.part, place.has_sums, place.keeps_sums};
     } else {
-      const Run mine = my_run();
-      const uint32_t at = first_ + done;
-      const uint32_t from =
-          31 - __clz(__ballot_sync(kAllLanes, mine.passes > 0 && mine.before * tiles_ <= at));
+      const uint4 a = device::load_shared_4(lane_run());
+      const uint4 b = device::load_shared_4(lane_run() + 16);
+      const Run mine{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      const uint32_t from = __ffs(__ballot_sync(kAllLanes, mine.before + mine.count > done)) - 1;
       const auto of = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, from); };
-      const uint32_t passes = of(mine.passes), begin = of(mine.begin), end = of(mine.end);
+      const uint32_t passes = of(mine.passes), taken = done - of(mine.before);
+      // Who passes tiles once changes rows of x between runs alone.
+      const uint32_t each = passes == 1 ? tiles_ : of(mine.each);
       const HeldPasses::Place place =
-          HeldPasses{passes, each_, tiles_}.place(at - of(mine.before) * tiles_);
+          HeldPasses{passes, each, tiles_}.place(of(mine.first) + taken);
       HeldSegment s;
       s.matrix = of(mine.matrix);
-      s.row = begin + place.pass * kHeldTokens;
-      s.rows = min(end - s.row, kHeldTokens);
+      s.row = of(mine.row) + place.pass * kHeldTokens;
+      s.rows = min(of(mine.rows) - place.pass * kHeldTokens, kHeldTokens);
       s.tile = place.tile;
-      s.count = min(place.count, count_ - done);
+      s.count = min(place.count, of(mine.count) - taken);
       s.again = passes > 1;
       s.part = 0;
       s.has_sums = s.keeps_sums = false;
@@ -129,6 +142,10 @@ class HeldBlock {
   __device__ uint32_t units(uint32_t batch) const {
     return HeldUnits::count(min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
   }
+  // Whether its rows of x are two octets. One matrix meets more than one.
+  __device__ static bool has_both_octets(const HeldSegment& segment) {
+    return !kRuns || segment.rows > kHeldTokens / 2;
+  }
   // This block's slices of K in a segment.
   __device__ uint32_t first_slice(const HeldSegment& segment) const {
     return (segment.part * kShares + rank_) * p_.slices;
@@ -146,53 +163,59 @@ class HeldBlock {
 
   const QmmHeldParams& p_;
   uint32_t base_, rank_;
-  uint32_t tiles_;          // of a matrix
-  uint32_t first_, count_;  // tiles, those of one pass behind those of another
+  uint32_t tiles_;  // of a matrix
+  uint32_t count_;  // those of the block, one pass's behind another's
+  uint32_t first_;  // of one matrix
 
  private:
   static constexpr uint32_t kAllLanes = 0xffffffff;
 
-  // Of a lane: its rows, and how many passes they are, behind those before.
+  // Of a lane: its rows of x, from `row` on, and their passes; of all these passes' tiles the
+  // block's, behind those of the runs before it, and what its share would be of this run alone.
   struct Run {
-    uint32_t matrix, begin, end, passes, before;
+    uint32_t matrix, row, rows, passes;
+    uint32_t first, count, before, each;
   };
+  __device__ uint32_t lane_run() const {
+    return base_ + HeldMemory::kRuns + threadIdx.x * HeldMemory::kRunBytes;
+  }
   __device__ Run my_run() const {
     const uint32_t lane = threadIdx.x % 32;
     Run r{};
     if (lane < p_.runs[0]) {
       const int32_t matrix = p_.matrices[lane];
-      r.begin = p_.runs[1 + lane];
-      r.end = p_.runs[2 + lane];
+      r.row = p_.runs[1 + lane];
+      const uint32_t end = p_.runs[2 + lane];
       if (matrix >= 0) {
         r.matrix = static_cast<uint32_t>(matrix);
-        r.passes = (r.end - r.begin + kHeldTokens - 1) / kHeldTokens;
+        r.rows = end - r.row;
+        r.passes = (r.rows + kHeldTokens - 1) / kHeldTokens;
       }
     }
-    uint32_t upto = r.passes;
+    return r;
+  }
+  // Of a number for each lane those of the lanes before.
+  __device__ static uint32_t sum_before(uint32_t own) {
+    uint32_t upto = own;
 #pragma unroll
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
       const uint32_t below = __shfl_up_sync(kAllLanes, upto, distance);
-      if (lane >= distance) upto += below;
+      if (threadIdx.x % 32 >= distance) upto += below;
     }
-    r.before = upto - r.passes;
-    return r;
+    return upto - own;
   }
-  __device__ void share_out(uint32_t tiles) {
+  // Of what all runs cost, a block's.
+  __device__ static uint32_t share_of(uint32_t cost) { return (cost + gridDim.x - 1) / gridDim.x; }
+  // Of one matrix.
+  __device__ void share_out() {
     const uint32_t clusters = gridDim.x / kShares, cluster = blockIdx.x / kShares;
-    if constexpr (kRuns) {
-      each_ = (tiles + clusters - 1) / clusters;
-      first_ = min(cluster * each_, tiles);
-      count_ = min(each_, tiles - first_);
-    } else {
-      const uint32_t each = tiles / clusters, more = tiles % clusters;
-      first_ = cluster * each + min(cluster, more);
-      own_ = each + (cluster < more ? 1 : 0);
-      count_ = own_ * p_.passes;
-    }
+    const uint32_t each = tiles_ / clusters, more = tiles_ % clusters;
+    first_ = cluster * each + min(cluster, more);
+    own_ = each + (cluster < more ? 1 : 0);
+    count_ = own_ * p_.passes;
   }
 
-  uint32_t each_;  // of runs, tiles of a block that has its share
-  uint32_t own_;   // of one matrix, this cluster's tiles
+  uint32_t own_;  // of one matrix, this cluster's tiles
 };
 
 }  // namespace moeblas::cuda

@@ -1,5 +1,6 @@
-// The weights of the kernels of qmm_sm90 that hold rows of x in registers: how codes become
-// operands of products, what these stand for, and a single weight.
+// The weights of the kernels that hold rows of x in registers and apply scales behind products,
+// qmm_sm90's (qmm_sm90_held) and qmm_few_sm90's: how codes become operands of products, what these
+// stand for, and a single weight.
 #pragma once
 
 #include "cuda/device/pair_words.cuh"
@@ -16,12 +17,12 @@ namespace moeblas::cuda {
 // of that in those other places. Scales come behind the products of a group, as float32, and biases
 // as products of their own, times the groups' sums of x as three bfloat16.
 struct HeldAffine4 {
-  static constexpr bool kBiases = true;
+  static constexpr bool kBiases = true, kTensorScale = false;
   static constexpr uint32_t kScaledHalves = 1;  // of a group of 64, each with a scale
   using Order = HeldOrder<false>;
-  // Products are 2^-kDown of what they stand for; x's largest is brought to 2^kTop, what stands in
-  // odd places to 2^-kOdd of that.
-  static constexpr int kDown = 133, kTop = 100, kOdd = 4;
+  // Products under Scales are 2^-kDown of what they stand for, and under scales of a word
+  // 2^-kWordDown; x's largest is brought to 2^kTop, what stands in odd places to 2^-kOdd of that.
+  static constexpr int kDown = 133, kWordDown = 133, kTop = 100, kOdd = 4;
   // As the products take rows of x: pairs of bfloat16, which have been scaled.
   static __device__ uint32_t row(uint32_t pair) { return pair; }
   // The two products of eight codes each of rows g and g + 8.
@@ -47,6 +48,11 @@ struct HeldAffine4 {
       return __uint_as_float(i == 0 ? both << 16 : both & 0xffff0000u);
     }
   };
+  // A row's next ones, as they lie.
+  static __device__ void of_word(uint32_t two, float (&of)[2]) {
+    of[0] = __uint_as_float(two << 16);
+    of[1] = __uint_as_float(two & 0xffff0000u);
+  }
   static __device__ float weight(uint32_t code, const uint8_t* scales, const uint8_t* biases,
                                  uint32_t k) {
     const auto of = [&](const uint8_t* all) {
@@ -61,10 +67,10 @@ struct HeldAffine4 {
 // of x, a slice's largest brought to 2^14. What is 2^-28 of that has all of its bits, and the rest
 // comes to 2^-39 of it, as in columns of x (x_columns.cuh), whose units are smaller.
 struct HeldMxfp4 {
-  static constexpr bool kBiases = false;
+  static constexpr bool kBiases = false, kTensorScale = false;
   static constexpr uint32_t kScaledHalves = 2;
   using Order = HeldOrder<true>;
-  static constexpr int kDown = 13, kTop = 14, kOdd = 0;
+  static constexpr int kDown = 13, kWordDown = 14, kTop = 14, kOdd = 0;
   static __device__ uint32_t row(uint32_t pair) {
     return Float16Pairs::rounded(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
   }
@@ -98,6 +104,15 @@ struct HeldMxfp4 {
   // Whether one of the four bytes is 255.
   static __device__ bool has_none(uint32_t word) {
     return ((~word - 0x01010101u) & word & 0x80808080u) != 0;
+  }
+  // As bfloat16, of which 255 is infinite: sums of it are made again.
+  static __device__ void of_word(uint32_t four, float (&of)[4]) {
+    const uint32_t even = __vmaxu2((four & 0x00ff00ffu) << 7, 0x00400040u);
+    const uint32_t odd = __vmaxu2((four & 0xff00ff00u) >> 1, 0x00400040u);
+    of[0] = __uint_as_float(even << 16);
+    of[1] = __uint_as_float(odd << 16);
+    of[2] = __uint_as_float(even & 0xffff0000u);
+    of[3] = __uint_as_float(odd & 0xffff0000u);
   }
   static __device__ float weight(uint32_t code, const uint8_t* scales, const uint8_t*, uint32_t k) {
     using F = formats::Mxfp4;

@@ -1,27 +1,30 @@
-// The warps of qmm_few_sm90 that multiply 4-bit codes where they stand, affine in groups of 64.
+// The warps of qmm_few_sm90 that multiply 4-bit codes before scales, affine in groups of 64 where
+// they stand, or mxfp4.
 #pragma once
 
 #include "cuda/qmm_few_sm90/thread_block.cuh"
+#include "cuda/qmm_sm90_held/weights.cuh"
 
 namespace moeblas::cuda {
 
-// A code where it stands is a subnormal bfloat16, q * 2^-133, or q * 2^-129 in every other place,
-// and is multiplied as that, by x times a power of two that brings the largest of a token's slice
-// to 2^100, and by a sixteenth of that in those other places. Scales come behind the products of a
-// group, in float32, and biases as a product of their own, times the groups' sums of x as three
-// bfloat16. Where there is no such power, and of what is not finite, sums are NaN and are made
-// again.
-template <uint32_t kParts_, bool kPasses_>
-class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
+// Codes become operands as Weights says, HeldAffine4 or HeldMxfp4, and are multiplied by x times a
+// power of two, which brings the largest of a token's slice where it says. Scales come behind the
+// products of a group, in float32, and biases as a product of their own, times the groups' sums of
+// x as three bfloat16. Where there is no such power, and of what is not finite, sums are NaN and
+// are made again.
+template <class Weights_, uint32_t kParts_, bool kPasses_>
+class FewLateScales
+    : public FewMultiplier<FewGroupOrder<(Weights_::kScaledHalves > 1)>, kParts_, kPasses_> {
  public:
-  using Weights = Affine<Bfloat16Pairs, 4>;
-  using Base = FewMultiplier<FewGroupOrder, kParts_, kPasses_>;
+  using Weights = Weights_;
+  using Order = FewGroupOrder<(Weights::kScaledHalves > 1)>;
+  using Base = FewMultiplier<Order, kParts_, kPasses_>;
   using Base::count_, Base::stage, Base::kTileRows;
   using Base::p_, Base::lane_, Base::part_, Base::slot_;
   using typename Base::Columns;
   static constexpr bool kMadeAgain = true;
 
-  __device__ FewInPlace(const QmmFewParams& p, uint32_t base) : Base(p, base) {}
+  __device__ FewLateScales(const QmmFewParams& p, uint32_t base) : Base(p, base) {}
 
   __device__ void multiply(Columns (&x)[2]) {
     if (part_ >= p_.slices) return;
@@ -42,7 +45,7 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
         load_codes(second, at, 1);
         multiply_groups(first, 0, x[0], scales, sums);
         const Scales now = scales;
-        Base::give_back(any_of(second) | now.biases[0] | now.biases[1]);
+        Base::give_back(any_of(second) | now.any());
         if (tile + 1 < last) {
           Base::wait_for_stage();
           load_codes(first, at, 0);
@@ -50,9 +53,11 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
         }
         multiply_groups(second, 1, x[1], now, sums);
         float of_biases[4] = {};
-        device::multiply_bf16(of_biases,
-                              {now.biases[0], now.biases[1], now.biases[0], now.biases[1]},
-                              {of_x.sums[0], of_x.sums[1]});
+        if constexpr (Weights::kBiases) {
+          device::multiply_bf16(of_biases,
+                                {now.biases[0], now.biases[1], now.biases[0], now.biases[1]},
+                                {of_x.sums[0], of_x.sums[1]});
+        }
 #pragma unroll
         for (uint32_t j = 0; j < 4; ++j) {
           sums[j] = __fmaf_rn(sums[j], of_x.factors[j % 2], of_biases[j]);
@@ -80,6 +85,9 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
   struct Scales {
     uint2 row[2];
     uint32_t biases[2];
+    __device__ uint32_t any() const {
+      return Weights::kBiases ? biases[0] | biases[1] : row[0].x | row[1].x;
+    }
   };
   // From a stage's begin on.
   struct Places {
@@ -103,9 +111,12 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
 #pragma unroll
       for (const uint2& b : x[group / 2][group % 2]) {
         constexpr uint32_t kOnes = 0x3f803f80u;
-        device::multiply_bf16(of_tokens, {kOnes, kOnes, kOnes, kOnes}, b);
+        if constexpr (Weights::kBiases) {
+          device::multiply_bf16(of_tokens, {kOnes, kOnes, kOnes, kOnes}, b);
+        }
         two = __vmaxu2(two, __vmaxu2(b.x & 0x7fff7fffu, b.y & 0x7fff7fffu));
       }
+      if constexpr (!Weights::kBiases) continue;
       const int from = static_cast<int>(lane_ / 8);
       const float even = __shfl_sync(~0u, of_tokens[0], from);
       const float odd = __shfl_sync(~0u, of_tokens[1], from);
@@ -114,31 +125,24 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
     uint32_t largest = max(two & 0xffffu, two >> 16);
     largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
     largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-    // What is too large for a power gets none, too.
-    constexpr int kTop = 100, kMostExponent = 94;
+    // What is too large for a power gets none, and what is so small that products of it would lose
+    // bits.
+    constexpr int kMostExponent = 94, kLeastExponent = -100;
     const int exponent = largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127;
-    const int up = kTop - exponent;
-    // By 2^up, which may be more than one factor can be.
-    const int rest_up = min(up, 127);
-    if (__any_sync(~0u, up > rest_up)) {
-      const uint32_t first = power_pair(up - rest_up);
-#pragma unroll
-      for (uint32_t i = 0; i < 16; ++i) {
-        uint2& b = x[i / 8][i / 4 % 2][i % 4];
-        b = {Math::multiply(b.x, first), Math::multiply(b.y, first)};
-      }
-    }
-    const uint32_t even = power_pair(rest_up), odd = power_pair(rest_up - 4);
+    const int up = min(Weights::kTop - exponent, 127);
+    const uint32_t even = power_pair(up), odd = power_pair(up - Weights::kOdd);
 #pragma unroll
     for (uint32_t i = 0; i < 16; ++i) {
       uint2& b = x[i / 8][i / 4 % 2][i % 4];
-      b = {Math::multiply(b.x, even), Math::multiply(b.y, odd)};
+      b = {Weights::row(Math::multiply(b.x, even)), Weights::row(Math::multiply(b.y, odd))};
     }
-    const float factor = exponent > kMostExponent ? __uint_as_float(0x7fc00000u) : power(133 - up);
+    const bool has_one = exponent >= kLeastExponent && exponent <= kMostExponent;
+    const float factor = has_one ? power(Weights::kWordDown - up) : __uint_as_float(0x7fc00000u);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       of.factors[j] = __shfl_sync(~0u, factor, static_cast<int>(t * 2 + j) * 4);
     }
+    if constexpr (!Weights::kBiases) return;
     float rest[2] = {t % 2 == 0 ? sums[0] : sums[2], t % 2 == 0 ? sums[1] : sums[3]};
     uint32_t parts[3];
 #pragma unroll
@@ -156,7 +160,7 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
     const uint32_t byte = part_ * p_.slice_scales;
     const uint32_t turn = row * p_.scale_row / 128 % (p_.scale_row / 16) * 16;
     Places at;
-    at.codes = part_ * (kTileRows * kFewPiece) + row * kFewPiece + FewGroupOrder::codes(row, t);
+    at.codes = part_ * (kTileRows * kFewPiece) + row * kFewPiece + Order::codes(row, t);
     at.scales = p_.scales_at + row * p_.scale_row + (byte ^ turn);
     at.biases = p_.biases_at - p_.scales_at + t % 2 * 4;
     return at;
@@ -168,7 +172,12 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
       const uint32_t from = stage(slot_) + (at.codes ^ (2 * b + i) * 32);
 #pragma unroll
       for (uint32_t r = 0; r < 2; ++r) {
-        codes.row[i][r] = device::load_shared_2(from + r * 8 * kFewPiece);
+        if constexpr (Weights::kScaledHalves > 1) {
+          codes.row[i][r] = {device::load_shared_u32(from + r * 8 * kFewPiece),
+                             device::load_shared_u32((from ^ 16) + r * 8 * kFewPiece)};
+        } else {
+          codes.row[i][r] = device::load_shared_2(from + r * 8 * kFewPiece);
+        }
       }
     }
   }
@@ -177,41 +186,45 @@ class FewInPlace : public FewMultiplier<FewGroupOrder, kParts_, kPasses_> {
     for (uint32_t r = 0; r < 2; ++r) {
       const uint32_t from = stage(slot_) + at.scales + r * 8 * p_.scale_row;
       scales.row[r] = device::load_shared_2(from);
-      scales.biases[r] = device::load_shared_u32(from + at.biases);
+      if constexpr (Weights::kBiases) scales.biases[r] = device::load_shared_u32(from + at.biases);
     }
   }
   // Of loads what says that they have come.
   __device__ static uint32_t any_of(const Codes& c) {
     return c.row[0][0].x | c.row[0][1].x | c.row[1][0].x | c.row[1][1].x;
   }
-  // Two groups, 2b and the next, in a chain of products each.
+  // Two groups, 2b and the next, in a chain of products for each scale.
   __device__ static void multiply_groups(const Codes& codes, uint32_t b, const Columns& x,
                                          const Scales& scales, float (&sums)[4]) {
-    float products[2][4] = {};
+    constexpr uint32_t kEach = Weights::kScaledHalves;
+    float products[2][kEach][4] = {};
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
+    for (uint32_t h = 0; h < 2; ++h) {
+      // As a product waits for the one before it, chains take turns where registers allow for it.
+      constexpr bool kTurns = kEach == 1;
+      uint32_t a[2][2][4];
+      const auto multiply = [&](uint32_t i, uint32_t j) {
+        Weights::multiply(products[i][h % kEach], a[i][j], x[i][2 * h + j]);
+      };
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
-        uint32_t a[4];
-#pragma unroll
-        for (uint32_t r = 0; r < 2; ++r) {
-          const uint2 row = codes.row[i][r];
-          const uint32_t word = (j < 2 ? row.x : row.y) >> j % 2 * 8;
-          a[r] = word & 0x000f000fu;
-          a[2 + r] = word & 0x00f000f0u;
-        }
-        device::multiply_bf16(products[i], {a[0], a[1], a[2], a[3]}, x[i][j]);
+        const uint2(&row)[2] = codes.row[i];
+        Weights::operands({h == 0 ? row[0].x : row[0].y, h == 0 ? row[1].x : row[1].y}, a[i]);
+        for (uint32_t j = 0; !kTurns && j < 2; ++j) multiply(i, j);
+      }
+      for (uint32_t j = 0; kTurns && j < 2; ++j) {
+        for (uint32_t i = 0; i < 2; ++i) multiply(i, j);
       }
     }
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
+    for (uint32_t r = 0; r < 2; ++r) {
+      float of[2 * kEach];
+      Weights::of_word(b == 0 ? scales.row[r].x : scales.row[r].y, of);
 #pragma unroll
-      for (uint32_t r = 0; r < 2; ++r) {
-        const uint32_t two = b == 0 ? scales.row[r].x : scales.row[r].y;
-        const float scale = __uint_as_float(i == 0 ? two << 16 : two & 0xffff0000u);
+      for (uint32_t i = 0; i < 2 * kEach; ++i) {
 #pragma unroll
         for (uint32_t j = 2 * r; j < 2 * r + 2; ++j) {
-          sums[j] = __fmaf_rn(products[i][j], scale, sums[j]);
+          sums[j] = __fmaf_rn(products[i / kEach][i % kEach][j], of[i], sums[j]);
         }
       }
     }
