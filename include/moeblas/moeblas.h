@@ -7,10 +7,13 @@
  * Rules that hold for every operation
  *   - Notation: M tokens (rows of x), N outputs, K inputs, E experts, G group_size.
  *   - A call either succeeds or returns a status other than MOEBLAS_OK and leaves every output
- *     untouched; moeblas_last_error() then names operation, argument, what was expected and what
- *     came. Nothing aborts, exits, prints or throws across this border.
+ *     untouched, unless that status is MOEBLAS_DEVICE_ERROR or MOEBLAS_INTERNAL_ERROR: launches in
+ *     front of one that failed may write, and outputs are undefined then. moeblas_last_error()
+ *     names operation, argument, what was expected and what came. Nothing aborts, exits, prints or
+ *     throws across this border.
  *   - Every element of every output is written, whatever output and workspace held before.
- *   - Sums are accumulated in float32 and rounded once to the output's dtype.
+ *   - Sums are accumulated in float32 and rounded once to the output's dtype. (What is lost of
+ *     small values of x beside large ones on NVIDIA GPUs: docs/reliability.md, under its table.)
  *   - Indices: any integer dtype up to 64 bits, any strides, 0 included. They are flat row-major
  *     positions over the batch dimensions (all but the last two) of the tensor they select from. A
  *     position outside the range, -1 included, selects nothing: its rows of the output are 0 and
@@ -22,13 +25,17 @@
  *   - Float dtypes: float32, float16, bfloat16. Formats: by the specifications in docs/formats.md.
  *   - Sizes of 0 are valid: the arguments are checked, the name of a forced kernel too, an empty
  *     output is left alone, K = 0 gives 0.
- *   - Structs begin with their size, struct_size: fields that an older caller does not know keep
+ *   - Structs of arguments that may grow (moeblas_quantized, _options, _query, _epilogue, _router,
+ *     _ffn) begin with their size, struct_size: fields that an older caller does not know keep
  *     their defaults, fields that an older library does not know must be 0. The *_INIT macros set
- *     size and defaults; {sizeof q} does for moeblas_query.
+ *     size and defaults; {sizeof q} does for moeblas_query. The other structs have no such field.
  *   - Thread safety: every function may be called from any thread at any time, except where it says
  *     otherwise. Results do not depend on the number of threads, bit for bit.
  *   - A CPU call has finished when it returns. On a device with streams the call is enqueued on
- *     moeblas_options.stream and returns at once.
+ *     moeblas_options.stream and returns at once: the memory of tensors and of the workspace must
+ *     stay until that work is done, that of a captured call for as long as its graph is launched.
+ *     Structs, shapes, strides and names are read before a call returns. On CUDA, work that fails
+ *     after that shows where the caller next synchronizes.
  */
 #ifndef MOEBLAS_H
 #define MOEBLAS_H
@@ -38,8 +45,6 @@
 
 #if defined(MOEBLAS_STATIC)
 #define MOEBLAS_API
-#elif defined(_WIN32)
-#define MOEBLAS_API __declspec(dllimport)
 #else
 #define MOEBLAS_API __attribute__((visibility("default")))
 #endif
@@ -398,14 +403,17 @@ MOEBLAS_API int32_t moeblas_kernel_count(void);
 /* Row i in table order, or MOEBLAS_INVALID_ARGUMENT. */
 MOEBLAS_API moeblas_status moeblas_kernel_at(int32_t i, moeblas_kernel* out);
 
-/* What was found on this machine, one line per backend: whether it is usable, and why not. */
+/* The library's version on the first line, then what was found on this machine, one line per
+ * backend: whether it is usable, and why not. Valid until the thread's next moeblas_info. */
 MOEBLAS_API const char* moeblas_info(void);
 
 /* ---- Threads ------------------------------------------------------------------------------ */
 
 /* The number of threads that CPU kernels use, the caller's included. Default: the CPUs of the
  * process's affinity mask, or the environment variable MOEBLAS_NUM_THREADS. n < 1: back to the
- * default. */
+ * default. They serve one caller at a time: what a call has to do while they are another thread's,
+ * it does on its own thread alone. Programs that call from several threads at once can bring
+ * threads for all of them by moeblas_set_parallel_for. */
 MOEBLAS_API moeblas_status moeblas_set_num_threads(int32_t n);
 MOEBLAS_API int32_t moeblas_get_num_threads(void);
 

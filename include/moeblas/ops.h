@@ -1,6 +1,7 @@
 // The operations in C++: thin, inline and over the C interface, so that no C++ symbol crosses the
 // library's border. moeblas.h states shapes, dtypes, rounding and errors of each; a failing call
-// throws moeblas::Error and leaves its outputs untouched. Outputs belong to the caller: allocate
+// throws moeblas::Error and leaves its outputs untouched, but for MOEBLAS_DEVICE_ERROR and
+// MOEBLAS_INTERNAL_ERROR, after which they are undefined. Outputs belong to the caller: allocate
 // them by what the infer_* function of the operation returns. Optional tensors are left out as {}.
 #pragma once
 

@@ -20,7 +20,8 @@ struct Options {
   bool deterministic = false;
   bool check_ids = false;
   const char* kernel = nullptr;
-  void* workspace = nullptr;  // nullptr: the library allocates
+  // How long it must stay: moeblas_options. nullptr: `allocate`, or else the library allocates.
+  void* workspace = nullptr;
   size_t workspace_bytes = 0;
   void* stream = nullptr;
   moeblas_query* query = nullptr;  // see plan() in kernels.h

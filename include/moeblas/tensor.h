@@ -139,8 +139,9 @@ inline Shape contiguous_strides(const Shape& shape) {
   return strides;
 }
 
-// A view; the memory belongs to the caller and must outlive the call. Default-constructed: absent,
-// which is how an optional argument is left out.
+// A view; the memory belongs to the caller and must outlive the call and, on a device with streams,
+// the work that the call has put on one. Default-constructed: absent, which is how an optional
+// argument is left out.
 struct TensorView {
   TensorView() = default;
   // Row-major without gaps. The device by its type's name, Device{MOEBLAS_CUDA, 0}: braces alone

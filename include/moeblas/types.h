@@ -18,8 +18,8 @@ typedef enum moeblas_status {
   MOEBLAS_INVALID_ARGUMENT = 1, /* the caller's arguments; the message names the one */
   MOEBLAS_UNSUPPORTED = 2,      /* valid, but no kernel takes it; the message lists every reason */
   MOEBLAS_OUT_OF_MEMORY = 3,
-  MOEBLAS_DEVICE_ERROR = 4, /* the device or its driver refused */
-  MOEBLAS_INTERNAL_ERROR = 5
+  MOEBLAS_DEVICE_ERROR = 4,  /* the device or its driver refused; outputs are undefined then */
+  MOEBLAS_INTERNAL_ERROR = 5 /* a mistake of the library's, or the host's parallel loop threw */
 } moeblas_status;
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
@@ -118,9 +118,10 @@ typedef struct moeblas_quantized {
 /* ---- Options ------------------------------------------------------------------------------ */
 
 enum {
-  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class; with bfloat16
-                         activations products of many rows may round affine weights to bfloat16 and
-                         take numbers below 2^-126 for 0 */
+  MOEBLAS_NATIVE = 0, /* activations as given, accumulation of float32 class; with 16-bit
+                         activations products of two rows and more, and of one that no kernel for
+                         few rows takes (with `deterministic`, say), may round affine weights to x's
+                         dtype and, where that is bfloat16, take numbers below 2^-126 for 0 */
   MOEBLAS_EXACT = 1,  /* float32-faithful: IEEE multiply-add for float32 x, no rounded weights */
   MOEBLAS_FAST = 2    /* opt-in: reduced-precision activations where a kernel offers them. On CPUs
                          with AVX-512 VNNI, products of many rows with affine weights of 2, 4 and 8
@@ -151,16 +152,21 @@ typedef struct moeblas_options {
                             variable MOEBLAS_CHECK_IDS=1); on a device the call then waits for the
                             stream, which must not be under capture */
   const char* kernel;    /* force this row of the table (also: MOEBLAS_KERNEL); NULL: choose */
-  void* workspace;       /* caller's memory on the tensors' device, aligned to 64; NULL: the library
-                            allocates */
+  /* Caller's memory on the tensors' device, aligned to 64. It must stay until the call's work is
+   * done, of a captured call for as long as the graph is launched. What it holds between calls
+   * means nothing: those on one stream, which follow each other, may share it. NULL: `allocate`, or
+   * else the library, which on CUDA takes it from a pool of its own and gives it back in the order
+   * of the stream's work; under capture both become nodes of the graph. (A device that has no such
+   * pools is waited for, and such a call is not for capture there.) */
+  void* workspace;
   size_t workspace_bytes; /* at least what the query says */
   void* stream;           /* cudaStream_t; Metal: id<MTLCommandQueue>; NULL: the default stream, of
                              Metal a queue of the library's own; the CPU has none */
   moeblas_query* query;   /* if not NULL: only ask */
   /* Where the workspace comes from if `workspace` is NULL: called at most once, from within the
    * call and in its thread, with allocate_context and a size above 0. The memory is the caller's,
-   * on the tensors' device, aligned to 64, and stays until the call's work is done; NULL fails the
-   * call (out of memory). Saves asking with a query first. NULL: the library allocates. */
+   * on the tensors' device, aligned to 64, and stays as `workspace` does; NULL fails the call (out
+   * of memory). Saves asking with a query first. NULL: the library allocates. */
   void* (*allocate)(void* context, size_t bytes);
   void* allocate_context;
 } moeblas_options;

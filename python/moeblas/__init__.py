@@ -20,8 +20,9 @@ Options of every operation
 
 Errors
     ValueError and TypeError for bad arguments, RuntimeError where no kernel takes a call or a device
-    fails, MemoryError where there is no memory for a result or a workspace; the message names operation, argument, what was expected and what came. Nothing was
-    written then.
+    fails, MemoryError where there is no memory for a result or a workspace; the message names
+    operation, argument, what was expected and what came. Nothing was written then, unless a device
+    failed: what ``out=`` holds is undefined then.
 
 Threads
     Every function may be called from every thread; the interpreter's lock is released while it runs.

@@ -66,7 +66,8 @@ def explain(operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
 
 
 def info() -> str:
-    """What was found on this machine, a line for each backend: whether it is usable, and why not."""
+    """The library's version, then what was found on this machine, a line for each backend: whether
+    it is usable, and why not."""
     return _core.info()
 
 

@@ -1,5 +1,7 @@
-// qmm_sm90: products of many rows with 4-bit weights on Hopper. What it takes, the workspace it
-// wants, and its launches; the kernels are in qmm_sm90*.cu.
+// qmm_sm90: products of many rows on Hopper, with packed weights (affine of 2 to 8 bits, mxfp4,
+// mxfp8, nvfp4) or dense ones: the rows qmm_sm90, qmm_sm90_fields and mm_sm90. What they take, the
+// workspace they want, and their launches; the kernels are in qmm_sm90/*.cu, those of one launch in
+// qmm_sm90_held and qmm_sm90_one.
 #pragma once
 
 #include "dispatch/row.h"
