@@ -374,8 +374,8 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 // (mxfp4 129 for 158, nvfp4 101 for 172, 8 bits 131 for 149, mxfp8 143 for 153), but at 32 121 for
 // 103 (130 for 118, 102 for 94, 131 for 120, 145 for 119); Mixtral at 16 351 for 250 (351 for 275),
 // at 24 in nvfp4 296 for 421, at 32 in 8 bits 478 for 500 (mxfp8 466 for 499). With rows of x in
-// registers from fewer on: Mixtral in affine 4 bits at 8 / 16 / 20 tokens 210 / 212 / 214 for 212 /
-// 224 / 254, in mxfp4 209 / 212 / 217 for 219 / 248 / 283, but at 4 173 for 165 and 184 for 165.
+// registers from fewer on (qmm_sm90_held/cut.h), as products alone: Mixtral's gates and ups of 4 /
+// 8 tokens 84 / 111 for 85 / 114, in mxfp4 85 / 110 for 86 / 126.
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.
@@ -384,14 +384,15 @@ Reason ffn_sm90_of_few(const FfnProblem& p) {
   const int64_t rows = p.total_rows(), several = rows_of_several(*p.gate_up.spec);
   const bool held = rows >= kHeldLeastRunRows * p.experts && rows < several * p.experts &&
                     ffn_qmm_sm90_holds_gates(p);
-  const int64_t least = held ? kHeldLeastRunRows : several;
-  const bool many = rows >= least * p.experts;
-  if ((passes <= kPassesOfLayers && !many) || why_not(kFfnQmmSm90, p, kHopper.least)) return {};
-  if (passes <= kPassesOfLayers) {
-    return Reason::of("%lld rows for an expert or more of this format are ffn_qmm_sm90's",
-                      static_cast<long long>(least));
+  const bool many = rows >= several * p.experts;
+  if (passes <= kPassesOfLayers && !many && !held) return {};
+  if (why_not(kFfnQmmSm90, p, kHopper.least)) return {};
+  if (passes > kPassesOfLayers) {
+    return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
   }
-  return Reason::of("it would read w %u times, ffn_qmm_sm90 reads it once", passes);
+  if (!many) return Reason::of("rows of x for each expert that ffn_qmm_sm90 keeps in registers");
+  return Reason::of("%lld rows for an expert or more of this format are ffn_qmm_sm90's",
+                    static_cast<long long>(several));
 }
 
 // Of the codes that a token meets, and of down's rows. Where there are more codes of 8 bits under

@@ -39,7 +39,8 @@ TEST_F(CudaTable, WholeLayers) {
           const auto problem = layer_nowhere(l, spec, layout, kBf16, tokens);
           // Where decoding takes longer, or an expert's rows are columns in turn.
           const int64_t rows = tokens * l.top_k;
-          const int64_t least = is_held(l, false, spec) ? 2 : spec.bits == 4 ? 6 : 8;
+          const int64_t held = spec == kAffine4 ? 3 : 2;
+          const int64_t least = is_held(l, false, spec) ? held : spec.bits == 4 ? 6 : 8;
           const bool many = rows >= least * l.experts || rows > cuda::kQmvMostRows ||
                             cuda::ffn_sm90_passes(problem) > 1;
           EXPECT_TRUE(!many || rows >= std::min<int64_t>(least, 4) * l.experts);
@@ -56,6 +57,24 @@ TEST_F(CudaTable, WholeLayers) {
       }
     }
   }
+}
+
+// As much as their gates and ups gain by rows of x in registers.
+TEST_F(CudaTable, LayersOfFewRowsForAnExpert) {
+  const auto of = [](const Layer& l, const QuantSpec& spec, int64_t tokens) {
+    return winner(layer_nowhere(l, spec, GluLayout::gate_up, kBf16, tokens));
+  };
+  const Layer &mixtral = kLayers[0], &olmoe = kLayers[4];
+  EXPECT_EQ(of(mixtral, kAffine4, 11), "ffn_sm90");
+  EXPECT_EQ(of(mixtral, kAffine4, 12), "ffn_qmm_sm90");
+  EXPECT_EQ(of(mixtral, kMxfp4, 7), "ffn_sm90");
+  EXPECT_EQ(of(mixtral, kMxfp4, 8), "ffn_qmm_sm90");
+  EXPECT_EQ(of(mixtral, kNvfp4, 16), "ffn_sm90");
+  for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
+    EXPECT_EQ(of(olmoe, spec, 39), "ffn_sm90");
+    EXPECT_EQ(of(olmoe, spec, 40), "ffn_qmm_sm90");
+  }
+  EXPECT_EQ(of(olmoe, kNvfp4, 40), "ffn_sm90");
 }
 
 TEST_F(CudaTable, LayersThatTheCompositionTakes) {

@@ -4,16 +4,16 @@
 
 namespace moeblas::cuda {
 
-template <class Weights, uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 void qmm_sm90_held_on_blocks(const QmmHeldParams& p) {
-  qmm_held_block<Weights, kShares, kKind>(p);
+  qmm_held_block<Weights, kShares, kKind, kRowGroups>(p);
 }
 
 #undef MB_QMM_SM90_HELD
-#define MB_QMM_SM90_HELD(name, Weights, shares, kind)             \
-  static const test::KernelOnBlocks held_##name##_kernel {        \
-    "qmm_sm90_held_" #name, {shares, true},                       \
-        &qmm_sm90_held_on_blocks<Weights, shares, HeldKind::kind> \
+#define MB_QMM_SM90_HELD(name, Weights, shares, kind, row_groups)             \
+  static const test::KernelOnBlocks held_##name##_kernel {                    \
+    "qmm_sm90_held_" #name, {shares, true},                                   \
+        &qmm_sm90_held_on_blocks<Weights, shares, HeldKind::kind, row_groups> \
   }
 
 }  // namespace moeblas::cuda

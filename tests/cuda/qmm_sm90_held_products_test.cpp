@@ -1,18 +1,26 @@
 // The kernels of qmm_sm90 that hold rows of x in registers on clusters of thread blocks of the
 // host, by their own plans: one matrix, rows of one share of K, of two, and in passes; and runs of
-// rows by a matrix each.
+// rows by a matrix each, also as gates and ups, whose activations are held to the reference.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "block/launches.h"
 #include "cases_on_blocks.h"
+#include "cuda/qmm_sm90/order.h"
 #include "cuda/qmm_sm90/parts.h"
 #include "cuda/qmm_sm90_held/plan.h"
+#include "support/execute.h"
 #include "support/generator.h"
+#include "support/reference.h"
 
 namespace moeblas::test {
 namespace {
@@ -154,10 +162,13 @@ Case runs_case(uint64_t seed) {
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
-  const int64_t k = c.x.shape[1], experts = random.pick({1, 2, 3, 5});
-  const int64_t top_k = random.pick({1, 2, 4}), n = random.pick({8, 40, 64, 97});
+  // More experts than a warp has lanes, too.
+  const int64_t k = c.x.shape[1], experts = random.pick({1, 2, 3, 5, 40});
+  const bool many = experts > 5;
+  const int64_t top_k = random.pick({1, 2, 4}), n = many ? 8 : random.pick({8, 40, 64, 97});
   // One octet of tokens, two, and of one expert some passes of them.
-  const int64_t rows = experts * random.between(2, affine ? 12 : 8), tokens = rows / top_k;
+  const int64_t rows = experts * random.between(2, many ? 3 : affine ? 12 : 8);
+  const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, n, k / 8});
   c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
   if (affine) c.biases = c.scales;
@@ -170,9 +181,105 @@ Case runs_case(uint64_t seed) {
 TEST(QmmSm90HeldProducts, RunsOfRows) {
   Counts counts;
   run_cases(
-      32, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
+      40, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
       counts);
   counts.expect_all({"qmm_sm90_held_affine4_bf16_runs", "qmm_sm90_held_mxfp4_bf16_runs"});
+}
+
+// Gates and ups of a layer as a product of twice as many rows of w, the ones behind the others.
+Case gates_case(uint64_t seed) {
+  constexpr int64_t kInner = 128;  // whole blocks of what is staged
+  Random random(seed + (uint64_t{1} << 50));
+  const bool affine = seed % 2 == 0, is_short = seed / 2 % 2 == 1;
+  Case c = case_of(affine ? kAffine4 : kMxfp4, 3 * seed);
+  c.seed = seed;
+  c.op = Op::gather_qmm;
+  c.values = random.pick({Values::normal, Values::integers});
+  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
+  const int64_t k = is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
+  const int64_t experts = random.pick({1, 2, 3}), top_k = random.pick({1, 2});
+  const int64_t rows = experts * (is_short ? random.between(5, 6) : random.between(3, 7));
+  const int64_t tokens = (rows + top_k - 1) / top_k;
+  c.codes = plain(DType::u32, {experts, 2 * kInner, k / 8});
+  c.scales =
+      plain(affine ? DType::bf16 : DType::u8, {experts, 2 * kInner, k / c.format->group_size});
+  if (affine) c.biases = c.scales;
+  c.x = plain(DType::bf16, {tokens, 1, 1, k});
+  c.rhs = plain(DType::i32, {tokens, top_k});
+  c.out = plain(DType::bf16, {tokens, top_k, 1, 2 * kInner});
+  return c;
+}
+
+// From silu(gate) * up of sums that are off by their slack, rounded once.
+void expect_activation(float got, const Expected& gate, const Expected& up, const std::string& of) {
+  const double sigmoid = 1 / (1 + std::exp(-gate.exact)), silu = gate.exact * sigmoid;
+  const double steepest = 1.1;  // of silu
+  const double off = steepest * gate.slack * (std::fabs(up.exact) + up.slack) +
+                     std::fabs(silu) * up.slack + std::fabs(silu * up.exact) / 200 + 1e-6;
+  EXPECT_LE(std::fabs(got - silu * up.exact), off) << of;
+}
+
+void run_gates(uint64_t seed, std::map<std::string, int>& taken) {
+  const Case c = gates_case(seed);
+  const Operands o = operands_of(c, kPoison);
+  dispatch::MatmulProblem p = problem_of(c, o);
+  const ListedRows listed(p, o);
+  const int64_t pairs = p.total_rows(), both = p.n, inner = both / 2;
+  p.n = inner;
+  dispatch::Operand lower = p.w;
+  const auto behind = [&](dispatch::Matrices& m) {
+    if (m.data == nullptr) return;
+    m.data =
+        static_cast<char*>(m.data) + inner * m.row_stride * static_cast<int64_t>(size_of(m.dtype));
+  };
+  behind(lower.values);
+  behind(lower.scales);
+  behind(lower.biases);
+  ASSERT_TRUE(cuda::qmm_sm90_holds_gates(p, lower)) << "seed " << seed;
+  const bool first_is_up = seed / 4 % 2 == 1;
+  constexpr uint16_t kNothing = 0xffff;
+  const int64_t pitch = inner + 64;
+  std::vector<uint16_t> staged(static_cast<size_t>(pairs * pitch), kNothing);
+  std::string kernel;
+  {
+    NoPortableKernels none;
+    LaunchesOnBlocks on_blocks(seed, static_cast<uint32_t>(seed % 4 + 1), none);
+    on_blocks.on_launch = [&](const std::string& name) { kernel = name; };
+    cuda::Queue queue(p.op, p.device.id, p.options.stream);
+    cuda::qmm_sm90_run_held_gates(p, lower, first_is_up, listed.rows(),
+                                  reinterpret_cast<uint8_t*>(staged.data()), pitch, queue);
+  }
+  ++taken[kernel];
+  const std::vector<Expected> sums = evaluate(product_of(c, o), path_of("qmm_sm90"), DType::bf16);
+  for (size_t row = 0; row < listed.out_rows.size(); ++row) {
+    const int64_t pair = listed.out_rows[row] / both;
+    for (int64_t i = 0; i < pitch; ++i) {
+      const uint16_t bits = staged[row * static_cast<size_t>(pitch) + static_cast<size_t>(i)];
+      if (i >= inner) {
+        ASSERT_EQ(bits, kNothing) << "seed " << seed << ", behind row " << row;
+        continue;
+      }
+      const int64_t n =
+          i / 128 * 128 + cuda::NibbleOrder::natural_k(static_cast<uint32_t>(i % 128));
+      const Expected& a = sums[static_cast<size_t>(pair * both + n)];
+      const Expected& b = sums[static_cast<size_t>(pair * both + inner + n)];
+      expect_activation(std::bit_cast<float>(uint32_t{bits} << 16), first_is_up ? b : a,
+                        first_is_up ? a : b,
+                        "seed " + std::to_string(seed) + ", pair " + std::to_string(pair) +
+                            ", activation " + std::to_string(n));
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(QmmSm90HeldProducts, GatesAndUps) {
+  std::map<std::string, int> taken;
+  for (uint64_t seed = 0; seed < 24 && !HasFailure(); ++seed) run_gates(seed, taken);
+  for (const char* kernel :
+       {"qmm_sm90_held_affine4_bf16_gates", "qmm_sm90_held_mxfp4_bf16_gates",
+        "qmm_sm90_held_affine4_bf16_gates_2", "qmm_sm90_held_mxfp4_bf16_gates_2"}) {
+    EXPECT_GT(taken[kernel], 0) << kernel;
+  }
 }
 
 TEST(QmmSm90HeldProducts, GeneratedCases) {

@@ -43,6 +43,27 @@ TEST(QmmHeldCut, MakesEveryKOnceByTheFewestBlocks) {
   EXPECT_EQ(shares(4096, 4096), 0u) << "others take less time";
 }
 
+TEST(QmmHeldCut, RunsHaveAllOfKInEachBlock) {
+  uint32_t taken[3] = {};
+  for (int64_t k = 256; k <= 8192; k += 256) {
+    for (int64_t n : {int64_t{136}, int64_t{1} << 18}) {
+      const cuda::HeldCut cut = cuda::held_runs_cut(n, k);
+      if (cut.shares == 0) continue;
+      ASSERT_LE(cut.row_groups, cuda::kHeldMostRowGroups);
+      ++taken[cut.row_groups];
+      ASSERT_EQ(cut.shares * cut.passes, 1u);
+      ASSERT_EQ(cut.slices * cuda::kHeldSlice, k);
+      ASSERT_LE(cut.slices * cut.row_groups, cuda::kHeldWarps);
+    }
+  }
+  EXPECT_EQ(taken[1], 5u);
+  EXPECT_EQ(taken[2], 3u);
+  EXPECT_EQ(cuda::held_runs_cut(8 * 28672, 4096).row_groups, 1u);
+  EXPECT_EQ(cuda::held_runs_cut(64 * 2048, 2048).row_groups, 2u);
+  EXPECT_EQ(cuda::held_runs_cut(64 * 2048, 2880).shares, 0u);
+  EXPECT_EQ(cuda::held_runs_cut(8 * 2048, 2048).shares, 0u) << "others take less time";
+}
+
 TEST(QmmHeldCut, LargeMatricesHaveAllClusters) {
   for (uint32_t at_once : {1u, 30u, 66u, 132u}) {
     EXPECT_EQ(cuda::held_clusters(16384, 16384, at_once), at_once);

@@ -264,11 +264,12 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   };
   // 1.2 MB of an expert's codes.
   const int64_t half_of_8_bits = deep && first.resolved().bits == 8 ? 2 : 1;
-  const int64_t hidden = long_rows ? 256
-                         : deep    ? 832
-                         : held    ? m.random.pick({2560, 3584, 4096})
-                                   : unit(first) * (modelled ? m.random.pick({1, 3, 5, 8, 13})
-                                                             : m.random.pick({1, 1, 2, 3}));
+  const int64_t hidden =
+      long_rows ? 256
+      : deep    ? 832
+      : held ? (seed / 2 % 2 == 0 ? m.random.pick({2560, 3584, 4096}) : m.random.pick({1536, 2048}))
+             : unit(first) *
+                   (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
   const int64_t inner =
       long_rows ? 6144
       : deep    ? 1024 / half_of_8_bits
@@ -282,10 +283,16 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
                     : tiles || long_rows || held ? 2
                     : one                        ? m.random.pick({1, 2, 5, 8})
                                                  : m.random.pick({1, 2, 3});
+  // Of an expert, by format and length of rows.
+  const auto rows_of_held = [&] {
+    const bool affine = seed % 2 == 0;
+    return hidden > 2048 ? m.random.between(affine ? 3 : 2, affine ? 16 : 8)
+                         : m.random.between(5, affine ? 12 : 7);
+  };
   const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one || deep ? 1
                          : long_rows   ? 5
-                         : held        ? experts * m.random.between(2, seed % 2 == 0 ? 16 : 8) / 2
+                         : held        ? (experts * rows_of_held() + 1) / 2
                          : modelled    ? m.random.pick({1, 1, 3, 8, 21, 40})
                                        : m.random.pick({1, 1, 2, 5, 9, 17});
   layer.separate = m.random.one_in(2);

@@ -7,9 +7,10 @@
 
 namespace moeblas::cuda {
 
-// A cluster's blocks, and each one's share of K in each pass. None: not to be cut so.
+// A cluster's blocks, and each one's share of K in each pass; of a tile, groups of rows of w. None:
+// not to be cut so.
 struct HeldCut {
-  uint32_t shares = 0, slices = 0, passes = 0;
+  uint32_t shares = 0, slices = 0, passes = 0, row_groups = 1;
 };
 
 // Of so many values and more it is the faster one, 16 rows of 57344 x 8192 74.1 us for 91.2, but of
@@ -18,16 +19,31 @@ struct HeldCut {
 // 2^24 no row of the table chooses qmm_sm90 for speed; there small jobs meet it.
 constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_t{1} << 24;
 
-// The most rows of x that matrices of an expert layer have on the average; of their gates and ups,
-// which cost the other kernels more. Of more too many matrices are passed twice: Mixtral's gates
-// and ups as products alone, uniform routing, took 154 us for 161 where twelve rows meet a matrix,
-// 170 for 168 where fourteen do; as gates of a layer those of sixteen gained 3 %. In mxfp4, where
-// two octets of tokens cost a third more than one, its layers of 32 / 40 tokens took 226 / 270 us
-// for 262 / 268.
-struct HeldMostRows {
-  int64_t runs, gates;
+// How many rows of x matrices of an expert layer have on the average.
+struct HeldRows {
+  int64_t least, most;
 };
-constexpr HeldMostRows kHeldMostAffine{12, 16}, kHeldMostMxfp4{8, 8};
+// Of products alone, of a layer's gates and ups, and of such gates and ups that a tile has two
+// groups of rows of them. Of fewer rows qmv_sm90 takes less time, or as long; of more too many
+// matrices are passed twice, which costs mxfp4 more: two octets of tokens take it a third longer
+// than one. Uniform, zipf and skewed routing, us, before -> with them:
+//   Mixtral's layers   affine   8 tokens 212, 172, 166 -> 213, 173, 173; 16 225, 223, 258 -> 214,
+//                               193, 214; 32 220, 242, 242 -> 218, 247, 246
+//                      mxfp4    8 219, 184, 174 -> 212, 180, 181; 32 265, 274, 269 -> 227, 260,
+//                               260; 40 268 -> 270
+//   OLMoE's            affine   48 88, 86, 87 -> 80, 89, 82; 64 88, 86, 87 -> 81, 91, 90
+//                      mxfp4    48 93, 92, 93 -> 87, 91, 89; 64 93, 92, 93 -> 91, 102, 95
+//   Qwen3-30B-A3B's    affine   128 145, 141, 139 -> 127, 139, 137; 192 148, 164, 151 -> 133, 160,
+//                               147
+//                      mxfp4    80 139, 118, 137 -> 127, 119, 122; 128 140, 138, 136 -> 134, 157,
+//                               143
+// Mixtral's gates and ups as products alone took 154 us for 161 where twelve rows meet a matrix,
+// 170 for 168 where fourteen do.
+struct HeldRowsOf {
+  HeldRows runs, gates, short_gates;
+};
+constexpr HeldRowsOf kHeldAffineRows{{2, 12}, {3, 16}, {5, 12}};
+constexpr HeldRowsOf kHeldMxfp4Rows{{2, 8}, {2, 8}, {5, 7}};
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;
@@ -54,11 +70,25 @@ constexpr HeldCut held_cut(int64_t n, int64_t k) {
   return {};
 }
 
-// Of at most so many at once. Of small matrices a cluster has more tiles, so that its rings go
-// round.
-constexpr uint32_t held_clusters(int64_t n, int64_t k, uint32_t at_once) {
+// The same of runs, of which a block has all of K. `n`: rows of w of all matrices.
+constexpr HeldCut held_runs_cut(int64_t n, int64_t k) {
+  const bool small = n * k < kHeldSmallValues;
+  if (k % kHeldSlice != 0 || (!small && n * k < kHeldLeastValues)) return {};
+  for (uint32_t groups = 1; groups <= kHeldMostRowGroups; ++groups) {
+    const int64_t slices = k / kHeldSlice, most = kHeldWarps / groups;
+    if (slices == most || (small && slices < most && slices > most / 2)) {
+      return {1, static_cast<uint32_t>(slices), 1, groups};
+    }
+  }
+  return {};
+}
+
+// Of at most so many at once, of tiles of so many rows. Of small matrices a cluster has more tiles,
+// so that its rings go round.
+constexpr uint32_t held_clusters(int64_t n, int64_t k, uint32_t at_once,
+                                 uint32_t tile_rows = kHeldRows) {
   constexpr int64_t kTilesOfSmall = 12;
-  const int64_t rows = kHeldRows * (n * k < kHeldSmallValues ? kTilesOfSmall : 1);
+  const int64_t rows = tile_rows * (n * k < kHeldSmallValues ? kTilesOfSmall : 1);
   const int64_t clusters = (n + rows - 1) / rows;
   return clusters < at_once ? static_cast<uint32_t>(clusters) : at_once;
 }

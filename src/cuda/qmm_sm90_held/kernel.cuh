@@ -1,6 +1,6 @@
 // qmm_sm90 for 9 to 16 rows of x and one large matrix of 4-bit weights, affine in groups of 64 or
-// mxfp4, or for experts' affine matrices that so many rows meet each: one launch, whose warps hold
-// rows of x in registers, so that nothing but w goes through shared memory.
+// mxfp4, or for experts' matrices that some rows meet each: one launch, whose warps hold rows of x
+// in registers, so that nothing but w goes through shared memory.
 //
 //   rows of w            K
 //   +----------+---+---+ .. +---+   A cluster makes so many tiles of 16 rows of w times all rows
@@ -20,10 +20,11 @@
 // there is no multiprocessor without a cluster: sums wait in shared memory from pass to pass, and
 // codes of the second one come while the first one's last tiles are multiplied.
 //
-// Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses),
-// and a block has an equal share of all passes' tiles: between those of one run and the next its
-// warps load other rows. Of a layer's gates and ups a tile has eight rows each, and what is written
-// is activations.
+// Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses), of
+// up to eight one octet is multiplied, and a block has an equal share of what all passes' tiles
+// cost (HeldRun): between those of one run and the next its warps load other rows. Of a layer's
+// gates and ups a tile has eight rows each, and what is written is activations. Where rows of w are
+// half as long, a tile has two groups of such rows, each half of the warps'.
 #pragma once
 
 #include "cuda/device/dynamic_shared.cuh"
@@ -33,10 +34,10 @@
 namespace moeblas::cuda {
 
 // One thread of a warp.
-template <class Weights, uint32_t kShares, HeldKind kKind>
-class HeldProducer : public HeldBlock<kShares, kKind> {
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
+class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
-  using Block = HeldBlock<kShares, kKind>;
+  using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_;
   using Block::kRuns, Block::kGates;
 
@@ -91,8 +92,8 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
     const auto scales = static_cast<int32_t>(first * (kHeldScaleBox / kHeldWarps));
     const auto matrix = static_cast<int32_t>(segment.matrix);
     constexpr uint32_t kKinds = Weights::kBiases ? 2 : 1;
-    device::barrier_expect(full,
-                           p_.slices * HeldMemory::kSliceBytes + kKinds * HeldMemory::kScaleBytes);
+    device::barrier_expect(
+        full, p_.slices * kRowGroups * HeldMemory::kSliceBytes + kKinds * HeldMemory::kScaleBytes);
     device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
     device::copy_box(to + HeldMemory::kScales, &p_.scales, scales, row, matrix, full, policy);
     if constexpr (Weights::kBiases) {
@@ -112,10 +113,10 @@ class HeldProducer : public HeldBlock<kShares, kKind> {
 };
 
 // Warps that add up.
-template <class Weights, uint32_t kShares, HeldKind kKind>
-class HeldAdder : public HeldBlock<kShares, kKind> {
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
+class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
-  using Block = HeldBlock<kShares, kKind>;
+  using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::count_, Block::p_, Block::rank_;
   using Block::kRuns, Block::kGates;
   using Math = Bfloat16Pairs;
@@ -159,7 +160,7 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
       for (uint32_t place = kByTiles ? 0 : warp; place < Block::units(batch);
            place += kByTiles ? 1 : kHeldAdders) {
         const uint32_t unit = HeldUnits::unit(place, rank_, kShares);
-        const uint32_t number = batch * kHeldBatch + unit / 2;
+        const uint32_t number = batch * kHeldBatch + unit / Block::kUnits;
         while (number >= end) {
           of.tiles = Block::segment(end);
           end += of.tiles.count;
@@ -197,7 +198,7 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
             continue;
           }
         }
-        const uint32_t row = tile * Block::kRows;
+        const uint32_t row = tile * Block::kRows + unit / 2 % kRowGroups * Block::kWarpRows;
 #pragma unroll
         for (uint32_t j = 0; j < 4; ++j) {
           if (!isfinite(s[j])) {
@@ -313,13 +314,13 @@ class HeldAdder : public HeldBlock<kShares, kKind> {
   uint32_t lane_;
 };
 
-template <class Weights, uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   constexpr bool kRuns = kKind != HeldKind::matrix;
   const uint32_t memory = device::shared_address(device::dynamic_shared_1024());
   const uint32_t base = device::uniform((memory + 1023) & ~1023u);
   if (threadIdx.x == kHeldMultipliers) {
-    const HeldProducer<Weights, kShares, kKind> producer(p, base);
+    const HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
     // Nothing else is needed before the first copies can begin.
     producer.prefetch_maps();
     producer.init_barriers();
@@ -341,13 +342,14 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   if (threadIdx.x >= kHeldMultipliers) {
     device::leave_registers<40>();
     if (threadIdx.x < kHeldMultipliers + 32) {
-      HeldProducer<Weights, kShares, kKind> producer(p, base);
+      HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
       device::wait_for_previous_launch();
+      producer.list_runs();
       producer.find_runs();
       producer.send_all();
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
-      HeldAdder<Weights, kShares, kKind> adder(p, base);
+      HeldAdder<Weights, kShares, kKind, kRowGroups> adder(p, base);
       adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
       device::wait_for_previous_launch();
       adder.find_runs();
@@ -355,7 +357,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     }
   } else {
     device::take_registers<232>();
-    HeldMultiplier<Weights, kShares, kKind> multiplier(p, base);
+    HeldMultiplier<Weights, kShares, kKind, kRowGroups> multiplier(p, base);
     device::wait_for_previous_launch();
     multiplier.find_runs();
     multiplier.multiply();
@@ -367,22 +369,22 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
 
 // Other architectures of the same build get a kernel that is never launched.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <class Weights, uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 __global__ void __cluster_dims__(kShares, 1, 1) __launch_bounds__(kHeldThreads, 1)
     qmm_sm90_held(const __grid_constant__ QmmHeldParams p) {
 #if defined(__CUDA_ARCH__)
-  qmm_held_block<Weights, kShares, kKind>(p);
+  qmm_held_block<Weights, kShares, kKind, kRowGroups>(p);
 #endif
 }
 #else
-template <class Weights, uint32_t kShares, HeldKind kKind>
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 __global__ void qmm_sm90_held(const __grid_constant__ QmmHeldParams) {}
 #endif
 
-#define MB_QMM_SM90_HELD(name, Weights, shares, kind)                                  \
-  static const simt::CudaKernel held_##name##_kernel {                                 \
-    "qmm_sm90_held_" #name,                                                            \
-        reinterpret_cast<const void*>(&qmm_sm90_held<Weights, shares, HeldKind::kind>) \
+#define MB_QMM_SM90_HELD(name, Weights, shares, kind, row_groups)                                  \
+  static const simt::CudaKernel held_##name##_kernel {                                             \
+    "qmm_sm90_held_" #name,                                                                        \
+        reinterpret_cast<const void*>(&qmm_sm90_held<Weights, shares, HeldKind::kind, row_groups>) \
   }
 
 }  // namespace moeblas::cuda

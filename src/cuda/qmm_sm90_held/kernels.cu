@@ -3,13 +3,15 @@
 
 namespace moeblas::cuda {
 
-MB_QMM_SM90_HELD(affine4_bf16_1, HeldAffine4, 1, matrix);
-MB_QMM_SM90_HELD(affine4_bf16_2, HeldAffine4, 2, matrix);
-MB_QMM_SM90_HELD(affine4_bf16_runs, HeldAffine4, 1, runs);
-MB_QMM_SM90_HELD(affine4_bf16_gates, HeldAffine4, 1, gates);
-MB_QMM_SM90_HELD(mxfp4_bf16_1, HeldMxfp4, 1, matrix);
-MB_QMM_SM90_HELD(mxfp4_bf16_2, HeldMxfp4, 2, matrix);
-MB_QMM_SM90_HELD(mxfp4_bf16_runs, HeldMxfp4, 1, runs);
-MB_QMM_SM90_HELD(mxfp4_bf16_gates, HeldMxfp4, 1, gates);
+MB_QMM_SM90_HELD(affine4_bf16_1, HeldAffine4, 1, matrix, 1);
+MB_QMM_SM90_HELD(affine4_bf16_2, HeldAffine4, 2, matrix, 1);
+MB_QMM_SM90_HELD(affine4_bf16_runs, HeldAffine4, 1, runs, 1);
+MB_QMM_SM90_HELD(affine4_bf16_gates, HeldAffine4, 1, gates, 1);
+MB_QMM_SM90_HELD(affine4_bf16_gates_2, HeldAffine4, 1, gates, 2);
+MB_QMM_SM90_HELD(mxfp4_bf16_1, HeldMxfp4, 1, matrix, 1);
+MB_QMM_SM90_HELD(mxfp4_bf16_2, HeldMxfp4, 2, matrix, 1);
+MB_QMM_SM90_HELD(mxfp4_bf16_runs, HeldMxfp4, 1, runs, 1);
+MB_QMM_SM90_HELD(mxfp4_bf16_gates, HeldMxfp4, 1, gates, 1);
+MB_QMM_SM90_HELD(mxfp4_bf16_gates_2, HeldMxfp4, 1, gates, 2);
 
 }  // namespace moeblas::cuda

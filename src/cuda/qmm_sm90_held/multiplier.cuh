@@ -13,20 +13,25 @@ namespace moeblas::cuda {
 
 // Warps that multiply, each a slice of K of every tile. Of rows of x that have no power of two that
 // fits, as of what is not finite, sums are NaN.
-template <class Weights, uint32_t kShares, HeldKind kKind>
-class HeldMultiplier : public HeldBlock<kShares, kKind> {
+template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
+class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
-  using Block = HeldBlock<kShares, kKind>;
+  using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
   using Block::kRuns, Block::kGates;
   using Math = Bfloat16Pairs;
   using Order = typename Weights::Order;
+  static constexpr uint32_t kSlices = kHeldWarps / kRowGroups;
 
   __device__ HeldMultiplier(const QmmHeldParams& p, uint32_t base)
-      : Block(p, base), lane_(threadIdx.x % 32), slice_(device::uniform(threadIdx.x / 32)) {
-    const uint32_t row = lane_ / 4, t = lane_ % 4;
+      : Block(p, base),
+        lane_(threadIdx.x % 32),
+        slice_(device::uniform(kRowGroups == 1 ? threadIdx.x / 32 : threadIdx.x / 32 % kSlices)),
+        row_group_(kRowGroups == 1 ? 0 : device::uniform(threadIdx.x / 32 / kSlices)) {
+    const uint32_t row = row_group_ * Block::kWarpRows + lane_ / 4, t = lane_ % 4;
     codes_ = device::kept(base + Order::codes(row, t, slice_, Block::kRows), lane_);
-    scales_ = device::kept(base + HeldMemory::kScales + Order::scales(row, slice_), lane_);
+    scales_ = device::kept(
+        base + HeldMemory::kScales + Order::scales(row, slice_, Block::kScaleRow), lane_);
   }
 
   __device__ void multiply() {
@@ -71,7 +76,9 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     if (kRuns || tile == 0 || segment.has_sums) {
       // A scheduler's first warp asks before its second one, and multiplies while that waits.
       // Some tiles later, for other rows, they take turns again.
-      const bool is_first = slice_ < kHeldFirstWarps;
+      // (By a number that the compiler knows to be all lanes': by threadIdx it would leave room for
+      // lanes that part in all loops over tiles, which took 4 % longer.)
+      const bool is_first = row_group_ * kSlices + slice_ < kHeldFirstWarps;
       if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
       RawRows<kOctets> raw;
       fetch_rows<kOctets>(segment, raw);
@@ -204,23 +211,24 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
   __device__ void wait_for_tile(uint32_t slot, uint32_t parity) const {
     device::barrier_wait(barrier(Block::kFull) + slot * 8, parity);
   }
+  // From row g to row g + 8: scales, and codes.
+  static constexpr uint32_t kScalesDown =
+      kGates ? HeldMemory::kScaleBytes / 2 : 8 * Block::kScaleRow;
+  static constexpr uint32_t kDown =
+      kGates ? HeldMemory::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
   // Of the tile that was waited for: biases, or scales, of groups that a lane has alone.
   __device__ void fetch_own(uint32_t (&own)[2]) const {
     constexpr uint32_t kBehind = Weights::kBiases ? HeldMemory::kScaleBytes : 0;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      own[r] =
-          device::load_shared_u32(scales_ + at_ + r * 8 * kHeldScaleBox + kBehind + lane_ % 4 * 4);
+      own[r] = device::load_shared_u32(scales_ + at_ + r * kScalesDown + kBehind + lane_ % 4 * 4);
     }
   }
-  // From the codes of row g to those of row g + 8.
-  static constexpr uint32_t kDown =
-      kGates ? HeldMemory::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
   // Quarter `number` of the tile's groups.
   __device__ void fetch(uint32_t number, Quarter& quarter) const {
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      quarter.scales[r].fetch(scales_ + at_ + r * 8 * kHeldScaleBox + number * 4);
+      quarter.scales[r].fetch(scales_ + at_ + r * kScalesDown + number * 4);
     }
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
@@ -353,7 +361,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     const uint32_t full = barrier(Block::kSumsFull) + batch % 2 * 8;
 #pragma unroll
     for (uint32_t u = 0; u < kOctets; ++u) {
-      const uint32_t unit = tile % kHeldBatch * 2 + u, owner = HeldUnits::owner(unit, kShares);
+      const uint32_t unit = (tile % kHeldBatch * kRowGroups + row_group_) * 2 + u;
+      const uint32_t owner = HeldUnits::owner(unit, kShares);
       const uint32_t to =
           Block::place_of(batch, HeldUnits::place(unit, kShares), rank_, slice_) + lane_ * 16;
       if constexpr (kShares == 1) {
@@ -372,7 +381,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind> {
     }
   }
 
-  uint32_t lane_, slice_;
+  uint32_t lane_, slice_, row_group_;
   uint32_t codes_, scales_;              // this lane's, in slot 0
   uint32_t slot_ = 0, parity_ = 0, at_;  // of the tile that is fetched; where its slot begins
 };

@@ -28,9 +28,11 @@ struct HeldOrder {
     return group % 4 * 32 ^ group / 4 * (128 + 16);
   }
   static constexpr uint32_t kSecondHalf = 16;
-  // Those of a row's scales that are a slice's, in bytes.
-  static __host__ __device__ constexpr uint32_t scales(uint32_t row, uint32_t slice) {
-    return row * kHeldScaleBox + (slice ^ row % 8) * 16;
+  // Those of a row's scales that are a slice's, in bytes, where a row has `row_bytes`.
+  static __host__ __device__ constexpr uint32_t scales(uint32_t row, uint32_t slice,
+                                                       uint32_t row_bytes = kHeldScaleBox) {
+    const uint32_t line = row * row_bytes / 128;
+    return row * row_bytes + (slice ^ line % (row_bytes / 16)) * 16;
   }
   // The k of a slice whose rows of x a lane loads at once, eight of them, the first or the second
   // of its runs of a group.
@@ -57,7 +59,7 @@ constexpr bool held_staged_words_are_in_order() {
 }
 static_assert(held_staged_words_are_in_order(), "activations lie as the next product reads them");
 
-// Of a batch's units, two octets of tokens of each tile: every shares-th is a block's.
+// Of a batch's units, two octets of tokens of each 16 rows of w: every shares-th is a block's.
 struct HeldUnits {
   static __host__ __device__ constexpr uint32_t owner(uint32_t unit, uint32_t shares) {
     return unit % shares;
@@ -69,10 +71,8 @@ struct HeldUnits {
                                                      uint32_t shares) {
     return place * shares + rank;
   }
-  // Of so many tiles.
-  static __host__ __device__ constexpr uint32_t count(uint32_t tiles, uint32_t rank,
+  static __host__ __device__ constexpr uint32_t count(uint32_t units, uint32_t rank,
                                                       uint32_t shares) {
-    const uint32_t units = 2 * tiles;
     return units / shares + (units % shares > rank ? 1 : 0);
   }
 };
@@ -146,26 +146,28 @@ struct HeldParts {
   }
 };
 
-// By what boxes write: which k stands in a place.
+// By what boxes write: which k stands in a place. Of `groups` of 16 rows, each has so many fewer
+// slices.
 template <bool kHalves>
-constexpr bool held_order_is_of_the_same_k() {
+constexpr bool held_order_is_of_the_same_k(uint32_t groups) {
   using Order = HeldOrder<kHalves>;
-  for (uint32_t slice = 0; slice < kHeldWarps; ++slice) {
-    for (uint32_t i = 0; i < kHeldRows * 4 * kHeldGroups * 2; ++i) {
+  const uint32_t rows = kHeldRows * groups, scale_row = kHeldScaleBox / groups;
+  for (uint32_t slice = 0; slice < kHeldWarps / groups; ++slice) {
+    for (uint32_t i = 0; i < rows * 4 * kHeldGroups * 2; ++i) {
       const uint32_t second = i % 2, group = i / 2 % kHeldGroups, t = i / 2 / kHeldGroups % 4;
       const uint32_t row = i / 2 / kHeldGroups / 4;
       const uint32_t k = slice * kHeldSlice + Order::rows(t, group, second);
-      const uint32_t first = Order::codes(row, t, slice) ^ Order::next_codes(group);
+      const uint32_t first = Order::codes(row, t, slice, rows) ^ Order::next_codes(group);
       const uint32_t codes = kHalves ? first ^ second * Order::kSecondHalf : first + second * 4;
       const uint32_t line = codes / 128;
-      if (line / kHeldPieces % kHeldRows != row) return false;
-      const uint32_t piece = line / kHeldPieces / kHeldRows * kHeldPieces + line % kHeldPieces;
+      if (line / kHeldPieces % rows != row) return false;
+      const uint32_t piece = line / kHeldPieces / rows * kHeldPieces + line % kHeldPieces;
       if (piece * 256 + (codes / 16 % 8 ^ line % 8) * 32 + codes % 16 * 2 != k) return false;
     }
-    for (uint32_t row = 0; row < kHeldRows; ++row) {
-      const uint32_t scales = Order::scales(row, slice);
-      if (scales / kHeldScaleBox != row) return false;
-      if ((scales / 16 % 8 ^ row % 8) * 16 * 32 != slice * kHeldSlice) return false;
+    for (uint32_t row = 0; row < rows; ++row) {
+      const uint32_t scales = Order::scales(row, slice, scale_row), pieces = scale_row / 16;
+      if (scales / scale_row != row) return false;
+      if ((scales / 16 % pieces ^ scales / 128 % pieces) != slice) return false;
     }
   }
   return true;
@@ -173,19 +175,21 @@ constexpr bool held_order_is_of_the_same_k() {
 // What lanes read at once: a half warp eight bytes each, or four, and a quarter, two rows' scales
 // or eight. (Four bytes could be a whole warp's; rows four further on are in the same banks.)
 template <bool kHalves>
-constexpr bool held_order_is_by_banks() {
+constexpr bool held_order_is_by_banks(uint32_t groups) {
   using Order = HeldOrder<kHalves>;
   constexpr uint32_t kBytes = kHalves ? 4 : 8, kBanks = 128 / kBytes;
   for (uint32_t first = 0; first < 32; first += 16) {
     bool found[kBanks] = {};
     for (uint32_t lane = first; lane < first + 16; ++lane) {
-      bool& bank = found[Order::codes(lane / 4, lane % 4, 1) / kBytes % kBanks];
+      bool& bank = found[Order::codes(lane / 4, lane % 4, 1, kHeldRows * groups) / kBytes % kBanks];
       if (bank) return false;
       bank = true;
     }
   }
   bool found[8] = {};
-  for (uint32_t row = 0; row < 8; ++row) found[Order::scales(row, 1) / 16 % 8] = true;
+  for (uint32_t row = 0; row < 8; ++row) {
+    found[Order::scales(row, 1, kHeldScaleBox / groups) / 16 % 8] = true;
+  }
   for (const bool bank : found) {
     if (!bank) return false;
   }
@@ -196,7 +200,7 @@ constexpr bool held_units_are_someones() {
     for (uint32_t tiles = 1; tiles <= kHeldBatch; ++tiles) {
       uint32_t all = 0;
       for (uint32_t rank = 0; rank < shares; ++rank) {
-        const uint32_t count = HeldUnits::count(tiles, rank, shares);
+        const uint32_t count = HeldUnits::count(2 * tiles, rank, shares);
         if (count * shares * HeldMemory::kPlace * kHeldWarps > HeldMemory::kSumsBytes) return false;
         for (uint32_t place = 0; place < count; ++place) {
           const uint32_t unit = HeldUnits::unit(place, rank, shares);
@@ -294,9 +298,11 @@ static_assert(held_passes_take_all(), "every pass has every tile once");
 static_assert(held_shares_take_all(),
               "every tile is one block's, and no block has more than others");
 static_assert(held_parts_take_all(), "every tile has every part once, and its sums a place");
-static_assert(held_order_is_of_the_same_k<false>() && held_order_is_of_the_same_k<true>(),
+static_assert(held_order_is_of_the_same_k<false>(1) && held_order_is_of_the_same_k<true>(1) &&
+                  held_order_is_of_the_same_k<false>(2) && held_order_is_of_the_same_k<true>(2),
               "both factors of a product are of the same k");
-static_assert(held_order_is_by_banks<false>() && held_order_is_by_banks<true>(),
+static_assert(held_order_is_by_banks<false>(1) && held_order_is_by_banks<true>(1) &&
+                  held_order_is_by_banks<false>(2) && held_order_is_by_banks<true>(2),
               "lanes meet in no bank");
 static_assert(held_units_are_someones(), "every sum is added up once");
 

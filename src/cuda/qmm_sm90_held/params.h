@@ -9,8 +9,9 @@ namespace moeblas::cuda {
 inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
 inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
 inline constexpr uint32_t kHeldFirstWarps = kHeldWarps / 2;  // a scheduler's first of two each
-inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of a tile
+inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of w, a warp's at a time
 inline constexpr uint32_t kHeldLeastTokens = 9;
+inline constexpr uint32_t kHeldMostRowGroups = 2;  // of w, in a tile
 // A warp's share of K, so many groups of 64 of it, and the most of a row that a block has.
 inline constexpr uint32_t kHeldSlice = 512, kHeldGroups = kHeldSlice / 64;
 inline constexpr uint32_t kHeldMostK = kHeldSlice * kHeldWarps;
@@ -24,8 +25,7 @@ inline constexpr uint32_t kHeldBatch = 2;
 // Tiles that a block prefetches beside its first copies: of four, 16 rows of 16384^2 gained 1.7 us,
 // of two 2.4.
 inline constexpr uint32_t kHeldPrefetchTiles = 2;
-// Of rows of several matrices: a lane knows one.
-inline constexpr uint32_t kHeldMostMatrices = 32;
+inline constexpr uint32_t kHeldMostMatrices = 128;  // whose rows are runs
 
 // What a block keeps in shared memory, by offset from a multiple of 1024.
 struct HeldMemory {
@@ -41,9 +41,10 @@ struct HeldMemory {
   static constexpr uint32_t kSums = kSlots * kSlotBytes;
   // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
   static constexpr uint32_t kKept = kSums + 2 * kSumsBytes, kKeptTiles = 27;
-  // Of runs there instead: what each lane knows of one.
+  // Of runs there instead: what of each of them is the block's, and how many tiles in all.
   static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
-  static_assert(kHeldThreads * kRunBytes <= kKeptTiles * kPlace);
+  static constexpr uint32_t kRunTiles = kRuns + kHeldMostMatrices * kRunBytes;
+  static_assert(kRunTiles < kKept + kKeptTiles * kPlace && kHeldMostMatrices % 32 == 0);
   static constexpr uint32_t kBarriers = kKept + kKeptTiles * kPlace;
   static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 6);
   static_assert(kSlotBytes % 1024 == 0 && kScales % 1024 == 0 && kBytes <= 227 * 1024);

@@ -24,14 +24,19 @@ struct HeldFirst {
   uint32_t matrix, tile, slice;
 };
 
-// A block's tiles, and its barriers. Runs are rows of several matrices.
-template <uint32_t kShares, HeldKind kKind>
+// A block's tiles, and its barriers. Runs are rows of several matrices. A tile is so many groups of
+// rows of w, and as many fewer slices are a block's share of K.
+template <uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 class HeldBlock {
  public:
   static constexpr bool kRuns = kKind != HeldKind::matrix, kGates = kKind == HeldKind::gates;
-  // Of w, in a tile, that neighbour each other, and come by one box.
-  static constexpr uint32_t kRows = kGates ? kHeldRows / 2 : kHeldRows;
+  // Of w, in a tile, that neighbour each other, and come by one box; of those, a warp's.
+  static constexpr uint32_t kRows = kRowGroups * kHeldRows / (kGates ? 2 : 1);
+  static constexpr uint32_t kWarpRows = kRows / kRowGroups;
+  static constexpr uint32_t kScaleRow = kHeldScaleBox / kRowGroups;  // bytes of a row's scales
+  static constexpr uint32_t kUnits = 2 * kRowGroups;                 // of a tile
   static_assert(!kRuns || kShares == 1, "who expects sums does not know their number");
+  static_assert(kRuns || kRowGroups == 1, "sums that wait are those of two octets");
   // Numbers of the first barrier of each kind.
   static constexpr uint32_t kFull = 0, kEmpty = kFull + HeldMemory::kSlots;
   static constexpr uint32_t kSumsFull = kEmpty + HeldMemory::kSlots, kSumsEmpty = kSumsFull + 2;
@@ -57,22 +62,42 @@ class HeldBlock {
     }
   }
 
-  // By whole warps, behind the launch that made the runs. What lanes know of them stays in shared
-  // memory: asked for again with every segment, it took 2 to 3 us of a launch.
+  // By one warp, behind the launch that made the runs: what of each of them is the block's. Asked
+  // for by every warp, and again with every segment, it took 2 to 3 us of a launch.
+  __device__ void list_runs() const {
+    if constexpr (kRuns) {
+      const uint32_t lane = threadIdx.x % 32, runs = p_.runs[0];
+      uint32_t cost = 0;  // of the runs before
+      for (uint32_t first = 0; first < runs; first += 32) {
+        const uint32_t at = entry(first + lane);
+        const Run r = run_of_lane(first + lane);
+        HeldRun of_all{tiles_ * r.passes, held_tile_cost(r.rows, p_.octet_costs), cost};
+        of_all.cost_before += sum_before(of_all.cost());
+        cost = __shfl_sync(kAllLanes, of_all.cost_before + of_all.cost(), 31);
+        device::store_shared_4(at, {r.matrix, r.row, r.rows, r.passes});
+        device::store_shared_4(at + 16, {of_all.tiles, of_all.tile_cost, of_all.cost_before, 0});
+      }
+      const uint32_t share = share_of(cost);
+      uint32_t tiles = 0;  // the block's, of the runs before
+      for (uint32_t first = 0; first < runs; first += 32) {
+        const uint32_t at = entry(first + lane) + 16;
+        const uint4 v = device::load_shared_4(at);
+        const HeldRun of_all{v.x, v.y, v.z};
+        const uint32_t begin = of_all.tiles_before(blockIdx.x * share);
+        const uint32_t count = of_all.tiles_before((blockIdx.x + 1) * share) - begin;
+        const uint32_t before = tiles + sum_before(count);
+        tiles = __shfl_sync(kAllLanes, before + count, 31);
+        const uint32_t each = max(share / max(of_all.tile_cost, 1u), 1u);
+        device::store_shared_4(at, {begin, count, before, each});
+      }
+      if (lane == 0) device::store_shared_u32(base_ + HeldMemory::kRunTiles, tiles);
+    }
+  }
+  // By whole warps, behind that.
   __device__ void find_runs() {
     if constexpr (kRuns) {
-      Run run = my_run();
-      HeldRun of_all{tiles_ * run.passes, held_tile_cost(run.rows, p_.octet_costs), 0};
-      of_all.cost_before = sum_before(of_all.cost());
-      const uint32_t all = __shfl_sync(kAllLanes, of_all.cost_before + of_all.cost(), 31);
-      const uint32_t share = share_of(all);
-      run.first = of_all.tiles_before(blockIdx.x * share);
-      run.count = of_all.tiles_before((blockIdx.x + 1) * share) - run.first;
-      run.before = sum_before(run.count);
-      run.each = max(share / max(of_all.tile_cost, 1u), 1u);
-      count_ = __shfl_sync(kAllLanes, run.before + run.count, 31);
-      device::store_shared_4(lane_run(), {run.matrix, run.row, run.rows, run.passes});
-      device::store_shared_4(lane_run() + 16, {run.first, run.count, run.before, run.each});
+      device::named_barrier(1, kHeldThreads);
+      count_ = device::load_shared_u32(base_ + HeldMemory::kRunTiles);
     }
   }
   // What follows `done` tiles, fewer than count_.
@@ -87,23 +112,18 @@ class HeldBlock {
       const uint32_t tile = first_ + place.tile;
       return {0, 0, p_.m, tile, place.count, false, place.part, place.has_sums, place.keeps_sums};
     } else {
-      const uint4 a = device::load_shared_4(lane_run());
-      const uint4 b = device::load_shared_4(lane_run() + 16);
-      const Run mine{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-      const uint32_t from = __ffs(__ballot_sync(kAllLanes, mine.before + mine.count > done)) - 1;
-      const auto of = [&](uint32_t value) { return __shfl_sync(kAllLanes, value, from); };
-      const uint32_t passes = of(mine.passes), taken = done - of(mine.before);
+      const Run run = run_at(done);
+      const uint32_t taken = done - run.before;
       // Who passes tiles once changes rows of x between runs alone.
-      const uint32_t each = passes == 1 ? tiles_ : of(mine.each);
-      const HeldPasses::Place place =
-          HeldPasses{passes, each, tiles_}.place(of(mine.first) + taken);
+      const HeldPasses passes{run.passes, run.passes == 1 ? tiles_ : run.each, tiles_};
+      const HeldPasses::Place place = passes.place(run.first + taken);
       HeldSegment s;
-      s.matrix = of(mine.matrix);
-      s.row = of(mine.row) + place.pass * kHeldTokens;
-      s.rows = min(of(mine.rows) - place.pass * kHeldTokens, kHeldTokens);
+      s.matrix = run.matrix;
+      s.row = run.row + place.pass * kHeldTokens;
+      s.rows = min(run.rows - place.pass * kHeldTokens, kHeldTokens);
       s.tile = place.tile;
-      s.count = min(place.count, of(mine.count) - taken);
-      s.again = passes > 1;
+      s.count = min(place.count, run.count - taken);
+      s.again = run.passes > 1;
       s.part = 0;
       s.has_sums = s.keeps_sums = false;
       return s;
@@ -115,11 +135,12 @@ class HeldBlock {
       for (uint32_t i = 0; i < count; ++i) device::barrier_init(barrier(first + i), arrivals);
     };
     init(kFull, HeldMemory::kSlots, 1);
-    init(kEmpty, HeldMemory::kSlots, p_.slices);
-    init(kRowsAsked, 1, p_.slices);
+    const uint32_t warps = p_.slices * kRowGroups;
+    init(kEmpty, HeldMemory::kSlots, warps);
+    init(kRowsAsked, 1, warps);
     init(kFirstAsked, 1, min(kHeldFirstWarps, p_.slices));
     if constexpr (kShares == 1) {
-      init(kSumsFull, 2, 32 * p_.slices);
+      init(kSumsFull, 2, 32 * warps);
       init(kSumsEmpty, 2, 32 * kHeldAdders);
     } else {
       init(kSumsFull, 2, 1);
@@ -140,7 +161,7 @@ class HeldBlock {
     return base_ + HeldMemory::kBarriers + number * 8;
   }
   __device__ uint32_t units(uint32_t batch) const {
-    return HeldUnits::count(min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
+    return HeldUnits::count(kUnits * min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
   }
   // Whether its rows of x are two octets. One matrix meets more than one.
   __device__ static bool has_both_octets(const HeldSegment& segment) {
@@ -154,11 +175,12 @@ class HeldBlock {
   __device__ uint32_t kept_of(uint32_t tile) const {
     return base_ + HeldMemory::kKept + HeldParts::kept(tile - first_) * HeldMemory::kPlace;
   }
-  // Of what a warp of a block of the cluster leaves for a unit.
+  // Of what a block of the cluster leaves for a unit, a slice's.
   __device__ uint32_t place_of(uint32_t batch, uint32_t place, uint32_t share,
-                               uint32_t warp) const {
+                               uint32_t slice) const {
+    constexpr uint32_t kSlices = kHeldWarps / kRowGroups;
     return base_ + HeldMemory::kSums + batch % 2 * HeldMemory::kSumsBytes +
-           ((place * kShares + share) * kHeldWarps + warp) * HeldMemory::kPlace;
+           ((place * kShares + share) * kSlices + slice) * HeldMemory::kPlace;
   }
 
   const QmmHeldParams& p_;
@@ -170,22 +192,34 @@ class HeldBlock {
  private:
   static constexpr uint32_t kAllLanes = 0xffffffff;
 
-  // Of a lane: its rows of x, from `row` on, and their passes; of all these passes' tiles the
-  // block's, behind those of the runs before it, and what its share would be of this run alone.
+  // Its rows of x, from `row` on, and their passes; of all these passes' tiles the block's, behind
+  // those of the runs before it, and what its share would be of this run alone.
   struct Run {
     uint32_t matrix, row, rows, passes;
     uint32_t first, count, before, each;
   };
-  __device__ uint32_t lane_run() const {
-    return base_ + HeldMemory::kRuns + threadIdx.x * HeldMemory::kRunBytes;
+  __device__ uint32_t entry(uint32_t run) const {
+    return base_ + HeldMemory::kRuns + run * HeldMemory::kRunBytes;
   }
-  __device__ Run my_run() const {
-    const uint32_t lane = threadIdx.x % 32;
+  // The run that the block's tile behind `done` others is of.
+  __device__ Run run_at(uint32_t done) const {
+    uint32_t first = 0, found = 0;
+    for (;; first += 32) {
+      const uint4 b = device::load_shared_4(entry(first + threadIdx.x % 32) + 16);
+      found = __ballot_sync(kAllLanes, b.z + b.y > done);
+      if (found != 0) break;
+    }
+    const uint32_t from = entry(first + __ffs(found) - 1);
+    const uint4 a = device::load_shared_4(from), b = device::load_shared_4(from + 16);
+    return {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+  }
+  // A lane's of 32; those that are not there have no tiles.
+  __device__ Run run_of_lane(uint32_t number) const {
     Run r{};
-    if (lane < p_.runs[0]) {
-      const int32_t matrix = p_.matrices[lane];
-      r.row = p_.runs[1 + lane];
-      const uint32_t end = p_.runs[2 + lane];
+    if (number < p_.runs[0]) {
+      const int32_t matrix = p_.matrices[number];
+      r.row = p_.runs[1 + number];
+      const uint32_t end = p_.runs[2 + number];
       if (matrix >= 0) {
         r.matrix = static_cast<uint32_t>(matrix);
         r.rows = end - r.row;
