@@ -80,8 +80,7 @@ RULES = [
         r"^qmm_sm90_held<",
         has=(BULK, r"HMMA"),
         lacks=(r"HGMMA",),
-        local=2,
-        why="weights in bulk, products by warps that hold rows of x; a number of activations' end",
+        why="weights in bulk, products by warps that hold rows of x",
     ),
     Rule(
         r"^qmm_sm90(_either)?<(EndingIn<)?Dense<",

@@ -66,7 +66,8 @@ class HeldBlock {
   // for by every warp, and again with every segment, it took 2 to 3 us of a launch.
   __device__ void list_runs() const {
     if constexpr (kRuns) {
-      const uint32_t lane = threadIdx.x % 32, runs = p_.runs[0];
+      // Behind those of all matrices there may be one of none.
+      const uint32_t lane = threadIdx.x % 32, runs = min(p_.runs[0], kHeldMostMatrices);
       uint32_t cost = 0;  // of the runs before
       for (uint32_t first = 0; first < runs; first += 32) {
         const uint32_t at = entry(first + lane);
