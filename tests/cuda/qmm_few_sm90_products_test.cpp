@@ -82,13 +82,20 @@ TEST(QmmFewSm90Products, ScalesAtTheEnds) {
   run_seeds(
       12,
       [&](uint64_t seed, uint64_t order, uint8_t poison) -> std::optional<RunOnBlocks> {
-        // Those of mxfp4, every fifth.
+        // Those of mxfp4, every fifth; some with no scale but 2^-127 and 2^-126.
         Case c = few_long_rows_case(5 * seed + 1);
+        const bool small = seed / 3 % 2 == 1;
         c.values = Values::normal;
         c.scale_exponent = 0;
-        c.x_exponent = -20;
+        c.x_exponent = small ? 0 : -20;
         Operands o = operands_of(c, poison);
-        set_scales_at_the_ends(c, o);
+        if (small) {
+          for (int64_t i = 0; i < o.scales.view.numel(); ++i) {
+            *o.scales.byte(i) = static_cast<uint8_t>(i % 5 == 0);
+          }
+        } else {
+          set_scales_at_the_ends(c, o);
+        }
         return run_case(row(static_cast<uint32_t>(seed % 4 + 1)), c, o, order, poison);
       },
       counts);
