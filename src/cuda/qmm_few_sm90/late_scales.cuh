@@ -191,7 +191,9 @@ class FewLateScales
   }
   // Of loads what says that they have come.
   __device__ static uint32_t any_of(const Codes& c) {
-    return c.row[0][0].x | c.row[0][1].x | c.row[1][0].x | c.row[1][1].x;
+    const uint32_t any = c.row[0][0].x | c.row[0][1].x | c.row[1][0].x | c.row[1][1].x;
+    if constexpr (Weights::kScaledHalves == 1) return any;  // one load for both words of a row
+    return any | c.row[0][0].y | c.row[0][1].y | c.row[1][0].y | c.row[1][1].y;
   }
   // Two groups, 2b and the next, in a chain of products for each scale.
   __device__ static void multiply_groups(const Codes& codes, uint32_t b, const Columns& x,
