@@ -163,7 +163,7 @@ constexpr Row<MatmulProblem> kQmmFewSm90{
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch; float16 x for nvfp4 and affine scales of float16 alone"}};
+  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch, few rows of 4-bit experts held in registers; float16 x for nvfp4 and affine scales of float16 alone"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,

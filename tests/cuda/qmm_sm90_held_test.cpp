@@ -61,6 +61,8 @@ TEST(QmmHeldCut, RunsHaveAllOfKInEachBlock) {
   EXPECT_EQ(cuda::held_runs_cut(8 * 28672, 4096).row_groups, 1u);
   EXPECT_EQ(cuda::held_runs_cut(64 * 2048, 2048).row_groups, 2u);
   EXPECT_EQ(cuda::held_runs_cut(64 * 2048, 2880).shares, 0u);
+  EXPECT_EQ(cuda::held_runs_cut(cuda::kHeldMostRows, 4096).shares, 1u);
+  EXPECT_EQ(cuda::held_runs_cut(cuda::kHeldMostRows + 1, 4096).shares, 0u);
   EXPECT_EQ(cuda::held_runs_cut(8 * 2048, 2048).shares, 0u) << "others take less time";
 }
 

@@ -94,13 +94,6 @@ class FewLateScales
     uint32_t codes, scales, biases;
   };
 
-  __device__ static float power(int exponent) {
-    return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
-  }
-  // For both halves of a word.
-  __device__ static uint32_t power_pair(int exponent) {
-    return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
-  }
   __device__ void scale_x(Columns (&x)[2], Factors& of) const {
     const uint32_t t = lane_ % 4;
     uint32_t two = 0;
@@ -125,19 +118,14 @@ class FewLateScales
     uint32_t largest = max(two & 0xffffu, two >> 16);
     largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
     largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-    // What is too large for a power gets none, and what is so small that products of it would lose
-    // bits.
-    constexpr int kMostExponent = 94, kLeastExponent = -100;
-    const int exponent = largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127;
-    const int up = min(Weights::kTop - exponent, 127);
-    const uint32_t even = power_pair(up), odd = power_pair(up - Weights::kOdd);
+    const HeldPower<Weights> power(largest);
+    const uint32_t even = power.even(), odd = power.odd();
 #pragma unroll
     for (uint32_t i = 0; i < 16; ++i) {
       uint2& b = x[i / 8][i / 4 % 2][i % 4];
       b = {Weights::row(Math::multiply(b.x, even)), Weights::row(Math::multiply(b.y, odd))};
     }
-    const bool has_one = exponent >= kLeastExponent && exponent <= kMostExponent;
-    const float factor = has_one ? power(Weights::kWordDown - up) : __uint_as_float(0x7fc00000u);
+    const float factor = power.factor(Weights::kWordDown);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       of.factors[j] = __shfl_sync(~0u, factor, static_cast<int>(t * 2 + j) * 4);
@@ -173,8 +161,9 @@ class FewLateScales
 #pragma unroll
       for (uint32_t r = 0; r < 2; ++r) {
         if constexpr (Weights::kScaledHalves > 1) {
-          codes.row[i][r] = {device::load_shared_u32(from + r * 8 * kFewPiece),
-                             device::load_shared_u32((from ^ 16) + r * 8 * kFewPiece)};
+          codes.row[i][r] = {
+              device::load_shared_u32(from + r * 8 * kFewPiece),
+              device::load_shared_u32((from ^ Order::kSecondHalf) + r * 8 * kFewPiece)};
         } else {
           codes.row[i][r] = device::load_shared_2(from + r * 8 * kFewPiece);
         }

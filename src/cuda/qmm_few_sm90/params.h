@@ -89,7 +89,8 @@ struct FewOrder {
 // group of 64 or, where each half of a group has a scale of its own, eight of each half.
 template <bool kHalves>
 struct FewGroupOrder {
-  // In bytes; those of the next group are 32 further, by exclusive or, of the other half 16.
+  // In bytes; those of the next group are 32 further, by exclusive or.
+  static constexpr uint32_t kSecondHalf = 16;
   static __host__ __device__ constexpr uint32_t codes(uint32_t row, uint32_t t) {
     if (kHalves) return row % 8 * 16 + t * 4;
     return (t / 2 ^ row % 8) * 16 + t % 2 * 8;

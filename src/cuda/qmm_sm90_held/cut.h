@@ -7,6 +7,9 @@
 
 namespace moeblas::cuda {
 
+// Of w, of all matrices: what all tiles of all passes cost is a number of 32 bits.
+constexpr int64_t kHeldMostRows = int64_t{1} << 30;
+
 // A cluster's blocks, and each one's share of K in each pass; of a tile, groups of rows of w. None:
 // not to be cut so.
 struct HeldCut {
@@ -57,8 +60,7 @@ constexpr uint32_t kHeldAffineCosts[2] = {8, 9}, kHeldMxfp4Costs[2] = {8, 11};
 // 151936 x 2560 took 84.1 us for 73.0.
 constexpr HeldCut held_cut(int64_t n, int64_t k) {
   const uint32_t least_slices = n * k < kHeldSmallValues ? kHeldWarps / 2 + 1 : kHeldWarps;
-  constexpr int64_t kMostRows = int64_t{1} << 30;
-  if (n > kMostRows || k % kHeldSlice != 0) return {};
+  if (n > kHeldMostRows || k % kHeldSlice != 0) return {};
   if (n * k >= kHeldSmallValues && n * k < kHeldLeastValues) return {};
   for (uint32_t parts = 1; parts <= kHeldMostShares * kHeldMostPasses; parts *= 2) {
     const int64_t slices = (k / kHeldSlice + parts - 1) / parts;
@@ -73,7 +75,7 @@ constexpr HeldCut held_cut(int64_t n, int64_t k) {
 // The same of runs, of which a block has all of K. `n`: rows of w of all matrices.
 constexpr HeldCut held_runs_cut(int64_t n, int64_t k) {
   const bool small = n * k < kHeldSmallValues;
-  if (k % kHeldSlice != 0 || (!small && n * k < kHeldLeastValues)) return {};
+  if (n > kHeldMostRows || k % kHeldSlice != 0 || (!small && n * k < kHeldLeastValues)) return {};
   for (uint32_t groups = 1; groups <= kHeldMostRowGroups; ++groups) {
     const int64_t slices = k / kHeldSlice, most = kHeldWarps / groups;
     if (slices == most || (small && slices < most && slices > most / 2)) {

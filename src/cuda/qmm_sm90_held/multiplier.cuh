@@ -101,14 +101,6 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   }
 
-  __device__ static float power(int exponent) {
-    return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
-  }
-  // For both halves of a word.
-  __device__ static uint32_t power_pair(int exponent) {
-    return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
-  }
-
   template <uint32_t kOctets>
   using RawRows = uint4[kOctets][kHeldGroups][2];
   // From memory to registers, all at once. What is not there is of no token that is stored, or
@@ -168,14 +160,9 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       uint32_t largest = max(most & 0xffffu, most >> 16);
       largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
       largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-      // What is too large for a power gets none, and what is so small that products of it would
-      // lose bits.
-      constexpr int kMostExponent = 94, kLeastExponent = -100;
-      const int exponent = largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127;
-      const int up = min(Weights::kTop - exponent, 127);
-      scale_rows(x, u, up);
-      const bool has_one = exponent >= kLeastExponent && exponent <= kMostExponent;
-      const float factor = has_one ? power(Weights::kDown - up) : __uint_as_float(0x7fc00000u);
+      const HeldPower<Weights> power(largest);
+      scale_rows(x, u, power);
+      const float factor = power.factor(Weights::kDown);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         x.factor[u][j] = __shfl_sync(~0u, factor, static_cast<int>(threadIdx.x % 4 * 2 + j) * 4);
@@ -191,8 +178,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       }
     }
   }
-  __device__ static void scale_rows(Rows& x, uint32_t u, int up) {
-    const uint32_t even = power_pair(up), odd = power_pair(up - Weights::kOdd);
+  __device__ static void scale_rows(Rows& x, uint32_t u, const HeldPower<Weights>& power) {
+    const uint32_t even = power.even(), odd = power.odd();
 #pragma unroll
     for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll

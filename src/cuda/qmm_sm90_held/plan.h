@@ -20,8 +20,8 @@ bool qmm_sm90_holds_runs(const dispatch::MatmulProblem& p);
 void qmm_sm90_run_held_runs(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);
 
 // The same for a layer's gates and ups, of which `p` has the ones and `lower` the others:
-// silu(gate)
-// * up, staged in the order of the runs for a product of 4-bit codes, `pitch` values apart.
+// silu(gate) * up, staged in the order of the runs for a product of 4-bit codes, `pitch` values
+// apart.
 bool qmm_sm90_holds_gates(const dispatch::MatmulProblem& p, const dispatch::Operand& lower);
 void qmm_sm90_run_held_gates(const dispatch::MatmulProblem& p, const dispatch::Operand& lower,
                              bool first_is_up, const QmmRows& rows, uint8_t* staged, int64_t pitch,

@@ -11,6 +11,34 @@
 
 namespace moeblas::cuda {
 
+// By what a token's slice of x is multiplied before products, and what these are multiplied by: a
+// power of two that brings its largest value, bits of a bfloat16 without the sign, to
+// 2^Weights::kTop.
+template <class Weights>
+class HeldPower {
+ public:
+  __device__ explicit HeldPower(uint32_t largest)
+      : exponent_(largest == 0 ? 0 : static_cast<int>(largest >> 7) - 127),
+        up_(min(Weights::kTop - exponent_, 127)) {}
+
+  // For both halves of a word of x, and for a word in an odd place.
+  __device__ uint32_t even() const { return pair(up_); }
+  __device__ uint32_t odd() const { return pair(up_ - Weights::kOdd); }
+  // Of products that are 2^-down of what they stand for. What is too large for a power gets NaN,
+  // and what is so small that products of it would lose bits.
+  __device__ float factor(int down) const {
+    constexpr int kMostExponent = 94, kLeastExponent = -100;
+    const bool has_one = exponent_ >= kLeastExponent && exponent_ <= kMostExponent;
+    return __uint_as_float(has_one ? static_cast<uint32_t>(down - up_ + 127) << 23 : 0x7fc00000u);
+  }
+
+ private:
+  __device__ static uint32_t pair(int exponent) {
+    return static_cast<uint32_t>(exponent + 127) * 0x00800080u;
+  }
+  int exponent_, up_;
+};
+
 // 4 bits in groups of 64. A code where it stands is a subnormal bfloat16, q * 2^-133, or q * 2^-129
 // in every other place. So it is multiplied as it is, without an instruction to make a weight of
 // it, by rows of x times a power of two that brings a slice's largest to 2^100, and by a sixteenth
