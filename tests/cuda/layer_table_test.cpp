@@ -15,12 +15,13 @@ namespace {
 
 // Whole layers: gates and ups split or taking turns, biases, gpt-oss's rows of scales.
 dispatch::FfnProblem layer_nowhere(const Layer& l, const QuantSpec& spec, GluLayout layout,
-                                   DType dtype, int64_t tokens, const Options& options = {}) {
+                                   DType dtype, int64_t tokens, const Options& options = {},
+                                   bool down_bias = true) {
   FfnLayer f;
   f.gate_up = weights_nowhere(spec, {l.experts, 2 * l.intermediate}, l.hidden, kBf16);
   f.down = weights_nowhere(spec, {l.experts, l.hidden}, l.intermediate, kBf16);
   f.glu_layout = layout;
-  f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
+  if (down_bias) f.down_bias = nowhere(kBf16, {l.experts, l.hidden}, 9 * 1024);
   return ops::moe_ffn(nowhere(dtype, {tokens, l.hidden}), f,
                       nowhere(DType::i32, {tokens, l.top_k}, 8 * 1024),
                       nowhere(DType::f32, {tokens, l.top_k}, 10 * 1024),
@@ -59,22 +60,33 @@ TEST_F(CudaTable, WholeLayers) {
   }
 }
 
-// As much as their gates and ups gain by rows of x in registers.
+// As much as their gates and ups gain by rows of x in registers, and what these have left, where
+// that has no bias.
 TEST_F(CudaTable, LayersOfFewRowsForAnExpert) {
-  const auto of = [](const Layer& l, const QuantSpec& spec, int64_t tokens) {
-    return winner(layer_nowhere(l, spec, GluLayout::gate_up, kBf16, tokens));
+  bool biases = true;
+  const auto of = [&](const Layer& l, const QuantSpec& spec, int64_t tokens) {
+    return winner(layer_nowhere(l, spec, GluLayout::gate_up, kBf16, tokens, {}, biases));
   };
-  const Layer &mixtral = kLayers[0], &olmoe = kLayers[4];
+  const Layer &mixtral = kLayers[0], &qwen = kLayers[1], &olmoe = kLayers[4];
   EXPECT_EQ(of(mixtral, kAffine4, 11), "ffn_sm90");
   EXPECT_EQ(of(mixtral, kAffine4, 12), "ffn_qmm_sm90");
   EXPECT_EQ(of(mixtral, kMxfp4, 7), "ffn_sm90");
   EXPECT_EQ(of(mixtral, kMxfp4, 8), "ffn_qmm_sm90");
   EXPECT_EQ(of(mixtral, kNvfp4, 16), "ffn_sm90");
-  for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
-    EXPECT_EQ(of(olmoe, spec, 39), "ffn_sm90");
-    EXPECT_EQ(of(olmoe, spec, 40), "ffn_qmm_sm90");
-  }
   EXPECT_EQ(of(olmoe, kNvfp4, 40), "ffn_sm90");
+  for (const bool with : {true, false}) {
+    biases = with;
+    EXPECT_EQ(of(olmoe, kAffine4, 23), "ffn_sm90");
+    EXPECT_EQ(of(olmoe, kAffine4, 24), "ffn_qmm_sm90");
+    EXPECT_EQ(of(olmoe, kMxfp4, 15), "ffn_sm90");
+    EXPECT_EQ(of(olmoe, kMxfp4, 16), "ffn_qmm_sm90");
+  }
+  for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
+    EXPECT_EQ(of(mixtral, spec, 3), "ffn_sm90");
+    EXPECT_EQ(of(mixtral, spec, 4), "ffn_qmm_sm90");
+    EXPECT_EQ(of(qwen, spec, 15), "ffn_sm90");
+    EXPECT_EQ(of(qwen, spec, 16), "ffn_qmm_sm90");
+  }
 }
 
 TEST_F(CudaTable, LayersThatTheCompositionTakes) {

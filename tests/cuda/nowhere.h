@@ -17,11 +17,11 @@ inline constexpr Layer kLayers[] = {{"Mixtral-8x7B", 8, 2, 4096, 14336},
                                     {"DeepSeek-V3", 256, 8, 7168, 2048},
                                     {"gpt-oss-120b", 128, 4, 2880, 2880},
                                     {"OLMoE", 64, 8, 2048, 1024}};
-// Of which few rows of x may stay in registers: gates and ups of 4096 k, in 4 bits.
+// Of which few rows of x may stay in registers: gates and ups of 4096 or 2048 k, in 4 bits.
 inline bool is_held(const Layer& l, bool down, const QuantSpec& spec) {
   const bool format =
       spec == QuantSpec{Mode::affine, 4, 64} || spec == QuantSpec{Mode::mxfp4, 4, 32};
-  return format && !down && l.hidden == 4096;
+  return format && !down && (l.hidden == 4096 || l.hidden == 2048);
 }
 
 inline TensorView nowhere(DType dtype, const Shape& shape, int gigabytes = 1024) {

@@ -109,48 +109,58 @@ void run_changed_mxfp4(const std::function<int(uint64_t)>& x_exponent,
 
 Case held_case(uint64_t seed) { return case_of(seed / 6 % 2 == 0 ? kAffine4 : kMxfp4, seed); }
 
-// Rows of x in the order of their matrices, as launches in front list them.
-struct ListedRows {
-  std::vector<uint32_t> runs{0, 0}, sources;
-  std::vector<int32_t> matrices;
-  std::vector<int64_t> out_rows;
+// Lists that are left to products, and what they come to.
+struct ListsLeft {
+  std::vector<uint8_t> workspace;
+  cuda::QmmRows rows;
 
-  ListedRows(const dispatch::MatmulProblem& p, const Operands& o) {
-    const auto* ids = reinterpret_cast<const int32_t*>(o.rhs.view.data);
-    const int64_t pairs = p.total_rows(), top_k = pairs / o.x.view.shape[0];
-    for (int32_t matrix = 0; matrix < p.w.values.count(); ++matrix) {
-      for (int64_t pair = 0; pair < pairs; ++pair) {
-        if (ids[pair] != matrix) continue;
-        sources.push_back(static_cast<uint32_t>(pair / top_k));
-        out_rows.push_back(pair * p.n);
-      }
-      if (sources.size() == runs.back()) continue;
-      matrices.push_back(matrix);
-      runs.push_back(static_cast<uint32_t>(sources.size()));
-    }
-    runs[0] = static_cast<uint32_t>(matrices.size());
-  }
-  cuda::QmmRows rows() const {
-    cuda::QmmRows r;
-    r.runs.runs = runs.data();
-    r.runs.matrices = matrices.data();
-    r.sources = sources.data();
-    r.out_rows = out_rows.data();
-    return r;
+  ListsLeft(const dispatch::MatmulProblem& p, int64_t products, cuda::Queue& queue) {
+    const int64_t per_token = p.total_rows() / p.x.values.count();
+    workspace.resize(cuda::QmmGrouping(p, per_token, products).bytes, kPoison);
+    rows =
+        cuda::group_rows(p, per_token, products, workspace.data(), queue, {}, cuda::QmmLists::left);
   }
 };
 
+// The pairs by matrix, each one's in their order, those of none last.
+constexpr int32_t kNone = INT32_MAX;
+using Sorted = std::map<int32_t, std::vector<uint32_t>>;
+Sorted sorted_pairs(const dispatch::MatmulProblem& p, const Operands& o) {
+  Sorted pairs;
+  const bool is_wide = o.rhs.view.dtype == DType::i64;
+  for (uint32_t pair = 0; pair < p.total_rows(); ++pair) {
+    const uint8_t* from = o.rhs.byte(pair);
+    const int64_t id =
+        is_wide ? *reinterpret_cast<const int64_t*>(from) : *reinterpret_cast<const int32_t*>(from);
+    pairs[id < 0 || id >= p.w.values.count() ? kNone : static_cast<int32_t>(id)].push_back(pair);
+  }
+  return pairs;
+}
+
+// What the products of a layer's gates and ups leave for the next ones.
+void expect_lists(const cuda::QmmRows& rows, const Sorted& sorted, int64_t n) {
+  ASSERT_EQ(rows.runs.runs[0], sorted.size());
+  uint32_t run = 0, at = 0;
+  for (const auto& [matrix, pairs] : sorted) {
+    EXPECT_EQ(rows.runs.runs[1 + run], at);
+    EXPECT_EQ(rows.runs.matrices[run++], matrix == kNone ? -1 : matrix);
+    for (const uint32_t pair : pairs) EXPECT_EQ(rows.out_rows[at++], pair * n);
+  }
+  EXPECT_EQ(rows.runs.runs[1 + run], at);
+}
+
 RowOnBlocks row_of_runs(uint32_t blocks) {
   return {"qmm_sm90",
-          [=](const dispatch::MatmulProblem& p, const Operands& o, uint64_t seed,
+          [=](const dispatch::MatmulProblem& p, const Operands&, uint64_t seed,
               std::string& kernel) -> std::string {
             if (!cuda::qmm_sm90_holds_runs(p)) return "runs that are not held";
-            const ListedRows listed(p, o);
             NoPortableKernels none;
             LaunchesOnBlocks on_blocks(seed, blocks, none);
             on_blocks.on_launch = [&](const std::string& name) { kernel = name; };
             cuda::Queue queue(p.op, p.device.id, p.options.stream);
-            cuda::qmm_sm90_run_held_runs(p, listed.rows(), queue);
+            const ListsLeft lists(p, 1, queue);
+            if (!lists.rows.left) return "lists that are not left";
+            cuda::qmm_sm90_run_held_runs(p, *lists.rows.left, queue);
             return "";
           }};
 }
@@ -161,9 +171,10 @@ Case runs_case(uint64_t seed) {
   Case c = case_of(affine ? kAffine4 : kMxfp4, 3 * seed);
   c.seed = seed;
   c.op = Op::gather_qmm;
-  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
+  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
   // More experts than a warp has lanes, too.
-  const int64_t k = c.x.shape[1], experts = random.pick({1, 2, 3, 5, 40});
+  const int64_t k = seed % 4 == 3 ? 2048 : c.x.shape[1];
+  const int64_t experts = random.pick({1, 2, 3, 5, 40});
   const bool many = experts > 5;
   const int64_t top_k = random.pick({1, 2, 4}), n = many ? 8 : random.pick({8, 40, 64, 97});
   // One octet of tokens, two, and of one expert some passes of them.
@@ -173,7 +184,7 @@ Case runs_case(uint64_t seed) {
   c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
   if (affine) c.biases = c.scales;
   c.x = plain(DType::bf16, {tokens, 1, 1, k});
-  c.rhs = plain(DType::i32, {tokens, top_k});
+  c.rhs = plain(random.pick({DType::i32, DType::i64}), {tokens, top_k});
   c.out = plain(DType::bf16, {tokens, top_k, 1, n});
   return c;
 }
@@ -183,7 +194,8 @@ TEST(QmmSm90HeldProducts, RunsOfRows) {
   run_cases(
       40, runs_case, [](uint64_t seed) { return row_of_runs(static_cast<uint32_t>(seed % 4 + 1)); },
       counts);
-  counts.expect_all({"qmm_sm90_held_affine4_bf16_runs", "qmm_sm90_held_mxfp4_bf16_runs"});
+  counts.expect_all({"qmm_sm90_held_affine4_bf16_runs", "qmm_sm90_held_mxfp4_bf16_runs",
+                     "qmm_sm90_held_affine4_bf16_runs_2", "qmm_sm90_held_mxfp4_bf16_runs_2"});
 }
 
 // Gates and ups of a layer as a product of twice as many rows of w, the ones behind the others.
@@ -195,7 +207,7 @@ Case gates_case(uint64_t seed) {
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.values = random.pick({Values::normal, Values::integers});
-  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one});
+  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
   const int64_t k = is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
   const int64_t experts = random.pick({1, 2, 3}), top_k = random.pick({1, 2});
   const int64_t rows = experts * (is_short ? random.between(5, 6) : random.between(3, 7));
@@ -205,7 +217,7 @@ Case gates_case(uint64_t seed) {
       plain(affine ? DType::bf16 : DType::u8, {experts, 2 * kInner, k / c.format->group_size});
   if (affine) c.biases = c.scales;
   c.x = plain(DType::bf16, {tokens, 1, 1, k});
-  c.rhs = plain(DType::i32, {tokens, top_k});
+  c.rhs = plain(random.pick({DType::i32, DType::i64}), {tokens, top_k});
   c.out = plain(DType::bf16, {tokens, top_k, 1, 2 * kInner});
   return c;
 }
@@ -223,7 +235,6 @@ void run_gates(uint64_t seed, std::map<std::string, int>& taken) {
   const Case c = gates_case(seed);
   const Operands o = operands_of(c, kPoison);
   dispatch::MatmulProblem p = problem_of(c, o);
-  const ListedRows listed(p, o);
   const int64_t pairs = p.total_rows(), both = p.n, inner = both / 2;
   p.n = inner;
   dispatch::Operand lower = p.w;
@@ -235,39 +246,48 @@ void run_gates(uint64_t seed, std::map<std::string, int>& taken) {
   behind(lower.values);
   behind(lower.scales);
   behind(lower.biases);
-  ASSERT_TRUE(cuda::qmm_sm90_holds_gates(p, lower)) << "seed " << seed;
+  // For a product by tiles, or for one that holds rows, too.
+  const bool is_staged = seed / 8 % 2 == 0;
+  ASSERT_TRUE(cuda::qmm_sm90_holds_gates(p, lower, !is_staged)) << "seed " << seed;
   const bool first_is_up = seed / 4 % 2 == 1;
+  const Sorted sorted = sorted_pairs(p, o);
   constexpr uint16_t kNothing = 0xffff;
   const int64_t pitch = inner + 64;
-  std::vector<uint16_t> staged(static_cast<size_t>(pairs * pitch), kNothing);
+  std::vector<uint16_t> to(static_cast<size_t>(pairs * pitch), kNothing);
   std::string kernel;
   {
     NoPortableKernels none;
     LaunchesOnBlocks on_blocks(seed, static_cast<uint32_t>(seed % 4 + 1), none);
     on_blocks.on_launch = [&](const std::string& name) { kernel = name; };
     cuda::Queue queue(p.op, p.device.id, p.options.stream);
-    cuda::qmm_sm90_run_held_gates(p, lower, first_is_up, listed.rows(),
-                                  reinterpret_cast<uint8_t*>(staged.data()), pitch, queue);
+    const ListsLeft lists(p, 2, queue);
+    ASSERT_TRUE(lists.rows.left) << "seed " << seed;
+    cuda::ListPairsParams left = *lists.rows.left;
+    if (!is_staged) left.runs = nullptr, left.out_rows = nullptr;
+    cuda::qmm_sm90_run_held_gates(p, lower, first_is_up, left,
+                                  {reinterpret_cast<uint8_t*>(to.data()), pitch, is_staged}, queue);
+    if (is_staged) expect_lists(lists.rows, sorted, both);
   }
   ++taken[kernel];
   const std::vector<Expected> sums = evaluate(product_of(c, o), path_of("qmm_sm90"), DType::bf16);
-  for (size_t row = 0; row < listed.out_rows.size(); ++row) {
-    const int64_t pair = listed.out_rows[row] / both;
-    for (int64_t i = 0; i < pitch; ++i) {
-      const uint16_t bits = staged[row * static_cast<size_t>(pitch) + static_cast<size_t>(i)];
-      if (i >= inner) {
-        ASSERT_EQ(bits, kNothing) << "seed " << seed << ", behind row " << row;
-        continue;
+  const uint16_t* row = to.data();
+  for (const auto& [matrix, of_matrix] : sorted) {
+    for (const int64_t pair : of_matrix) {
+      const std::string of = "seed " + std::to_string(seed) + ", pair " + std::to_string(pair);
+      for (int64_t i = 0; i < pitch; ++i) {
+        if (i >= inner || matrix == kNone) {
+          ASSERT_EQ(row[i], kNothing) << of << ", place " << i;
+          continue;
+        }
+        const int64_t of_block = cuda::NibbleOrder::natural_k(static_cast<uint32_t>(i % 128));
+        const int64_t n = is_staged ? i / 128 * 128 + of_block : i;
+        const Expected& a = sums[static_cast<size_t>(pair * both + n)];
+        const Expected& b = sums[static_cast<size_t>(pair * both + inner + n)];
+        expect_activation(std::bit_cast<float>(uint32_t{row[i]} << 16), first_is_up ? b : a,
+                          first_is_up ? a : b, of + ", activation " + std::to_string(n));
+        if (testing::Test::HasFailure()) return;
       }
-      const int64_t n =
-          i / 128 * 128 + cuda::NibbleOrder::natural_k(static_cast<uint32_t>(i % 128));
-      const Expected& a = sums[static_cast<size_t>(pair * both + n)];
-      const Expected& b = sums[static_cast<size_t>(pair * both + inner + n)];
-      expect_activation(std::bit_cast<float>(uint32_t{bits} << 16), first_is_up ? b : a,
-                        first_is_up ? a : b,
-                        "seed " + std::to_string(seed) + ", pair " + std::to_string(pair) +
-                            ", activation " + std::to_string(n));
-      if (testing::Test::HasFailure()) return;
+      row += pitch;
     }
   }
 }
@@ -279,6 +299,96 @@ TEST(QmmSm90HeldProducts, GatesAndUps) {
        {"qmm_sm90_held_affine4_bf16_gates", "qmm_sm90_held_mxfp4_bf16_gates",
         "qmm_sm90_held_affine4_bf16_gates_2", "qmm_sm90_held_mxfp4_bf16_gates_2"}) {
     EXPECT_GT(taken[kernel], 0) << kernel;
+  }
+}
+
+// What gates and ups have left, rows in the order of the runs: here a row of x of each pair.
+Case sums_case(uint64_t seed) {
+  Random random(seed + (uint64_t{1} << 51));
+  const bool affine = seed % 2 == 0;
+  Case c = case_of(affine ? kAffine4 : kMxfp4, 3 * seed);
+  c.seed = seed;
+  c.op = Op::gather_qmm;
+  c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
+  // Short rows, four groups of them in a tile; one part of K, or several, the last of which may
+  // lack slices.
+  constexpr int64_t kShort = 768;
+  const int64_t of_kind[] = {kShort, random.pick({5, 7, 8}) * kSlice,
+                             random.pick({9, 14, 17}) * kSlice};
+  const int64_t k = of_kind[seed / 2 % std::size(of_kind)];
+  const int64_t experts = random.pick({1, 2, 3, 40}), pairs = experts * random.between(2, 4);
+  const int64_t n = k == kShort   ? 64 * random.between(1, 2)
+                    : experts > 3 ? 40
+                                  : random.pick({8, 40, 97, 130});
+  c.codes = plain(DType::u32, {experts, n, k / 8});
+  c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
+  if (affine) c.biases = c.scales;
+  c.x = plain(DType::bf16, {pairs, 1, 1, k});
+  c.rhs = plain(random.pick({DType::i32, DType::i64}), {pairs, 1});
+  c.out = plain(DType::bf16, {pairs, 1, 1, n});
+  return c;
+}
+
+void run_sums(uint64_t seed, std::map<std::string, int>& taken) {
+  const Case c = sums_case(seed);
+  const Operands o = operands_of(c, kPoison);
+  const dispatch::MatmulProblem p = problem_of(c, o);
+  const Sorted sorted = sorted_pairs(p, o);
+  const auto pairs = static_cast<size_t>(p.total_rows()), n = static_cast<size_t>(p.n);
+  const uint32_t parts = cuda::qmm_sm90_held_sum_parts(p);
+  ASSERT_GT(parts, 0u) << "seed " << seed;
+  // Behind rows and around them what is no number.
+  const auto pitch = static_cast<size_t>(p.k) + 64;
+  std::vector<uint16_t> rows(pairs * pitch, 0xffff);
+  uint16_t* row = rows.data();
+  for (const auto& [matrix, of_matrix] : sorted) {
+    for (const int64_t pair : of_matrix) {
+      if (matrix != kNone) {
+        std::copy_n(reinterpret_cast<const uint16_t*>(o.x.byte(pair * p.k)), p.k, row);
+      }
+      row += pitch;
+    }
+  }
+  constexpr uint32_t kNothing = 0xffffffff;
+  std::vector<float> sums(parts * pairs * n, std::bit_cast<float>(kNothing));
+  {
+    NoPortableKernels none;
+    LaunchesOnBlocks on_blocks(seed, static_cast<uint32_t>(seed % 4 + 1), none);
+    on_blocks.on_launch = [&](const std::string& name) { ++taken[name]; };
+    cuda::Queue queue(p.op, p.device.id, p.options.stream);
+    const ListsLeft lists(p, 1, queue);
+    ASSERT_TRUE(lists.rows.left) << "seed " << seed;
+    const cuda::HeldActivations from{reinterpret_cast<uint8_t*>(rows.data()),
+                                     static_cast<int64_t>(pitch), false};
+    cuda::qmm_sm90_run_held_sums(p, *lists.rows.left, from, sums.data(), queue);
+  }
+  std::vector<double> got(pairs * n);
+  for (const auto& [matrix, of_matrix] : sorted) {
+    for (const size_t pair : of_matrix) {
+      for (size_t i = pair * n; i < (pair + 1) * n; ++i) {
+        for (uint32_t part = 0; part < parts; ++part) {
+          const float of_part = sums[part * pairs * n + i];
+          if (matrix != kNone) {
+            got[i] += of_part;
+          } else {
+            ASSERT_EQ(std::bit_cast<uint32_t>(of_part), kNothing) << "seed " << seed;
+          }
+        }
+      }
+    }
+  }
+  const std::vector<Expected> expected =
+      evaluate(product_of(c, o), path_of("qmm_sm90"), DType::bf16);
+  EXPECT_EQ(compare(expected, got, DType::f32, false), "") << "seed " << seed;
+}
+
+TEST(QmmSm90HeldProducts, SumsOfActivations) {
+  std::map<std::string, int> taken;
+  for (uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) run_sums(seed, taken);
+  for (const std::string format : {"affine4", "mxfp4"}) {
+    for (const char* kind : {"sums", "short_sums_4"}) {
+      EXPECT_GT(taken["qmm_sm90_held_" + format + "_bf16_" + kind], 0) << format << " " << kind;
+    }
   }
 }
 

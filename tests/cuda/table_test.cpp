@@ -28,7 +28,7 @@ TEST_F(CudaTable, DecodingOfLayers) {
           // Where shared memory does not hold the rows of a matrix at once.
           const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
           // And where tiles are narrow enough, or rows of x stay in registers.
-          const int64_t least = is_held(l, down, spec) ? 2 : spec.bits == 4 ? 6 : 8;
+          const int64_t least = is_held(l, down, spec) ? 1 : spec.bits == 4 ? 6 : 8;
           const bool many = cuda::qmv_sm90_passes(p) > 1 || tokens * l.top_k >= least * l.experts;
           EXPECT_TRUE(!many || tokens * l.top_k >= std::min<int64_t>(least, 4) * l.experts);
           // One row of x for all matrices of a token, where bulk copies take its scales.
@@ -92,23 +92,26 @@ TEST_F(CudaTable, DenseRows) {
 }
 
 TEST_F(CudaTable, BorderOfRowsForEachOfSeveralMatrices) {
-  const auto of = [](const QuantSpec& spec, DType dtype, DType scale, int64_t rows) {
-    const Layer& l = kLayers[0];
-    return winner(
-        product_nowhere(l, false, spec, dtype, scale, (rows * l.experts + l.top_k - 1) / l.top_k));
+  const Layer& l = kLayers[0];
+  const auto of_tokens = [&](const QuantSpec& spec, DType dtype, DType scale, int64_t tokens) {
+    return winner(product_nowhere(l, false, spec, dtype, scale, tokens));
   };
+  const auto of = [&](const QuantSpec& spec, DType dtype, DType scale, int64_t rows) {
+    return of_tokens(spec, dtype, scale, (rows * l.experts + l.top_k - 1) / l.top_k);
+  };
+  // Where rows of x stay in registers, from one on.
+  for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
+    EXPECT_EQ(of_tokens(spec, kBf16, kBf16, l.experts / l.top_k - 1), "qmv_sm90");
+    EXPECT_EQ(of_tokens(spec, kBf16, kBf16, l.experts / l.top_k), "qmm_sm90");
+  }
+  EXPECT_EQ(of(kAffine4, DType::f16, DType::f16, 5), "qmv_sm90");
+  EXPECT_EQ(of(kAffine4, DType::f16, DType::f16, 6), "qmm_sm90");
   for (DType dtype : {kBf16, DType::f16}) {
-    for (const QuantSpec& spec : {kAffine4, kNvfp4}) {
-      // Rows of x stay in registers from two on.
-      const int64_t least = spec == kAffine4 && dtype == kBf16 ? 2 : 6;
-      EXPECT_EQ(of(spec, dtype, dtype, least - 1), "qmv_sm90");
-      EXPECT_EQ(of(spec, dtype, dtype, least), "qmm_sm90");
-    }
+    EXPECT_EQ(of(kNvfp4, dtype, dtype, 5), "qmv_sm90");
+    EXPECT_EQ(of(kNvfp4, dtype, dtype, 6), "qmm_sm90");
     EXPECT_EQ(of(kAffine8, dtype, dtype, 7), "qmv_sm90");
     EXPECT_EQ(of(kAffine8, dtype, dtype, 8), "qmm_sm90");
   }
-  EXPECT_EQ(of(kMxfp4, kBf16, kBf16, 1), "qmv_sm90");
-  EXPECT_EQ(of(kMxfp4, kBf16, kBf16, 2), "qmm_sm90");
   EXPECT_EQ(of(kMxfp8, kBf16, kBf16, 7), "qmv_sm90");
   EXPECT_EQ(of(kMxfp8, kBf16, kBf16, 8), "qmm_sm90");
   // One width of tiles, for many rows.

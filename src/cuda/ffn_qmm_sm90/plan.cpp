@@ -49,6 +49,10 @@ struct Plan {
   Operand lower;  // of w's rows the other half: `first` has the one at lower addresses
   Matrices bias, lower_bias;
   bool first_is_up = false;
+  // Whether kernels that hold rows of x in registers make the first product; in how many parts of K
+  // the second, 0: they do not.
+  bool held = false;
+  uint32_t held_parts = 0;
   size_t experts = 0, grouping = 0, staged = 0, down = 0, hidden = 0, bytes = 0;
 
   explicit Plan(const FfnProblem& p, uint8_t* base = nullptr) {
@@ -79,14 +83,26 @@ struct Plan {
     const auto pairs = static_cast<size_t>(p.total_rows());
     experts = take(p.expert_map.present ? pairs * sizeof(int32_t) : 0);
     if (base != nullptr && p.expert_map.present) first.w_position.index = base + experts;
+    if (p.down_bias.data == nullptr) held_parts = qmm_sm90_held_sum_parts(second);
+    if (held_parts > 1 && !sums_sections(p)) held_parts = 0;
+    held = holds_gates(p);
+    if (!held) held_parts = 0;
     const QmmGrouping rows(first, p.top_k, kHalves);
     grouping = bytes;
     staged = bytes + rows.staged;
     // What comes of the second product takes the place of what went into the first.
     down = staged;
-    bytes += std::max(rows.bytes, rows.staged + pairs * static_cast<size_t>(p.hidden) * 4);
+    const size_t sums = pairs * static_cast<size_t>(p.hidden) * 4 * std::max(held_parts, 1u);
+    bytes += std::max(rows.bytes, rows.staged + sums);
     bytes = (bytes + 255) / 256 * 256;
     hidden = take(pairs * static_cast<size_t>(staged_k(second)) * 2);
+  }
+
+ private:
+  bool holds_gates(const FfnProblem& p) const {
+    if (p.activation != Activation::silu || bias.data != nullptr) return false;
+    if (lower_bias.data != nullptr || second.w.spec->bits != 4) return false;
+    return qmm_sm90_holds_gates(first, lower, held_parts > 0);
   }
 };
 
@@ -173,14 +189,6 @@ void set_gates(const FfnProblem& p, const Plan& plan, bool nibbles, uint32_t cod
   q.n = 2 * glu.pitch;
 }
 
-// Whether the kernel that holds rows of x in registers makes the first product, for sums of
-// `second`.
-bool holds_gates(const FfnProblem& p, const Plan& plan, const QmmProduct& second) {
-  if (p.activation != Activation::silu || plan.bias.data != nullptr) return false;
-  if (plan.lower_bias.data != nullptr || !second.nibbles) return false;
-  return qmm_sm90_holds_gates(plan.first, plan.lower);
-}
-
 }  // namespace
 
 Reason ffn_qmm_sm90_reject(const FfnProblem& p) {
@@ -210,9 +218,7 @@ Reason ffn_qmm_sm90_reject(const FfnProblem& p) {
 }
 
 bool ffn_qmm_sm90_holds_gates(const FfnProblem& p) {
-  if (ffn_qmm_sm90_reject(p)) return false;
-  const Plan plan(p);
-  return holds_gates(p, plan, QmmProduct(plan.second, nullptr));
+  return !ffn_qmm_sm90_reject(p) && Plan(p).held;
 }
 
 size_t ffn_qmm_sm90_workspace(const FfnProblem& p) { return Plan(p).bytes; }
@@ -225,30 +231,46 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
   const bool mapped = p.expert_map.present;
   auto* experts = reinterpret_cast<int32_t*>(base + plan.experts);
   auto* down = reinterpret_cast<float*>(base + plan.down);
+  uint32_t parts = 1;  // of which each row is the sum
   if (p.total_rows() > 0) {
     if (mapped) simt::simt_map_experts(p, experts, queue);
-    QmmRows rows = group_rows(plan.first, p.top_k, kHalves, base + plan.grouping, queue);
-    plan.second.out.data = down;
-    const int64_t k = staged_k(plan.second);
-    const QmmRows staged{rows.runs, rows.out_rows, base + plan.hidden, k, k};
-    QmmProduct sums(plan.second, &staged);
-    sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
+    const QmmRows rows = group_rows(plan.first, p.top_k, kHalves, base + plan.grouping, queue, {},
+                                    plan.held ? QmmLists::left : QmmLists::launched);
     uint8_t* hidden = base + plan.hidden;
-    if (rows.sources != nullptr && holds_gates(p, plan, sums)) {
-      qmm_sm90_run_held_gates(plan.first, plan.lower, plan.first_is_up, rows, hidden,
-                              staged_k(plan.second), queue);
+    const int64_t k = staged_k(plan.second);
+    if (rows.left && plan.held_parts > 0) {
+      ListPairsParams lists = *rows.left;
+      lists.runs = nullptr;
+      lists.out_rows = nullptr;
+      const HeldActivations activations{hidden, k, false};
+      qmm_sm90_run_held_gates(plan.first, plan.lower, plan.first_is_up, lists, activations, queue);
+      qmm_sm90_run_held_sums(plan.second, lists, activations, down, queue);
+      parts = plan.held_parts;
     } else {
-      QmmProduct gates(plan.first, &rows, lower_scales(plan));
-      gates.set([&](QmmSm90Params& q) {
-        q.out = hidden;
-        set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
-      });
-      gates.run(false, p.device.id, queue);
+      plan.second.out.data = down;
+      QmmRows staged;
+      staged.runs = rows.runs;
+      staged.out_rows = rows.out_rows;
+      staged.staged = hidden;
+      staged.k = staged.stride = k;
+      QmmProduct sums(plan.second, &staged);
+      sums.set([&](QmmSm90Params& q) { q.added[0] = added_rows(p.down_bias); });
+      if (rows.left) {
+        qmm_sm90_run_held_gates(plan.first, plan.lower, plan.first_is_up, *rows.left,
+                                {hidden, k, true}, queue);
+      } else {
+        QmmProduct gates(plan.first, &rows, lower_scales(plan));
+        gates.set([&](QmmSm90Params& q) {
+          q.out = hidden;
+          set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
+        });
+        gates.run(false, p.device.id, queue);
+      }
+      sums.run(true, p.device.id, queue);
     }
-    sums.run(true, p.device.id, queue);
   }
   // Behind products, which begin behind lists of what ids say.
-  sum_rows(p, down, 1, mapped ? experts : nullptr, p.total_rows() > 0, queue);
+  sum_rows(p, down, parts, mapped ? experts : nullptr, p.total_rows() > 0, queue);
 }
 
 }  // namespace moeblas::cuda

@@ -176,20 +176,18 @@ WiderTiles wider_tiles(const MatmulProblem& p, int64_t products, uint32_t* chose
   return t;
 }
 
-// An id's bytes, where list_pairs may read several at once.
+// An id's bytes, where ids are words side by side.
 uint32_t id_bytes(const PlaceRowsParams& q) {
-  const bool in_order = q.w_steps[1] == 1 && q.w_steps[0] == q.top_k &&
-                        reinterpret_cast<uintptr_t>(q.w_index) % 16 == 0;
+  const bool in_order = q.w_steps[1] == 1 && q.w_steps[0] == q.top_k;
   const int32_t type = q.pairs.w_index_type;
   if (!in_order) return 0;
   if (type == simt::kI32 || type == simt::kU32) return 4;
   return type == simt::kI64 || type == simt::kU64 ? 8 : 0;
 }
 
-// Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
-// gather them, or in the order of their matrices.
-Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, int64_t products,
-           uint8_t* base, const Room& at, const RowsAhead& ahead, Queue& queue) {
+// What who lists the pairs of an expert layer is told.
+ListPairsParams lists_of(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x,
+                         int64_t products, uint8_t* base, const Room& at, const RowsAhead& ahead) {
   ListPairsParams q{};
   q.pairs = plan.params();
   q.rows = staged_rows(p, base + (at.front > 0 ? at.once : at.staged));
@@ -228,12 +226,20 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, in
   steps(q.pairs.w_step, q.w_steps);
   steps(q.pairs.out_step, q.out_steps);
   q.wider = wider_tiles(p, products, reinterpret_cast<uint32_t*>(base + at.wider), at.front > 0);
+  if (at.listed) q.id_bytes = id_bytes(q);
+  return q;
+}
+
+// Groups the pairs of an expert layer, and stages the rows of x: as they lie, where the products
+// gather them, or in the order of their matrices.
+void place(const MatmulProblem& p, int64_t per_x, const Room& at, ListPairsParams q, Queue& queue) {
   const int64_t blocks = staged_k(p) / kBlockK, x_rows = p.total_rows() / per_x;
   q.part_blocks = static_cast<uint32_t>(std::min(blocks, kPartBlocks));
   q.row_parts = static_cast<uint32_t>(ceil_div(blocks, q.part_blocks));
   const int64_t parts = x_rows * q.row_parts;
   if (at.listed) {
-    q.id_bytes = id_bytes(q);
+    // It reads several at once.
+    if (reinterpret_cast<uintptr_t>(q.w_index) % 16 != 0) q.id_bytes = 0;
     q.counters = at.blocks + 1;
     // All of them at once, so that few parts are staged by as many blocks.
     const int64_t room = kListBlocksAtOnce * multiprocessors(p.device.id) - q.counters;
@@ -252,6 +258,8 @@ Runs place(const MatmulProblem& p, const simt::PairPlan& plan, int64_t per_x, in
                     at.blocks + (q.wider.chosen != nullptr && at.front == 0 ? 1 : 0), kStageThreads,
                     0, both);
   }
+}
+Runs runs_of(const ListPairsParams& q) {
   Runs runs{};
   runs.runs = q.runs;
   runs.matrices = q.matrices;
@@ -324,11 +332,13 @@ QmmGrouping::QmmGrouping(const MatmulProblem& p, int64_t per_token, int64_t prod
   bytes = at.bytes;
 }
 
-QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue, QmmZeros zeros) {
-  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), 1, workspace, queue, zeros);
+QmmRows group_rows(const MatmulProblem& p, uint8_t* workspace, Queue& queue, QmmZeros zeros,
+                   QmmLists lists) {
+  return group_rows(p, pairs_per_x(p, simt::PairPlan(p, kPlanTile)), 1, workspace, queue, zeros,
+                    lists);
 }
 QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, uint8_t* workspace,
-                   Queue& queue, QmmZeros zeros) {
+                   Queue& queue, QmmZeros zeros, QmmLists lists) {
   const simt::PairPlan plan(p, kPlanTile);
   const Room at(p, plan, per_token, products);
   QmmRows rows;
@@ -350,8 +360,18 @@ QmmRows group_rows(const MatmulProblem& p, int64_t per_token, int64_t products, 
     ahead.claimed = reinterpret_cast<uint32_t*>(workspace + at.counters);
     ahead.ready = ahead.claimed + 1;
   }
-  rows.runs = per_token > 0 ? place(p, plan, per_token, products, workspace, at, rows.ahead, queue)
-                            : stage(p, plan, workspace, at, zeros, queue);
+  if (per_token == 0) {
+    rows.runs = stage(p, plan, workspace, at, zeros, queue);
+    return rows;
+  }
+  const ListPairsParams q = lists_of(p, plan, per_token, products, workspace, at, rows.ahead);
+  rows.runs = runs_of(q);
+  // Where tiles are to be chosen, more than lists are wanted.
+  if (lists == QmmLists::left && q.id_bytes != 0 && q.wider.chosen == nullptr) {
+    rows.left = q;
+  } else {
+    place(p, per_token, at, q, queue);
+  }
   return rows;
 }
 

@@ -28,12 +28,6 @@ struct ListShared {
   uint32_t places[kListedByBlock];
 };
 
-// Of an id in two words. Negative ones are large.
-__device__ uint32_t key_of_id(const ListPairsParams& p, uint32_t low, uint32_t high) {
-  const uint32_t none = static_cast<uint32_t>(p.pairs.w_count);
-  return high != 0 ? none : min(low, none);
-}
-
 // Counts pairs whose ids of kBytes each lie one behind the other, as far as they fill 16 bytes; how
 // many those are.
 template <uint32_t kBytes>

@@ -16,7 +16,8 @@ inline constexpr uint32_t kListBlocksAtOnce = 2;  // of a multiprocessor
 // list_pairs, where products gather: what count_pairs and place_rows do in two launches, with
 // `block_pairs` a block. counts and totals are not used.
 struct ListPairsParams : PlaceRowsParams {
-  // An id's, 4 or 8, where ids lie one behind the other from a multiple of 16 bytes on; else 0.
+  // An id's, 4 or 8, where ids lie one behind the other, for list_pairs from a multiple of 16 bytes
+  // on; else 0.
   uint32_t id_bytes;
 };
 

@@ -1,5 +1,5 @@
-// What all launches that list pairs in the order of their matrices do alike (place.cu,
-// list_pairs.cuh).
+// What all who list pairs in the order of their matrices do alike: launches (place.cu,
+// list_pairs.cuh), and kernels that do it themselves (qmm_sm90_held/lister.cuh).
 #pragma once
 
 #include "cuda/qmm_sm90/params.h"
@@ -12,24 +12,38 @@ constexpr uint32_t kAll = 0xffffffffu;
 __device__ uint32_t warp_index() { return threadIdx.x / 32; }
 __device__ uint32_t lane_index() { return threadIdx.x % 32; }
 
+// The matrix of an id in two words, and the number of matrices where it is none's. Negative ones
+// are large.
+__device__ uint32_t key_of_id(const PlaceRowsParams& p, uint32_t low, uint32_t high) {
+  const uint32_t none = static_cast<uint32_t>(p.pairs.w_count);
+  return high != 0 ? none : min(low, none);
+}
+
 // By one warp.
 __device__ void clear_row(uint8_t* out, int64_t from, uint32_t n) {
   auto* to = reinterpret_cast<uint16_t*>(out) + from;
   for (uint32_t i = lane_index(); i < n; i += 32) to[i] = 0;
 }
 
+// Of a number for each lane those of the lanes before, and of all.
+__device__ uint32_t sum_of_lanes_before(uint32_t value, uint32_t& total) {
+  uint32_t upto = value;
+#pragma unroll
+  for (uint32_t distance = 1; distance < 32; distance *= 2) {
+    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
+    if (lane_index() >= distance) upto += below;
+  }
+  total = __shfl_sync(kAll, upto, 31);
+  return upto - value;
+}
+
 // Exclusive prefix sums over the block; `sums` has room for one number per warp.
 template <uint32_t kThreads>
 __device__ uint32_t sum_before(uint32_t value, uint32_t* sums, uint32_t& total) {
-  uint32_t upto = value;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
-    if (lane_index() >= static_cast<uint32_t>(distance)) upto += below;
-  }
+  uint32_t of_warp, before = sum_of_lanes_before(value, of_warp);
   __syncthreads();
-  if (lane_index() == 31) sums[warp_index()] = upto;
+  if (lane_index() == 0) sums[warp_index()] = of_warp;
   __syncthreads();
-  uint32_t before = upto - value;
   total = 0;
 #pragma unroll
   for (uint32_t w = 0; w < kThreads / 32; ++w) {
@@ -60,6 +74,16 @@ __device__ int64_t out_of(const PlaceRowsParams& p, uint32_t pair) {
   return x * p.out_steps[0] + (pair - x * p.top_k) * p.out_steps[1];
 }
 
+// By one warp: rows of lanes' pairs of no matrix. Rows of sums in between have no readers.
+__device__ void clear_rows(const PlaceRowsParams& p, int64_t out, bool is_none) {
+  for (uint32_t left = __ballot_sync(kAll, is_none); left != 0; left &= left - 1) {
+    const int64_t from = __shfl_sync(kAll, out, __ffs(static_cast<int>(left)) - 1);
+    for (uint32_t row = 0; row < p.rows_per_pair; ++row) {
+      clear_row(p.out, from + row * p.out_row_stride, p.n);
+    }
+  }
+}
+
 // Where the rows of a block's pairs go, and which rows of x they are. Those from `none_begin` on
 // have no matrix. A thread reads the places of its own number, and kThreads further.
 template <uint32_t kThreads>
@@ -81,11 +105,7 @@ __device__ void list_rows(const PlaceRowsParams& p, uint32_t begin, uint32_t cou
         p.sources[uint64_t{place} * m + row] = x * m + row;
       }
     }
-    // Rows of sums in between have no readers.
-    for (uint32_t left = __ballot_sync(kAll, none); left != 0; left &= left - 1) {
-      const int64_t from = __shfl_sync(kAll, out, __ffs(static_cast<int>(left)) - 1);
-      for (uint32_t row = 0; row < m; ++row) clear_row(p.out, from + row * p.out_row_stride, p.n);
-    }
+    clear_rows(p, out, none);
   }
 }
 

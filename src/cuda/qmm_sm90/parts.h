@@ -1,7 +1,9 @@
 // The parts of a call of qmm_sm90, for a row that makes several products of the same rows.
 #pragma once
 
-#include "cuda/qmm_sm90/params.h"
+#include <optional>
+
+#include "cuda/qmm_sm90/list_params.h"
 #include "cuda/queue.h"
 #include "dispatch/problem.h"
 #include "dispatch/row.h"
@@ -16,6 +18,8 @@ struct QmmRows {
   int64_t k = 0, stride = 0;          // of a staged row and from row to row, in elements
   const uint32_t* sources = nullptr;  // which staged row each is; null: itself
   RowsAhead ahead{};                  // of `staged`, by the first product
+  // Lists that are left to the first product, which finds rows in x: nothing is staged.
+  std::optional<ListPairsParams> left;
 };
 
 // The rows of a problem; or of an expert layer, `per_token` pairs of the batch to each matrix of x,
@@ -35,10 +39,14 @@ struct QmmZeros {
   uint32_t* data = nullptr;
   uint32_t count = 0;
 };
+// Whether a launch lists the pairs of a layer of experts, or a product does, if they are as few as
+// list_pairs takes and their ids of 32 or 64 bits lie side by side.
+enum class QmmLists : uint8_t { launched, left };
 QmmRows group_rows(const dispatch::MatmulProblem& p, uint8_t* workspace, Queue& queue,
-                   QmmZeros zeros = {});
+                   QmmZeros zeros = {}, QmmLists lists = QmmLists::launched);
 QmmRows group_rows(const dispatch::MatmulProblem& p, int64_t per_token, int64_t products,
-                   uint8_t* workspace, Queue& queue, QmmZeros zeros = {});
+                   uint8_t* workspace, Queue& queue, QmmZeros zeros = {},
+                   QmmLists lists = QmmLists::launched);
 
 // The product of rows that are staged, after which a call is done.
 void multiply_rows(const dispatch::MatmulProblem& p, const QmmRows& rows, Queue& queue);

@@ -409,10 +409,10 @@ void qmm_sm90(const MatmulProblem& p, dispatch::Workspace workspace) {
   auto* base = static_cast<uint8_t*>(workspace.data);
   uint8_t* sums = base + QmmGrouping(p).bytes;
   auto* done = reinterpret_cast<uint32_t*>(sums + room.sums);
-  const QmmRows rows = group_rows(p, base, queue, {done, room.parts});
-  if (rows.sources != nullptr && qmm_sm90_holds_runs(p)) {
-    return qmm_sm90_run_held_runs(p, rows, queue);
-  }
+  const bool held = qmm_sm90_holds_runs(p);
+  const QmmRows rows =
+      group_rows(p, base, queue, {done, room.parts}, held ? QmmLists::left : QmmLists::launched);
+  if (rows.left) return qmm_sm90_run_held_runs(p, *rows.left, queue);
   QmmSm90Params q = params_of(p, rows, kernel_for(p, rows));
   q.shares = shares.count;
   q.share_blocks = shares.blocks;

@@ -10,10 +10,10 @@ namespace moeblas::cuda {
 // Of w, of all matrices: what all tiles of all passes cost is a number of 32 bits.
 constexpr int64_t kHeldMostRows = int64_t{1} << 30;
 
-// A cluster's blocks, and each one's share of K in each pass; of a tile, groups of rows of w. None:
-// not to be cut so.
+// A cluster's blocks, and each one's share of K in each pass; of a tile, groups of rows of w; parts
+// of K that are products of their own. None: not to be cut so.
 struct HeldCut {
-  uint32_t shares = 0, slices = 0, passes = 0, row_groups = 1;
+  uint32_t shares = 0, slices = 0, passes = 0, row_groups = 1, parts = 1;
 };
 
 // Of so many values and more it is the faster one, 16 rows of 57344 x 8192 74.1 us for 91.2, but of
@@ -21,32 +21,42 @@ struct HeldCut {
 // 57344 x 8192 77.9 for 93.5, 28672 x 16384 84.3 for 93.1, 16384^2 51.6 for 52.5.) Of fewer than
 // 2^24 no row of the table chooses qmm_sm90 for speed; there small jobs meet it.
 constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_t{1} << 24;
+// Of what gates and ups have left: Qwen3-30B-A3B's experts have 3 * 2^26.
+constexpr int64_t kHeldLeastSums = int64_t{1} << 27;
 
 // How many rows of x matrices of an expert layer have on the average.
 struct HeldRows {
   int64_t least, most;
 };
-// Of products alone, of a layer's gates and ups, and of such gates and ups that a tile has two
-// groups of rows of them. Of fewer rows qmv_sm90 takes less time, or as long; of more too many
+// Of products alone, of a layer's gates and ups, of such gates and ups that a tile has two groups
+// of rows of them, of sums behind those, and of sums of short rows. Behind gates and ups that are
+// held, and in front of sums that are, a layer has fewer launches: there are as few rows of the
+// former as of the latter. Of fewer rows qmv_sm90 takes less time, or as long; of more too many
 // matrices are passed twice, which costs mxfp4 more: two octets of tokens take it a third longer
-// than one. Uniform, zipf and skewed routing, us, before -> with them:
-//   Mixtral's layers   affine   8 tokens 212, 172, 166 -> 213, 173, 173; 16 225, 223, 258 -> 214,
-//                               193, 214; 32 220, 242, 242 -> 218, 247, 246
-//                      mxfp4    8 219, 184, 174 -> 212, 180, 181; 32 265, 274, 269 -> 227, 260,
-//                               260; 40 268 -> 270
-//   OLMoE's            affine   48 88, 86, 87 -> 80, 89, 82; 64 88, 86, 87 -> 81, 91, 90
-//                      mxfp4    48 93, 92, 93 -> 87, 91, 89; 64 93, 92, 93 -> 91, 102, 95
-//   Qwen3-30B-A3B's    affine   128 145, 141, 139 -> 127, 139, 137; 192 148, 164, 151 -> 133, 160,
-//                               147
-//                      mxfp4    80 139, 118, 137 -> 127, 119, 122; 128 140, 138, 136 -> 134, 157,
-//                               143
+// than one. Uniform and zipf routing, us, by other kernels -> so, by lists that products make:
+//   Mixtral's gates    affine   4 tokens 86, 69 -> 77, 64; 8 112, 98 -> 106, 92 (of held rows)
+//                      mxfp4    4 86, 75 -> 77, 66
+//   Qwen3-30B-A3B's    affine   16 tokens 41, 37 -> 40, 33; 32 53, 53 -> 50, 45; 64 61, 94 -> 58,
+//   63
+//                      mxfp4    8 29, 26 -> 31, 25; 16 43, 42 -> 43, 35; 64 73, 99 -> 60, 65
+//   Mixtral's layers   affine   4 tokens 162, 137 -> 150, 128; sums by tiles -> held: 16 205, 189
+//                               -> 200, 185; 32 211, 238 -> 208, 241
+//                      mxfp4    4 165, 147 -> 155; 16 205 -> 198; 32 220.6 -> 222.6
+//   OLMoE's            affine   16 tokens 61, 63 -> 66, 57; 32 77, 101 -> 72, 76; 96 83, 104 -> 77,
+//   95
+//                      mxfp4    16 69, 72 -> 71, 60; 64 94, 92 -> 83, 92; 96 93, 112 -> 95, 113
+//   Qwen3-30B-A3B's    affine   8 tokens 51, 47 -> 51, 44; 16 69, 65 -> 67, 63; 64 106, 165 -> 110,
+//                               108; 128 127, 139 -> 108, 119
+//                      mxfp4    8 53, 47 -> 56, 48; 16 73, 75 -> 73, 64; 64 122, 183 -> 107, 107;
+//                               sums by tiles -> held: 96 118, 119 -> 114, 128; 128 124, 146 ->
+//                               131, 166
 // Mixtral's gates and ups as products alone took 154 us for 161 where twelve rows meet a matrix,
 // 170 for 168 where fourteen do.
 struct HeldRowsOf {
-  HeldRows runs, gates, short_gates;
+  HeldRows runs, gates, short_gates, sums, short_sums;
 };
-constexpr HeldRowsOf kHeldAffineRows{{2, 12}, {3, 16}, {5, 12}};
-constexpr HeldRowsOf kHeldMxfp4Rows{{2, 8}, {2, 8}, {5, 7}};
+constexpr HeldRowsOf kHeldAffineRows{{1, 12}, {3, 16}, {3, 12}, {1, 8}, {1, 12}};
+constexpr HeldRowsOf kHeldMxfp4Rows{{1, 8}, {2, 8}, {2, 8}, {1, 4}, {1, 6}};
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;
@@ -76,13 +86,37 @@ constexpr HeldCut held_cut(int64_t n, int64_t k) {
 constexpr HeldCut held_runs_cut(int64_t n, int64_t k) {
   const bool small = n * k < kHeldSmallValues;
   if (n > kHeldMostRows || k % kHeldSlice != 0 || (!small && n * k < kHeldLeastValues)) return {};
-  for (uint32_t groups = 1; groups <= kHeldMostRowGroups; ++groups) {
+  constexpr uint32_t kMostGroups = 2;
+  for (uint32_t groups = 1; groups <= kMostGroups; groups *= 2) {
     const int64_t slices = k / kHeldSlice, most = kHeldWarps / groups;
     if (slices == most || (small && slices < most && slices > most / 2)) {
       return {1, static_cast<uint32_t>(slices), 1, groups};
     }
   }
   return {};
+}
+
+// The same of what gates and ups have left, `n` of one matrix. (Rows of 1024 and 2048 k, of four
+// and two groups a tile, were level with tiles by wgmma: OLMoE's layers of 32 tokens under uniform
+// and zipf routing 72, 76 us -> 69, 79, of 64 75, 84 -> 77, 89.)
+constexpr bool held_is_short(int64_t k) { return k == kHeldShortK; }
+constexpr HeldCut held_sums_cut(int64_t n, int64_t k, int64_t matrices) {
+  constexpr int64_t kMostParts = 8;
+  const int64_t values = n * k * matrices;
+  const bool small = values < kHeldSmallValues;
+  if (n * matrices > kHeldMostRows / kMostParts) return {};
+  if (!small && values < kHeldLeastSums) return {};
+  if (held_is_short(k)) {
+    // Scales of a tile come by one copy.
+    constexpr uint32_t kGroups = kHeldMostRowGroups;
+    return n % (kGroups * kHeldRows) == 0 ? HeldCut{1, 2, 1, kGroups} : HeldCut{};
+  }
+  if (k % kHeldSlice != 0) return {};
+  const int64_t all = k / kHeldSlice, parts = (all + kHeldWarps - 1) / kHeldWarps;
+  const auto slices = static_cast<uint32_t>((all + parts - 1) / parts);
+  const uint32_t least = small ? kHeldWarps / 2 + 1 : kHeldWarps - 1;
+  if (parts > kMostParts || slices < least) return {};
+  return {1, slices, 1, 1, static_cast<uint32_t>(parts)};
 }
 
 // Of at most so many at once, of tiles of so many rows. Of small matrices a cluster has more tiles,

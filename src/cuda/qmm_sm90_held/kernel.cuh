@@ -28,6 +28,7 @@
 #pragma once
 
 #include "cuda/device/dynamic_shared.cuh"
+#include "cuda/qmm_sm90_held/lister.cuh"
 #include "cuda/qmm_sm90_held/multiplier.cuh"
 #include "simt/cuda_registry.h"
 
@@ -39,12 +40,13 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_;
-  using Block::kRuns, Block::kGates;
+  using Block::kRuns, Block::kGates, Block::kSums;
 
   __device__ HeldProducer(const QmmHeldParams& p, uint32_t base) : Block(p, base) {}
 
   __device__ void prefetch_maps() const {
     device::prefetch_tensor_map(&p_.codes);
+    if constexpr (Block::kShort) return;
     device::prefetch_tensor_map(&p_.scales);
     if constexpr (Weights::kBiases) device::prefetch_tensor_map(&p_.biases);
     if constexpr (kGates) {
@@ -66,7 +68,7 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
       const HeldSegment segment = Block::segment(i);
       if (threadIdx.x % 32 == 0) {
         for (uint32_t j = 0; j < segment.count; ++j) {
-          if (kRuns && i + j == 1) device::barrier_wait(barrier(Block::kRowsAsked), 0);
+          if (kRuns && !kSums && i + j == 1) device::barrier_wait(barrier(Block::kRowsAsked), 0);
           if (i + j >= HeldMemory::kSlots) {
             device::barrier_wait(barrier(Block::kEmpty) + (i + j) % HeldMemory::kSlots * 8,
                                  ((i + j) / HeldMemory::kSlots % 2) ^ 1);
@@ -92,8 +94,25 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
     const auto scales = static_cast<int32_t>(first * (kHeldScaleBox / kHeldWarps));
     const auto matrix = static_cast<int32_t>(segment.matrix);
     constexpr uint32_t kKinds = Weights::kBiases ? 2 : 1;
-    device::barrier_expect(
-        full, p_.slices * kRowGroups * HeldMemory::kSliceBytes + kKinds * HeldMemory::kScaleBytes);
+    constexpr uint32_t kScaleBytes =
+        Block::kShort ? Block::kRows * Block::kScaleRow : HeldMemory::kScaleBytes;
+    device::barrier_expect(full,
+                           p_.slices * kRowGroups * HeldMemory::kSliceBytes + kKinds * kScaleBytes);
+    if constexpr (Block::kShort) {
+      for (uint32_t slice = 0; slice < Block::kSlices; ++slice) {
+        device::copy_box(to + slice * kRowGroups * HeldMemory::kSliceBytes, &p_.codes, 0,
+                         static_cast<int32_t>(slice * kHeldPieces), row, matrix, full, policy);
+      }
+      const auto copy_rows = [&](uint32_t behind, const uint8_t* data, const int64_t(&stride)[2]) {
+        device::copy_run(to + behind, data + segment.matrix * stride[1] + row * stride[0],
+                         kScaleBytes, full, policy);
+      };
+      copy_rows(HeldMemory::kScales, p_.w_scales, p_.scales_stride);
+      if constexpr (Weights::kBiases) {
+        copy_rows(HeldMemory::kBiases, p_.w_biases, p_.biases_stride);
+      }
+      return;
+    }
     device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
     device::copy_box(to + HeldMemory::kScales, &p_.scales, scales, row, matrix, full, policy);
     if constexpr (Weights::kBiases) {
@@ -118,7 +137,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::count_, Block::p_, Block::rank_;
-  using Block::kRuns, Block::kGates;
+  using Block::kRuns, Block::kGates, Block::kSums;
   using Math = Bfloat16Pairs;
 
   __device__ HeldAdder(const QmmHeldParams& p, uint32_t base)
@@ -130,10 +149,12 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     const HeldFirst first = Block::first_tile();
     const uint32_t row = first.tile * Block::kRows + thread;
     if (thread >= kHeldPrefetchTiles * Block::kRows || row >= p_.n) return;
+    const uint32_t values = min(p_.slices * kHeldSlice, p_.k - first.slice * kHeldSlice);
     const auto prefetch = [&](const uint8_t* data, const int64_t(&stride)[2], int64_t to_lower,
                               uint32_t slice_bytes) {
       data += first.matrix * stride[1] + row * stride[0] + first.slice * slice_bytes;
-      const uint32_t bytes = min(p_.slices, p_.k / kHeldSlice - first.slice) * slice_bytes;
+      const uint32_t bytes = values / (kHeldSlice / slice_bytes);
+      if (bytes % 16 != 0) return;
       device::prefetch_run(data, bytes);
       if constexpr (kGates) device::prefetch_run(data + to_lower, bytes);
     };
@@ -157,10 +178,14 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
       // waits in their place after them is its, too.
       constexpr bool kByTiles = kShares > 1;
       static_assert(HeldMemory::kKeptTiles % kHeldAdders == 0, "no warp waits for another");
-      for (uint32_t place = kByTiles ? 0 : warp; place < Block::units(batch);
-           place += kByTiles ? 1 : kHeldAdders) {
-        const uint32_t unit = HeldUnits::unit(place, rank_, kShares);
-        const uint32_t number = batch * kHeldBatch + unit / Block::kUnits;
+      // Groups of rows of an octet of tokens are added up side by side: one behind the other, each
+      // unit took 1500 clocks of a warp, and tiles of four groups waited for that.
+      const uint32_t octets = kByTiles ? 1 : 2;
+      const uint32_t items = min(kHeldBatch, count_ - batch * kHeldBatch) * kHalves * octets;
+      for (uint32_t item = kByTiles ? 0 : warp; item < items; item += kByTiles ? 1 : kHeldAdders) {
+        const uint32_t octet = kByTiles ? rank_ : item % 2, in_batch = item / octets / kHalves;
+        const uint32_t first_group = item / octets % kHalves * kAtOnce;
+        const uint32_t number = batch * kHeldBatch + in_batch;
         while (number >= end) {
           of.tiles = Block::segment(end);
           end += of.tiles.count;
@@ -168,53 +193,60 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
         }
         const uint32_t tile = of.tiles.tile + of.tiles.count - (end - number);
         if (kByTiles && tile % kHeldAdders != warp) continue;
-        if (unit % 2 == 1 && !Block::has_both_octets(of.tiles)) continue;
-        float s[4] = {};
+        if (octet == 1 && !Block::has_both_octets(of.tiles)) continue;
+        const uint32_t unit = (in_batch * kRowGroups + first_group) * 2 + octet;
+        const uint32_t from =
+            Block::place_of(batch, HeldUnits::place(unit, kShares), 0, 0) + lane_ * 16;
+        float s[kAtOnce][4] = {};
         for (uint32_t share = 0; share < kShares; ++share) {
 #pragma unroll 4
           for (uint32_t i = 0; i < p_.slices; ++i) {
-            const uint4 v =
-                device::load_shared_4(Block::place_of(batch, place, share, i) + lane_ * 16);
-            s[0] += __uint_as_float(v.x);
-            s[1] += __uint_as_float(v.y);
-            s[2] += __uint_as_float(v.z);
-            s[3] += __uint_as_float(v.w);
+#pragma unroll
+            for (uint32_t r = 0; r < kAtOnce; ++r) {
+              const uint32_t place = HeldUnits::place(r * 2, kShares) * kShares + share;
+              add(device::load_shared_4(from + (place * Block::kSlices + i) * HeldMemory::kPlace),
+                  s[r]);
+            }
           }
         }
-        any |= __float_as_uint(s[0]) | __float_as_uint(s[1]) | __float_as_uint(s[2]) |
-               __float_as_uint(s[3]);
+#pragma unroll
+        for (uint32_t r = 0; r < kAtOnce; ++r) {
+#pragma unroll
+          for (const float sum : s[r]) any |= __float_as_uint(sum);
+        }
         if constexpr (kByTiles) {
           const uint32_t kept = Block::kept_of(tile) + lane_ * 16;
-          if (of.tiles.has_sums) {
-            const uint4 before = device::load_shared_4(kept);
-            s[0] += __uint_as_float(before.x);
-            s[1] += __uint_as_float(before.y);
-            s[2] += __uint_as_float(before.z);
-            s[3] += __uint_as_float(before.w);
-          }
+          if (of.tiles.has_sums) add(device::load_shared_4(kept), s[0]);
           if (of.tiles.keeps_sums) {
-            device::store_shared_4(kept, {__float_as_uint(s[0]), __float_as_uint(s[1]),
-                                          __float_as_uint(s[2]), __float_as_uint(s[3])});
+            device::store_shared_4(kept, {__float_as_uint(s[0][0]), __float_as_uint(s[0][1]),
+                                          __float_as_uint(s[0][2]), __float_as_uint(s[0][3])});
             continue;
           }
         }
-        const uint32_t row = tile * Block::kRows + unit / 2 % kRowGroups * Block::kWarpRows;
+        const uint32_t row = tile * Block::kRows + first_group * Block::kWarpRows;
+        const uint32_t token = octet * 8 + lane_ % 4 * 2;
 #pragma unroll
-        for (uint32_t j = 0; j < 4; ++j) {
-          if (!isfinite(s[j])) {
-            s[j] = made_again(of.tiles, row + lane_ / 4 + (kGates ? 0 : j / 2 * 8),
-                              unit % 2 * 8 + lane_ % 4 * 2 + j % 2, kGates && j / 2 == 1);
-          }
+        for (uint32_t r = 0; r < kAtOnce; ++r) {
+          if (!are_finite(s[r])) make_again(of.tiles, row + r * Block::kWarpRows, token, s[r]);
         }
         __syncwarp();
         if constexpr (kGates) {
-          activate(s);
-          store_activations(of.tiles, row, unit % 2 * 8 + lane_ % 4 * 2, s[0], s[1]);
-          continue;
+#pragma unroll
+          for (uint32_t r = 0; r < kAtOnce; ++r) activate(s[r]);
         }
-        store(of.tiles.rows, row, unit % 2 * 8 + lane_ / 4,
-              unit % 2 == 0 ? of.out_rows[0] : of.out_rows[1], Math::rounded(s[0], s[1]),
-              Math::rounded(s[2], s[3]));
+#pragma unroll
+        for (uint32_t r = 0; r < kAtOnce; ++r) {
+          const uint32_t row_of = row + r * Block::kWarpRows;
+          if constexpr (kGates) {
+            store_activations(of.tiles, row_of, token, s[r][0], s[r][1]);
+          } else if constexpr (kSums) {
+            store_sums(of, row_of + lane_ / 4, octet, s[r]);
+          } else {
+            store(of.tiles.rows, row_of, octet * 8 + lane_ / 4,
+                  octet == 0 ? of.out_rows[0] : of.out_rows[1], Math::rounded(s[r][0], s[r][1]),
+                  Math::rounded(s[r][2], s[r][3]));
+          }
+        }
       }
       // What was loaded has come before its place is given back to all who fill it.
       const uint32_t none = device::nothing_of(any);
@@ -229,20 +261,57 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
   }
 
  private:
+  // Groups of rows that are added up at once, and in how many steps those of a tile.
+  static constexpr uint32_t kAtOnce = kRowGroups == 1 ? 1 : 2, kHalves = kRowGroups / kAtOnce;
+
   struct Segment {
     HeldSegment tiles;
     int64_t out_rows[2];  // of tokens g and g + 8
+    // Of sums: of tokens 2t and 2t + 1 of each octet, among those of all parts.
+    uint32_t sum_rows[2][2];
   };
   __device__ void find_rows(Segment& segment) const {
+    if constexpr (kSums) {
 #pragma unroll
-    for (uint32_t u = 0; u < 2; ++u) {
-      const uint32_t token = lane_ / 4 + 8 * u;
-      segment.out_rows[u] = token * p_.out_row_stride;
-      if constexpr (kKind == HeldKind::runs) {
-        if (token < segment.tiles.rows) {
-          segment.out_rows[u] = p_.out_rows[segment.tiles.row + token];
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t token = lane_ % 4 * 2 + i % 2 + 8 * (i / 2);
+        uint32_t& row = segment.sum_rows[i / 2][i % 2];
+        row = segment.tiles.part * p_.lists.pairs.pairs;
+        if (token < segment.tiles.rows) row += Block::pair_of(segment.tiles.row + token);
+      }
+    } else if constexpr (!kGates) {
+#pragma unroll
+      for (uint32_t u = 0; u < 2; ++u) {
+        const uint32_t token = lane_ / 4 + 8 * u;
+        segment.out_rows[u] = token * p_.out_row_stride;
+        if constexpr (kKind == HeldKind::runs) {
+          if (token < segment.tiles.rows) {
+            segment.out_rows[u] = out_of(p_.lists, Block::pair_of(segment.tiles.row + token));
+          }
         }
       }
+    }
+  }
+  __device__ static void add(const uint4& v, float (&s)[4]) {
+    s[0] += __uint_as_float(v.x);
+    s[1] += __uint_as_float(v.y);
+    s[2] += __uint_as_float(v.z);
+    s[3] += __uint_as_float(v.w);
+  }
+  __device__ static bool are_finite(const float (&s)[4]) {
+    uint32_t most = 0;
+#pragma unroll
+    for (const float sum : s) most = max(most, __float_as_uint(sum) & 0x7fffffffu);
+    return most < 0x7f800000u;
+  }
+  // A lane's of rows from `row` on that are not finite.
+  __device__ void make_again(const HeldSegment& of, uint32_t row, uint32_t token,
+                             float (&s)[4]) const {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      if (isfinite(s[j])) continue;
+      s[j] = made_again(of, row + lane_ / 4 + (kGates ? 0 : j / 2 * 8), token + j % 2,
+                        kGates && j / 2 == 1);
     }
   }
   // A sum from weights as they are.
@@ -255,11 +324,13 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     const auto* codes = reinterpret_cast<const uint32_t*>(at(p_.w, p_.w_stride, p_.to_lower));
     const uint8_t* scales = at(p_.w_scales, p_.scales_stride, p_.to_lower_scales);
     const uint8_t* biases = at(p_.w_biases, p_.biases_stride, p_.to_lower_biases);
-    if constexpr (kRuns) token = p_.sources[of.row + token];
+    if constexpr (kRuns) token = Block::source_of(of.row + token);
     const uint16_t* x = p_.x + token * p_.x_stride;
+    const uint32_t begin = kSums ? of.part * p_.slices * kHeldSlice : 0;
+    const uint32_t end = kSums ? min(begin + p_.slices * kHeldSlice, p_.k) : p_.k;
     float sum = 0.0f;
 #pragma unroll 1
-    for (uint32_t k = 0; k < p_.k; ++k) {
+    for (uint32_t k = begin; k < end; ++k) {
       const uint32_t code = __ldg(codes + k / 8) >> k % 8 * 4 & 15;
       sum = __fmaf_rn(Weights::weight(code, scales, biases, k), bfloat16(__ldg(x + k)), sum);
     }
@@ -275,16 +346,32 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   }
   // Eight rows from `row` on, of tokens `token` and the next. Of a word, neighbours as they are
-  // staged, one lane has one number and another the other: each writes that of one token.
+  // written, one lane has one number and another the other: each writes that of one token.
   __device__ void store_activations(const HeldSegment& of, uint32_t row, uint32_t token, float a,
                                     float b) const {
-    const uint32_t g = lane_ / 4, second = g / 4;
-    const float other = __shfl_xor_sync(0xffffffffu, second == 0 ? b : a, 16);
+    const bool stages = p_.stages_out != 0;
+    const uint32_t g = lane_ / 4, second = stages ? g / 4 : g % 2;
+    const float other = __shfl_xor_sync(0xffffffffu, second == 0 ? b : a, stages ? 16 : 4);
     const uint32_t word = second == 0 ? Math::rounded(a, other) : Math::rounded(other, b);
     token += second;
     if (token < of.rows) {
-      uint16_t* to = p_.out + (of.row + token) * p_.out_row_stride + held_staged_word(row, g % 4);
+      uint16_t* to = p_.out + (of.row + token) * p_.out_row_stride +
+                     (stages ? held_staged_word(row, g % 4) : row + g / 2 * 2);
       *reinterpret_cast<uint32_t*>(to) = word;
+    }
+    __syncwarp();
+  }
+  // Of rows `row` and the eighth below and of a lane's two tokens of an octet.
+  __device__ void store_sums(const Segment& of, uint32_t row, uint32_t octet,
+                             const float (&s)[4]) const {
+    const uint32_t token = octet * 8 + lane_ % 4 * 2;
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      const uint32_t sum_row = octet == 0 ? of.sum_rows[0][j] : of.sum_rows[1][j];
+      float* to = p_.sums + uint64_t{sum_row} * p_.n + row;
+      const bool there = token + j < of.tiles.rows;
+      if (there && row < p_.n) to[0] = s[j];
+      if (there && row + 8 < p_.n) to[8] = s[2 + j];
     }
     __syncwarp();
   }
@@ -316,47 +403,69 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
 
 template <class Weights, uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
-  constexpr bool kRuns = kKind != HeldKind::matrix;
+  using Block = HeldBlock<kShares, kKind, kRowGroups>;
+  constexpr bool kRuns = Block::kRuns;
   const uint32_t memory = device::shared_address(device::dynamic_shared_1024());
   const uint32_t base = device::uniform((memory + 1023) & ~1023u);
-  if (threadIdx.x == kHeldMultipliers) {
-    const HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
-    // Nothing else is needed before the first copies can begin.
-    producer.prefetch_maps();
-    producer.init_barriers();
-    if constexpr (!kRuns) {
-      producer.expect_sums(0);
-      producer.expect_sums(1);
+  HeldLister<kShares, kKind, kRowGroups> lister(p, base);
+  // What does not depend on the launch in front is done before it is waited for.
+  if (threadIdx.x / 32 == kHeldWarps) {
+    if (threadIdx.x % 32 == 0) {
+      const HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
+      // Nothing else is needed before the first copies can begin.
+      producer.prefetch_maps();
+      producer.init_barriers();
+      if constexpr (!kRuns) {
+        producer.expect_sums(0);
+        producer.expect_sums(1);
+      }
+      if constexpr (!Block::kSums) {
+        device::wait_for_previous_launch();
+        device::let_next_launch_begin();
+      }
+      if constexpr (!kRuns) producer.begin();
     }
-    device::wait_for_previous_launch();
-    device::let_next_launch_begin();
-    if constexpr (!kRuns) producer.begin();
+  } else if (threadIdx.x >= kHeldThreads - 32 * kHeldAdders) {
+    const HeldAdder<Weights, kShares, kKind, kRowGroups> adder(p, base);
+    adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
+  } else if constexpr (kRuns) {
+    // What is behind a layer's first product finds ids that were there before that.
+    if constexpr (!Block::kSums) device::wait_for_previous_launch();
+    lister.count();
   }
   __syncwarp();
+  if constexpr (kRuns) {
+    __syncthreads();
+    if (threadIdx.x >= kHeldMultipliers) lister.add_up();
+    __syncthreads();
+    if (threadIdx.x >= kHeldMultipliers) {
+      lister.list_runs();
+    } else {
+      lister.place();
+    }
+  }
   if constexpr (kShares == 1) {
     __syncthreads();
   } else {
     device::cluster_barrier();
   }
-  // What does not depend on the launch in front is done before it is waited for.
   if (threadIdx.x >= kHeldMultipliers) {
-    device::leave_registers<40>();
+    device::leave_registers<kHeldOtherRegisters>();
     if (threadIdx.x < kHeldMultipliers + 32) {
       HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
-      device::wait_for_previous_launch();
-      producer.list_runs();
       producer.find_runs();
+      if constexpr (!Block::kSums) device::wait_for_previous_launch();
       producer.send_all();
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
       HeldAdder<Weights, kShares, kKind, kRowGroups> adder(p, base);
-      adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
       device::wait_for_previous_launch();
+      if (Block::kSums && warp == 0) device::let_next_launch_begin();
       adder.find_runs();
       adder.add_up(warp);
     }
   } else {
-    device::take_registers<232>();
+    device::take_registers<kHeldMultiplierRegisters>();
     HeldMultiplier<Weights, kShares, kKind, kRowGroups> multiplier(p, base);
     device::wait_for_previous_launch();
     multiplier.find_runs();

@@ -18,16 +18,19 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
-  using Block::kRuns, Block::kGates;
+  using Block::kRuns, Block::kGates, Block::kShort, Block::kSums, Block::kSlices;
   using Math = Bfloat16Pairs;
   using Order = typename Weights::Order;
-  static constexpr uint32_t kSlices = kHeldWarps / kRowGroups;
 
   __device__ HeldMultiplier(const QmmHeldParams& p, uint32_t base)
       : Block(p, base),
         lane_(threadIdx.x % 32),
-        slice_(device::uniform(kRowGroups == 1 ? threadIdx.x / 32 : threadIdx.x / 32 % kSlices)),
-        row_group_(kRowGroups == 1 ? 0 : device::uniform(threadIdx.x / 32 / kSlices)) {
+        slice_(device::uniform(kRowGroups == 1 ? threadIdx.x / 32
+                               : kShort        ? threadIdx.x / 32 / kRowGroups
+                                               : threadIdx.x / 32 % kSlices)),
+        row_group_(kRowGroups == 1 ? 0
+                   : kShort        ? device::uniform(threadIdx.x / 32 % kRowGroups)
+                                   : device::uniform(threadIdx.x / 32 / kSlices)) {
     const uint32_t row = row_group_ * Block::kWarpRows + lane_ / 4, t = lane_ % 4;
     codes_ = device::kept(base + Order::codes(row, t, slice_, Block::kRows), lane_);
     scales_ = device::kept(
@@ -78,7 +81,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       // Some tiles later, for other rows, they take turns again.
       // (By a number that the compiler knows to be all lanes': by threadIdx it would leave room for
       // lanes that part in all loops over tiles, which took 4 % longer.)
-      const bool is_first = row_group_ * kSlices + slice_ < kHeldFirstWarps;
+      const bool is_first = Block::warp_of(slice_, row_group_) < kHeldFirstWarps;
       if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
       RawRows<kOctets> raw;
       fetch_rows<kOctets>(segment, raw);
@@ -91,11 +94,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       }
       make_rows<kOctets>(raw, x);
     }
-    if (tile == 0) {
-      at_ = slot_ * HeldMemory::kSlotBytes;
-      fetch_own(own);
-      fetch(0, first);
-    }
+    if (tile == 0) fetch_next(first, own);
     for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
       multiply_tile<kOctets>(tile, x, first, own);
     }
@@ -112,12 +111,14 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
 #pragma unroll
     for (uint32_t u = 0; u < kOctets; ++u) {
       uint32_t row = min(lane_ / 4 + 8 * u, segment.rows - 1);
-      if constexpr (kRuns) row = p_.sources[segment.row + row];
+      if constexpr (kRuns) row = Block::source_of(segment.row + row);
       const uint16_t* from = p_.x + row * p_.x_stride + k + Order::rows(lane_ % 4, 0, 0);
 #pragma unroll
       for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
+          raw[u][group][i] = {};
+          if (kShort && group >= kHeldGroups / 2 && is_half()) continue;
           raw[u][group][i] = device::load_global_4(from + Order::rows(0, group, i));
         }
       }
@@ -203,12 +204,16 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       kGates ? HeldMemory::kScaleBytes / 2 : 8 * Block::kScaleRow;
   static constexpr uint32_t kDown =
       kGates ? HeldMemory::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
+  // Whether of its slice there is but the first half.
+  __device__ bool is_half() const { return kShort && slice_ != 0; }
   // Of the tile that was waited for: biases, or scales, of groups that a lane has alone.
   __device__ void fetch_own(uint32_t (&own)[2]) const {
     constexpr uint32_t kBehind = Weights::kBiases ? HeldMemory::kScaleBytes : 0;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
       own[r] = device::load_shared_u32(scales_ + at_ + r * kScalesDown + kBehind + lane_ % 4 * 4);
+      // Behind them are another row's.
+      if (is_half() && lane_ % 4 >= 2) own[r] = 0;
     }
   }
   // Quarter `number` of the tile's groups.
@@ -307,14 +312,17 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     if (more) wait_for_tile(slot_, parity_);
     fetch(1, second);
     add_quarter<kOctets>(0, first, x, sums);
-    fetch(2, third);
-    add_quarter<kOctets>(1, second, x, sums);
-    fetch(3, last);
-    add_quarter<kOctets>(2, third, x, sums);
-    at_ = slot_ * HeldMemory::kSlotBytes;
-    fetch_own(own);
-    fetch(0, first);
-    add_quarter<kOctets>(3, last, x, sums);
+    if (is_half()) {
+      fetch_next(first, own);
+      add_quarter<kOctets>(1, second, x, sums);
+    } else {
+      fetch(2, third);
+      add_quarter<kOctets>(1, second, x, sums);
+      fetch(3, last);
+      add_quarter<kOctets>(2, third, x, sums);
+      fetch_next(first, own);
+      add_quarter<kOctets>(3, last, x, sums);
+    }
     float none = 0.0f;
     if constexpr (!Weights::kBiases) {
       const bool has_none = Weights::has_none(b[0]) || Weights::has_none(b[1]);
@@ -336,6 +344,13 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     const uint32_t any = __float_as_uint(sums[0][0]) | __float_as_uint(sums[0][2]);
     leave<kOctets>(tile, sums);
     give_back(barrier(Block::kEmpty) + slot * 8, any);
+  }
+
+  // Of the next tile.
+  __device__ void fetch_next(Quarter& first, uint32_t (&own)[2]) {
+    at_ = slot_ * HeldMemory::kSlotBytes;
+    fetch_own(own);
+    fetch(0, first);
   }
 
   // Sums of a tile, to who adds them up.

@@ -55,20 +55,45 @@ TensorMapShape scales_shape(const MatmulProblem& p, const Matrices& m, const Hel
   return s;
 }
 
-// Whether lanes can load eight neighbours of x at once, and boxes bring all else.
-bool can_be_read(const MatmulProblem& p, const HeldCut& cut) {
-  if (p.x.values.col_stride != 1 || alignment(p.x.values) != 16) return false;
+// Of short rows: pieces, of which a row has an odd number.
+TensorMapShape short_codes_shape(const MatmulProblem& p, uint32_t rows) {
+  TensorMapShape s = one_matrix_lines(p);
+  s.add(static_cast<uint64_t>(p.k) / (kHeldSlice / kHeldPieces), kOneMatrixLine, kHeldPieces);
+  s.add(static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.w.values.row_stride), rows);
+  add_matrices(p.w.values, s);
+  return s;
+}
+// Whether rows of a tile's scales lie side by side, from multiples of 16 bytes on.
+bool are_side_by_side(const MatmulProblem& p, const Matrices& m) {
+  const int64_t to_next = *matrix_stride(m) * static_cast<int64_t>(size_of(m.dtype));
+  return m.row_stride == p.k / p.w.spec->group_size &&
+         (reinterpret_cast<uintptr_t>(m.data) | static_cast<uint64_t>(to_next)) % 16 == 0;
+}
+// Whether boxes, or runs, bring w.
+bool w_can_be_read(const MatmulProblem& p, const HeldCut& cut, bool is_short = false) {
   for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
     if (m->data != nullptr && !lie_apart(*m)) return false;
   }
   const uint32_t rows = kHeldRows * cut.row_groups;
-  if (why_no_tensor_map(codes_shape(p, cut.slices, rows), "")) return false;
+  if (is_short ? why_no_tensor_map(short_codes_shape(p, rows), "")
+               : why_no_tensor_map(codes_shape(p, cut.slices, rows), "")) {
+    return false;
+  }
   for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
     if (m->data == nullptr) continue;
+    if (is_short) {
+      if (!are_side_by_side(p, *m)) return false;
+      continue;
+    }
     const TensorMapShape shape = scales_shape(p, *m, cut, rows);
     if (shape.stride[1] < shape.size[0] || why_no_tensor_map(shape, "")) return false;
   }
   return true;
+}
+
+// The same, and whether lanes can load eight neighbours of x at once.
+bool can_be_read(const MatmulProblem& p, const HeldCut& cut) {
+  return p.x.values.col_stride == 1 && alignment(p.x.values) == 16 && w_can_be_read(p, cut);
 }
 
 HeldCut cut_of(const MatmulProblem& p) {
@@ -78,12 +103,17 @@ HeldCut cut_of(const MatmulProblem& p) {
   return cut.shares != 0 && can_be_read(p, cut) ? cut : HeldCut{};
 }
 
-QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t rows = kHeldRows) {
+QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t rows = kHeldRows,
+                        bool is_short = false) {
   QmmHeldParams q{};
-  q.codes = tensor_map(codes_shape(p, cut.slices, rows), p.op);
-  q.scales = tensor_map(scales_shape(p, p.w.scales, cut, rows), p.op);
   const bool biases = p.w.biases.data != nullptr;
-  if (biases) q.biases = tensor_map(scales_shape(p, p.w.biases, cut, rows), p.op);
+  if (is_short) {
+    q.codes = tensor_map(short_codes_shape(p, rows), p.op);
+  } else {
+    q.codes = tensor_map(codes_shape(p, cut.slices, rows), p.op);
+    q.scales = tensor_map(scales_shape(p, p.w.scales, cut, rows), p.op);
+    if (biases) q.biases = tensor_map(scales_shape(p, p.w.biases, cut, rows), p.op);
+  }
   q.out = static_cast<uint16_t*>(p.out.data);
   q.out_row_stride = p.out.row_stride;
   q.x = static_cast<const uint16_t*>(p.x.values.data);
@@ -104,6 +134,7 @@ QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t row
   q.k = static_cast<uint32_t>(p.k);
   q.slices = cut.slices;
   q.passes = cut.passes;
+  q.parts = cut.parts;
   q.wide_out = alignment(p.out) >= 4 && p.n % 2 == 0;
   return q;
 }
@@ -130,34 +161,34 @@ namespace {
 
 // How runs of `halves` products' rows of w are cut; with no share they are not.
 HeldCut runs_cut(const MatmulProblem& p, int64_t halves) {
-  const HeldCut cut = held_runs_cut(halves * p.n * p.w.values.count(), p.k);
-  // Products alone of two groups of rows: OLMoE's of 64 tokens 53.1 us for 51.7.
-  return halves == 1 && cut.row_groups > 1 ? HeldCut{} : cut;
+  return held_runs_cut(halves * p.n * p.w.values.count(), p.k);
 }
-bool holds(const MatmulProblem& p, int64_t halves) {
-  if (!is_of_its_formats(p) || p.grouping != dispatch::Grouping::gather || p.m != 1) return false;
+const HeldRowsOf& rows_of(const MatmulProblem& p) {
+  return p.w.spec->mode == Mode::affine ? kHeldAffineRows : kHeldMxfp4Rows;
+}
+bool are_within(const MatmulProblem& p, const HeldRows& rows) {
+  const int64_t matrices = p.w.values.count();
+  return p.total_rows() >= rows.least * matrices && p.total_rows() <= rows.most * matrices;
+}
+HeldRows gates_rows(const MatmulProblem& p, const HeldCut& cut, bool before_sums) {
+  const HeldRowsOf& all = rows_of(p);
+  const HeldRows& gates = cut.row_groups == 1 ? all.gates : all.short_gates;
+  return {before_sums ? all.sums.least : gates.least, gates.most};
+}
+// Runs of so many rows, by a cut.
+bool holds(const MatmulProblem& p, const HeldCut& cut, const HeldRows& rows) {
+  if (cut.shares == 0 || p.grouping != dispatch::Grouping::gather || p.m != 1) return false;
   if (p.options.deterministic) return false;
-  const int64_t matrices = p.w.values.count(), rows = p.total_rows();
-  if (matrices < 1 || matrices > kHeldMostMatrices) return false;
-  const HeldCut cut = runs_cut(p, halves);
-  if (cut.shares == 0) return false;
-  const HeldRowsOf& rows_of = p.w.spec->mode == Mode::affine ? kHeldAffineRows : kHeldMxfp4Rows;
-  const HeldRows& taken = halves == 1           ? rows_of.runs
-                          : cut.row_groups == 1 ? rows_of.gates
-                                                : rows_of.short_gates;
-  if (rows < taken.least * matrices || rows > taken.most * matrices) return false;
+  const int64_t matrices = p.w.values.count();
+  if (matrices < 1 || matrices > kHeldMostMatrices || !are_within(p, rows)) return false;
   return row_stride(p.x.values) && can_be_read(p, cut);
 }
-void run_runs(const MatmulProblem& p, int64_t halves, const HeldCut& cut, const QmmRows& rows,
-              QmmHeldParams& q, Queue& queue) {
-  const std::string name = kernel_name(p, halves == 1           ? "runs"
-                                          : cut.row_groups == 1 ? "gates"
-                                                                : "gates_2");
-  q.x_stride = *row_stride(p.x.values);
-  q.runs = rows.runs.runs;
-  q.matrices = rows.runs.matrices;
-  q.sources = rows.sources;
-  q.out_rows = rows.out_rows;
+// `kind`: of `all_rows` rows of w, of all matrices.
+void run_runs(const MatmulProblem& p, std::string kind, int64_t all_rows, const HeldCut& cut,
+              const ListPairsParams& lists, QmmHeldParams& q, Queue& queue) {
+  if (cut.row_groups > 1) kind += "_" + std::to_string(cut.row_groups);
+  const std::string name = kernel_name(p, kind);
+  q.lists = lists;
   const bool affine = p.w.spec->mode == Mode::affine;
   const auto& costs = affine ? kHeldAffineCosts : kHeldMxfp4Costs;
   std::copy(std::begin(costs), std::end(costs), q.octet_costs);
@@ -165,32 +196,37 @@ void run_runs(const MatmulProblem& p, int64_t halves, const HeldCut& cut, const 
   if (p.total_rows() <= kHeldLikelyRunRows * matrices) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
-  queue.run_early(name.c_str(),
-                  clusters_of(p, halves * p.n * p.w.values.count(), name.c_str(), cut, queue),
-                  kHeldThreads, HeldMemory::kBytes, q);
+  queue.run_early(name.c_str(), clusters_of(p, all_rows, name.c_str(), cut, queue), kHeldThreads,
+                  HeldMemory::kBytes, q);
 }
 
 }  // namespace
 
-bool qmm_sm90_holds_runs(const MatmulProblem& p) { return holds(p, 1); }
-
-void qmm_sm90_run_held_runs(const MatmulProblem& p, const QmmRows& rows, Queue& queue) {
-  const HeldCut cut = runs_cut(p, 1);
-  QmmHeldParams q = params_of(p, cut);
-  run_runs(p, 1, cut, rows, q, queue);
+bool qmm_sm90_holds_runs(const MatmulProblem& p) {
+  return is_of_its_formats(p) && holds(p, runs_cut(p, 1), rows_of(p).runs);
 }
 
-bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower) {
+void qmm_sm90_run_held_runs(const MatmulProblem& p, const ListPairsParams& lists, Queue& queue) {
+  const HeldCut cut = runs_cut(p, 1);
+  QmmHeldParams q = params_of(p, cut, kHeldRows * cut.row_groups);
+  q.x_stride = *row_stride(p.x.values);
+  run_runs(p, "runs", p.n * p.w.values.count(), cut, lists, q, queue);
+}
+
+bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower,
+                          bool before_sums) {
   constexpr int64_t kStagedBlock = 128;  // what fills rows of activations up is not written
-  if (p.n % kStagedBlock != 0 || !holds(p, 2)) return false;
+  if (!is_of_its_formats(p) || p.n % kStagedBlock != 0) return false;
+  const HeldCut cut = runs_cut(p, 2);
+  if (!holds(p, cut, gates_rows(p, cut, before_sums))) return false;
   MatmulProblem other = p;
   other.w = lower;
-  return can_be_read(other, runs_cut(p, 2));
+  return can_be_read(other, cut);
 }
 
 void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lower,
-                             bool first_is_up, const QmmRows& rows, uint8_t* staged, int64_t pitch,
-                             Queue& queue) {
+                             bool first_is_up, const ListPairsParams& lists,
+                             const HeldActivations& to, Queue& queue) {
   const HeldCut cut = runs_cut(p, 2);
   const uint32_t box_rows = kHeldRows * cut.row_groups / 2;
   QmmHeldParams q = params_of(p, cut, box_rows);
@@ -204,9 +240,33 @@ void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lo
   q.to_lower_scales = of_lower.w_scales - q.w_scales;
   q.to_lower_biases = of_lower.w_biases - q.w_biases;
   q.first_is_up = first_is_up;
-  q.out = reinterpret_cast<uint16_t*>(staged);
-  q.out_row_stride = pitch;
-  run_runs(p, 2, cut, rows, q, queue);
+  q.x_stride = *row_stride(p.x.values);
+  q.out = reinterpret_cast<uint16_t*>(to.rows);
+  q.out_row_stride = to.pitch;
+  q.stages_out = to.staged;
+  run_runs(p, "gates", 2 * p.n * p.w.values.count(), cut, lists, q, queue);
+}
+
+uint32_t qmm_sm90_held_sum_parts(const MatmulProblem& p) {
+  if (!is_of_its_formats(p)) return 0;
+  const bool is_short = held_is_short(p.k);
+  const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
+  if (cut.shares == 0 || !are_within(p, is_short ? rows_of(p).short_sums : rows_of(p).sums)) {
+    return 0;
+  }
+  return w_can_be_read(p, cut, is_short) ? cut.parts : 0;
+}
+
+void qmm_sm90_run_held_sums(const MatmulProblem& p, const ListPairsParams& lists,
+                            const HeldActivations& from, float* sums, Queue& queue) {
+  const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
+  const bool is_short = held_is_short(p.k);
+  QmmHeldParams q = params_of(p, cut, kHeldRows * cut.row_groups, is_short);
+  q.x = reinterpret_cast<const uint16_t*>(from.rows);
+  q.x_stride = from.pitch;
+  q.sums = sums;
+  run_runs(p, is_short ? "short_sums" : "sums", cut.parts * p.n * p.w.values.count(), cut, lists, q,
+           queue);
 }
 
 }  // namespace moeblas::cuda

@@ -1,0 +1,235 @@
+// Which rows of x meet which matrix: every block of the kernels of qmm_sm90 that hold rows of x in
+// registers lists the pairs of an expert layer for itself before its warps part. Listed by a launch
+// in front, as for others (list_pairs.cuh), they came 5 us later.
+//
+//   pairs    | warp 0 | warp 1 | ... warp 7   of the multiplying warps
+//   counts   of each key by warp, where sums are later
+//   sums     of matrices before, by the other four warps, 32 matrices each
+//   runs     by those: what of each is the block's
+//   order    by the multiplying warps: the pairs by key, those of one in their order
+//
+// All of it is one instruction behind the other: by one warp, 128 matrices took 7 us.
+//
+// If a product by tiles is behind a layer's gates and ups, a block of all writes the runs for it,
+// and each some pairs; else the next product lists them again while it waits.
+#pragma once
+
+#include "cuda/qmm_sm90/lists.cuh"
+#include "cuda/qmm_sm90_held/thread_block.cuh"
+
+namespace moeblas::cuda {
+
+template <uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
+class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
+ public:
+  using Block = HeldBlock<kShares, kKind, kRowGroups>;
+  using Block::base_, Block::p_, Block::tiles_, Block::kGates;
+
+  __device__ HeldLister(const QmmHeldParams& p, uint32_t base)
+      : Block(p, base), keys_(static_cast<uint32_t>(p.lists.pairs.w_count) + 1) {}
+
+  // By the multiplying warps.
+  __device__ void count() const {
+    uint32_t low[kMostSteps], high[kMostSteps];  // of ids, all under way at once
+#pragma unroll
+    for (uint32_t j = 0; j < kMostSteps; ++j) {
+      low[j] = high[j] = 0;
+      if (is_there(j)) load_id(pair(j), low[j], high[j]);
+    }
+    for (uint32_t key = lane_index(); key < keys_; key += 32) {
+      device::store_shared_u32(count_of(warp_index(), key), 0);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kMostSteps; ++j) {
+      if (j >= steps()) break;
+      device::store_shared_u32(kept_of(j),
+                               is_there(j) ? key_of_id(p_.lists, low[j], high[j]) : keys_);
+    }
+    __syncwarp();
+    // Instructions that are not there need not come.
+#pragma unroll 1
+    for (uint32_t j = 0; j < steps(); ++j) {
+      const uint32_t key = device::load_shared_u32(kept_of(j));
+      const uint32_t same = __match_any_sync(kAll, key);
+      const uint32_t rank = __popc(same & ((1u << lane_index()) - 1));
+      const uint32_t count = count_of(warp_index(), key);
+      const uint32_t before = key < keys_ ? device::load_shared_u32(count) : 0;
+      __syncwarp();
+      if (key < keys_ && rank == 0) device::store_shared_u32(count, before + __popc(same));
+      device::store_shared_u32(kept_of(j), key << 16 | (before + rank));
+      __syncwarp();
+    }
+  }
+
+  // By the other warps, behind that: a lane has a matrix.
+  __device__ void add_up() {
+    const bool has_one = key() + 1 < keys_;
+    uint32_t counts[kHeldWarps];
+#pragma unroll
+    for (uint32_t w = 0; w < kHeldWarps; ++w) {
+      counts[w] = has_one ? device::load_shared_u32(count_of(w, key())) : 0;
+      rows_ += counts[w];
+    }
+    passes_ = (rows_ + kHeldTokens - 1) / kHeldTokens;
+    run_ = {tiles_ * passes_, held_tile_cost(rows_, p_.octet_costs), 0};
+    before_ = {rows_ > 0 ? 1u : 0u, rows_, run_.tiles, run_.cost()};
+    const Sums own = before_;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+      const Sums below = before_.of_lane_below(distance);
+      if (lane_index() >= distance) before_ += below;
+    }
+    if (lane_index() == 31) before_.store(sums_of(group()));
+    before_ -= own;
+    uint32_t next = before_.rows;
+#pragma unroll
+    for (uint32_t w = 0; w < kHeldWarps; ++w) {
+      if (has_one) device::store_shared_u32(count_of(w, key()), next);
+      next += counts[w];
+    }
+  }
+
+  // By the same, behind that. Asked for by every warp, and again with every segment, what of each
+  // run is the block's took 2 to 3 us of a launch.
+  __device__ void list_runs() {
+    Sums all{};
+#pragma unroll
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      const Sums sums = Sums::load(sums_of(g));
+      if (g < group()) before_ += sums;
+      all += sums;
+    }
+    run_.cost_before = before_.cost;
+    const uint32_t share = Block::share_of(all.cost);
+    const uint32_t from = blockIdx.x * share, to = from + share;
+    const uint32_t begin = run_.tiles_before(from), end = run_.tiles_before(to);
+    const uint32_t at = Block::entry(key()), each = share / max(run_.tile_cost, 1u);
+    device::store_shared_4(at, {key(), before_.rows, rows_, passes_});
+    device::store_shared_4(at + 16, {begin, end - begin, before_.tiles + begin, max(each, 1u)});
+    // The block's tiles among those of all runs, as whoever has the run says in which they begin
+    // and end, or the first lane if that is behind all.
+    const auto say = [&](uint32_t cost, uint32_t tiles, uint32_t to_say) {
+      const bool is_within = cost - run_.cost_before < run_.cost();
+      if (is_within) device::store_shared_u32(to_say, before_.tiles + tiles);
+      if (cost >= all.cost && key() == 0) device::store_shared_u32(to_say, all.tiles);
+    };
+    say(from, begin, base_ + HeldMemory::kRunTiles);
+    say(to, end, base_ + HeldMemory::kRunTiles + 4);
+    if (!kGates || p_.lists.runs == nullptr || blockIdx.x != 0) return;
+    if (rows_ > 0) write_run(before_.runs, before_.rows, static_cast<int32_t>(key()));
+    if (key() == 0) {
+      const uint32_t pairs = p_.lists.pairs.pairs;
+      if (all.rows < pairs) write_run(all.runs++, all.rows, -1);
+      p_.lists.runs[0] = all.runs;
+      p_.lists.runs[1 + all.runs] = pairs;
+    }
+  }
+
+  // By the multiplying warps, beside that. Those of no matrix come last.
+  __device__ void place() const {
+    const ListPairsParams& lists = p_.lists;
+#pragma unroll 1
+    for (uint32_t j = 0; j < steps(); ++j) {
+      // A step's pairs are some block's to write.
+      const bool writes = pair(j) / 32 % gridDim.x == blockIdx.x;
+      int64_t out = 0;
+      bool is_none = false;
+      if (is_there(j)) {
+        const uint32_t kept = device::load_shared_u32(kept_of(j)), key = kept >> 16;
+        const bool has_none = key + 1 == keys_;
+        uint32_t row = kept & 0xffff;
+#pragma unroll
+        for (uint32_t g = 0; g < kGroups; ++g) {
+          if (has_none || g < key / 32) row += Sums::load(sums_of(g)).rows;
+        }
+        if (has_none) {
+          for (uint32_t w = 0; w < warp_index(); ++w) {
+            row += device::load_shared_u32(count_of(w, key));
+          }
+        } else {
+          row += device::load_shared_u32(count_of(warp_index(), key));
+        }
+        device::store_shared_u32(Block::order(row), pair(j));
+        if (writes) {
+          out = out_of(lists, pair(j));
+          if (kGates && lists.out_rows != nullptr) lists.out_rows[row] = out;
+          is_none = has_none;
+        }
+      }
+      if constexpr (kKind == HeldKind::runs) clear_rows(lists, out, is_none);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kMostSteps = kHeldMostPairs / kHeldMultipliers;
+  static_assert(kHeldMostPairs <= 1u << 16 && kHeldMostMatrices + 1 < 1u << 16, "halves of a word");
+
+  __device__ uint32_t steps() const {
+    return (p_.lists.pairs.pairs + kHeldMultipliers - 1) / kHeldMultipliers;
+  }
+  __device__ uint32_t pair(uint32_t step) const {
+    return (warp_index() * steps() + step) * 32 + lane_index();
+  }
+  __device__ bool is_there(uint32_t step) const {
+    return step < steps() && pair(step) < p_.lists.pairs.pairs;
+  }
+  __device__ void load_id(uint32_t pair, uint32_t& low, uint32_t& high) const {
+    const uint32_t words = p_.lists.id_bytes / 4;
+    const auto* id = reinterpret_cast<const uint32_t*>(p_.lists.w_index) + pair * words;
+    low = id[0];
+    if (words == 2) high = id[1];
+  }
+  // Of a lane's pair: its key, then also which of its warp's pairs of that key it is.
+  __device__ uint32_t kept_of(uint32_t step) const {
+    return base_ + HeldMemory::kKeys + pair(step) * 4;
+  }
+  __device__ uint32_t count_of(uint32_t warp, uint32_t key) const {
+    return base_ + HeldMemory::kCounts + (warp * (kHeldMostMatrices + 1) + key) * 4;
+  }
+  // What a lane of the warps that do not multiply has, and its warp among those.
+  static constexpr uint32_t kGroups = kHeldMostMatrices / 32;
+  static_assert(kHeldMultipliers + kHeldMostMatrices == kHeldThreads, "a lane for each matrix");
+  __device__ static uint32_t key() { return threadIdx.x - kHeldMultipliers; }
+  __device__ static uint32_t group() { return key() / 32; }
+
+  // Of matrices.
+  struct Sums {
+    uint32_t runs, rows, tiles, cost;
+
+    __device__ Sums& operator+=(const Sums& s) {
+      runs += s.runs, rows += s.rows, tiles += s.tiles, cost += s.cost;
+      return *this;
+    }
+    __device__ Sums& operator-=(const Sums& s) {
+      runs -= s.runs, rows -= s.rows, tiles -= s.tiles, cost -= s.cost;
+      return *this;
+    }
+    // One shuffle behind another, not one sum.
+    __device__ Sums of_lane_below(uint32_t distance) const {
+      return {__shfl_up_sync(kAll, runs, distance), __shfl_up_sync(kAll, rows, distance),
+              __shfl_up_sync(kAll, tiles, distance), __shfl_up_sync(kAll, cost, distance)};
+    }
+    __device__ static Sums load(uint32_t from) {
+      const uint4 v = device::load_shared_4(from);
+      return {v.x, v.y, v.z, v.w};
+    }
+    __device__ void store(uint32_t to) const {
+      device::store_shared_4(to, {runs, rows, tiles, cost});
+    }
+  };
+  __device__ uint32_t sums_of(uint32_t group) const {
+    return base_ + HeldMemory::kListSums + group * 16;
+  }
+  __device__ void write_run(uint32_t run, uint32_t first, int32_t matrix) const {
+    p_.lists.runs[1 + run] = first;
+    p_.lists.matrices[run] = matrix;
+  }
+
+  uint32_t keys_;  // matrices and none
+  // Of a lane's matrix, and of those before.
+  uint32_t rows_ = 0, passes_ = 0;
+  HeldRun run_{};
+  Sums before_{};
+};
+
+}  // namespace moeblas::cuda
