@@ -20,6 +20,7 @@
 #include "cuda/qmm_sm90_held/plan.h"
 #include "support/execute.h"
 #include "support/generator.h"
+#include "support/guard.h"
 #include "support/reference.h"
 
 namespace moeblas::test {
@@ -253,7 +254,8 @@ void run_gates(uint64_t seed, std::map<std::string, int>& taken) {
   const Sorted sorted = sorted_pairs(p, o);
   constexpr uint16_t kNothing = 0xffff;
   const int64_t pitch = inner + 64;
-  std::vector<uint16_t> to(static_cast<size_t>(pairs * pitch), kNothing);
+  const GuardedMemory to(static_cast<size_t>(pairs * pitch) * sizeof(uint16_t), Side::right, 0xff,
+                         16);
   std::string kernel;
   {
     NoPortableKernels none;
@@ -264,13 +266,13 @@ void run_gates(uint64_t seed, std::map<std::string, int>& taken) {
     ASSERT_TRUE(lists.rows.left) << "seed " << seed;
     cuda::ListPairsParams left = *lists.rows.left;
     if (!is_staged) left.runs = nullptr, left.out_rows = nullptr;
-    cuda::qmm_sm90_run_held_gates(p, lower, first_is_up, left,
-                                  {reinterpret_cast<uint8_t*>(to.data()), pitch, is_staged}, queue);
+    cuda::qmm_sm90_run_held_gates(p, lower, first_is_up, left, {to.data(), pitch, is_staged},
+                                  queue);
     if (is_staged) expect_lists(lists.rows, sorted, both);
   }
   ++taken[kernel];
   const std::vector<Expected> sums = evaluate(product_of(c, o), path_of("qmm_sm90"), DType::bf16);
-  const uint16_t* row = to.data();
+  const auto* row = reinterpret_cast<const uint16_t*>(to.data());
   for (const auto& [matrix, of_matrix] : sorted) {
     for (const int64_t pair : of_matrix) {
       const std::string of = "seed " + std::to_string(seed) + ", pair " + std::to_string(pair);
@@ -310,10 +312,10 @@ Case sums_case(uint64_t seed) {
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
-  // Short rows, four groups of them in a tile; one part of K, or several, the last of which may
-  // lack slices.
+  // Four groups of rows in a tile, short ones and not; one part of K, or several, the last of which
+  // may lack slices.
   constexpr int64_t kShort = 768;
-  const int64_t of_kind[] = {kShort, random.pick({5, 7, 8}) * kSlice,
+  const int64_t of_kind[] = {kShort, 2 * kSlice, random.pick({5, 7, 8}) * kSlice,
                              random.pick({9, 14, 17}) * kSlice};
   const int64_t k = of_kind[seed / 2 % std::size(of_kind)];
   const int64_t experts = random.pick({1, 2, 3, 40}), pairs = experts * random.between(2, 4);
@@ -337,10 +339,10 @@ void run_sums(uint64_t seed, std::map<std::string, int>& taken) {
   const auto pairs = static_cast<size_t>(p.total_rows()), n = static_cast<size_t>(p.n);
   const uint32_t parts = cuda::qmm_sm90_held_sum_parts(p);
   ASSERT_GT(parts, 0u) << "seed " << seed;
-  // Behind rows and around them what is no number.
+  // Between rows what is no number, behind them no memory.
   const auto pitch = static_cast<size_t>(p.k) + 64;
-  std::vector<uint16_t> rows(pairs * pitch, 0xffff);
-  uint16_t* row = rows.data();
+  const GuardedMemory rows((pairs * pitch - 64) * sizeof(uint16_t), Side::right, 0xff, 16);
+  auto* row = reinterpret_cast<uint16_t*>(rows.data());
   for (const auto& [matrix, of_matrix] : sorted) {
     for (const int64_t pair : of_matrix) {
       if (matrix != kNone) {
@@ -350,7 +352,8 @@ void run_sums(uint64_t seed, std::map<std::string, int>& taken) {
     }
   }
   constexpr uint32_t kNothing = 0xffffffff;
-  std::vector<float> sums(parts * pairs * n, std::bit_cast<float>(kNothing));
+  const GuardedMemory memory(parts * pairs * n * sizeof(float), Side::right, 0xff, sizeof(float));
+  auto* sums = reinterpret_cast<float*>(memory.data());
   {
     NoPortableKernels none;
     LaunchesOnBlocks on_blocks(seed, static_cast<uint32_t>(seed % 4 + 1), none);
@@ -358,9 +361,8 @@ void run_sums(uint64_t seed, std::map<std::string, int>& taken) {
     cuda::Queue queue(p.op, p.device.id, p.options.stream);
     const ListsLeft lists(p, 1, queue);
     ASSERT_TRUE(lists.rows.left) << "seed " << seed;
-    const cuda::HeldActivations from{reinterpret_cast<uint8_t*>(rows.data()),
-                                     static_cast<int64_t>(pitch), false};
-    cuda::qmm_sm90_run_held_sums(p, *lists.rows.left, from, sums.data(), queue);
+    const cuda::HeldActivations from{rows.data(), static_cast<int64_t>(pitch), false};
+    cuda::qmm_sm90_run_held_sums(p, *lists.rows.left, from, sums, queue);
   }
   std::vector<double> got(pairs * n);
   for (const auto& [matrix, of_matrix] : sorted) {
@@ -386,7 +388,7 @@ TEST(QmmSm90HeldProducts, SumsOfActivations) {
   std::map<std::string, int> taken;
   for (uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) run_sums(seed, taken);
   for (const std::string format : {"affine4", "mxfp4"}) {
-    for (const char* kind : {"sums", "short_sums_4"}) {
+    for (const char* kind : {"sums", "sums_4", "short_sums_4"}) {
       EXPECT_GT(taken["qmm_sm90_held_" + format + "_bf16_" + kind], 0) << format << " " << kind;
     }
   }

@@ -212,8 +212,9 @@ namespace {
 
 // long_rows: of activations, of few of which shared memory holds one whole, and so many rows of
 // gates that each thread block has several tiles. deep: see deep_ffn_job. held: of 4-bit experts
-// that two rows or some more meet, as qmm_sm90 makes gates and ups of them with rows of x in
-// registers.
+// that a row or some more meet, as qmm_sm90 makes gates and ups of them with rows of x in
+// registers, and of what these have left the sums: of few values of K, which tiles take, of rows of
+// w that a tile has four groups of, and of long ones in one part or two.
 enum class Kind { any, long_rows, deep, held };
 
 Job make_ffn_job(uint64_t seed, Kind kind) {
@@ -264,19 +265,24 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   };
   // 1.2 MB of an expert's codes.
   const int64_t half_of_8_bits = deep && first.resolved().bits == 8 ? 2 : 1;
+  const uint64_t left = held ? seed / 4 % 3 : 0;
   const int64_t hidden =
-      long_rows ? 256
-      : deep    ? 832
+      long_rows   ? 256
+      : deep      ? 832
+      : left == 2 ? 1536
       : held ? (seed / 2 % 2 == 0 ? m.random.pick({2560, 3584, 4096}) : m.random.pick({1536, 2048}))
              : unit(first) *
                    (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
   const int64_t inner =
-      long_rows ? 6144
-      : deep    ? 1024 / half_of_8_bits
-      : held    ? m.random.pick({128, 256})
+      long_rows   ? 6144
+      : deep      ? 1024 / half_of_8_bits
+      : left == 1 ? m.random.pick({768, 1024})
+      : left == 2 ? m.random.pick({2560, 4608})
+      : held      ? m.random.pick({128, 256})
              : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles || deep ? 2
                           : long_rows   ? 6
+                          : left != 0   ? 3 - static_cast<int64_t>(left)
                           : held        ? m.random.pick({2, 3, 5})
                                         : m.random.between(1, modelled ? 12 : 6);
   const int64_t k = deep                         ? (seed / 9 % 2 == 0 ? 21 : 32)
@@ -286,6 +292,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   // Of an expert, by format and length of rows.
   const auto rows_of_held = [&] {
     const bool affine = seed % 2 == 0;
+    if (left != 0) return m.random.between(1, 6);
     return hidden > 2048 ? m.random.between(affine ? 3 : 2, affine ? 16 : 8)
                          : m.random.between(5, affine ? 12 : 7);
   };

@@ -334,10 +334,10 @@ void run_smallest(Report& report, const std::string& only, Part part, bool judge
     if (row != "ffn_sm90") continue;
     for (uint64_t seed = 0; seed < 5; ++seed) run_all([&] { return long_ffn_job(seed); }, {row});
   }
-  // Gates and ups with rows of x in registers.
+  // With rows of x in registers, and of what gates and ups have left.
   for (const std::string& row : layer_rows) {
     if (row != "ffn_qmm_sm90") continue;
-    for (uint64_t seed = 0; seed < 4; ++seed) run_all([&] { return held_ffn_job(seed); }, {row});
+    for (uint64_t seed = 0; seed < 12; ++seed) run_all([&] { return held_ffn_job(seed); }, {row});
   }
   // Places in shared memory that are filled again, in each of its kernels.
   for (const std::string& row : layer_rows) {

@@ -264,9 +264,10 @@ void ffn_qmm_sm90(const FfnProblem& p, dispatch::Workspace workspace) {
           q.out = hidden;
           set_gates(p, plan, sums.nibbles, gates.code_blocks, q);
         });
-        gates.run(false, p.device.id, queue);
+        gates.run(QmmProduct::Which::first, p.device.id, queue);
       }
-      sums.run(true, p.device.id, queue);
+      sums.run(rows.left ? QmmProduct::Which::second_behind_lists : QmmProduct::Which::second,
+               p.device.id, queue);
     }
   }
   // Behind products, which begin behind lists of what ids say.

@@ -75,8 +75,10 @@ struct QmmProduct {
     set(params);
     if (either) set(wider);
   }
-  // As a layer's first product, or as its second one right behind its first.
-  void run(bool second, int32_t device, Queue& queue) const;
+  // As a layer's first product, or as its second one right behind its first. That looks at the runs
+  // before it waits for the first: where that one lists them, it does not begin early.
+  enum class Which : uint8_t { first, second, second_behind_lists };
+  void run(Which which, int32_t device, Queue& queue) const;
 };
 
 }  // namespace moeblas::cuda

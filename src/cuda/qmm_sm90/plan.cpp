@@ -449,10 +449,13 @@ QmmProduct::QmmProduct(const MatmulProblem& p, const QmmRows* given, const Lower
   ahead = given->ahead;
 }
 
-void QmmProduct::run(bool second, int32_t device, Queue& queue) const {
-  const std::string name = std::string("qmm_sm90_") + (second ? "sums_" : "gates_") + format;
+void QmmProduct::run(Which which, int32_t device, Queue& queue) const {
+  const char* kind = which == Which::first ? "gates_" : "sums_";
+  const std::string name = std::string("qmm_sm90_") + kind + format;
+  const bool gathers = params.sources != nullptr || ahead.from != nullptr;
+  const bool early = which == Which::second || (which == Which::first && gathers);
   const auto launch = [&](const auto&... all) {
-    if (second || params.sources != nullptr || ahead.from != nullptr) {
+    if (early) {
       queue.run_early(name.c_str(), grid_of(device), threads, shared_bytes, all...);
     } else {
       queue.run(name.c_str(), grid_of(device), threads, shared_bytes, all...);

@@ -21,7 +21,7 @@ struct HeldCut {
 // 57344 x 8192 77.9 for 93.5, 28672 x 16384 84.3 for 93.1, 16384^2 51.6 for 52.5.) Of fewer than
 // 2^24 no row of the table chooses qmm_sm90 for speed; there small jobs meet it.
 constexpr int64_t kHeldLeastValues = int64_t{1} << 28, kHeldSmallValues = int64_t{1} << 24;
-// Of what gates and ups have left: Qwen3-30B-A3B's experts have 3 * 2^26.
+// Of what gates and ups have left: OLMoE's experts have as many.
 constexpr int64_t kHeldLeastSums = int64_t{1} << 27;
 
 // How many rows of x matrices of an expert layer have on the average.
@@ -29,34 +29,42 @@ struct HeldRows {
   int64_t least, most;
 };
 // Of products alone, of a layer's gates and ups, of such gates and ups that a tile has two groups
-// of rows of them, of sums behind those, and of sums of short rows. Behind gates and ups that are
-// held, and in front of sums that are, a layer has fewer launches: there are as few rows of the
-// former as of the latter. Of fewer rows qmv_sm90 takes less time, or as long; of more too many
-// matrices are passed twice, which costs mxfp4 more: two octets of tokens take it a third longer
-// than one. Uniform and zipf routing, us, by other kernels -> so, by lists that products make:
-//   Mixtral's gates    affine   4 tokens 86, 69 -> 77, 64; 8 112, 98 -> 106, 92 (of held rows)
-//                      mxfp4    4 86, 75 -> 77, 66
-//   Qwen3-30B-A3B's    affine   16 tokens 41, 37 -> 40, 33; 32 53, 53 -> 50, 45; 64 61, 94 -> 58,
-//   63
-//                      mxfp4    8 29, 26 -> 31, 25; 16 43, 42 -> 43, 35; 64 73, 99 -> 60, 65
-//   Mixtral's layers   affine   4 tokens 162, 137 -> 150, 128; sums by tiles -> held: 16 205, 189
-//                               -> 200, 185; 32 211, 238 -> 208, 241
-//                      mxfp4    4 165, 147 -> 155; 16 205 -> 198; 32 220.6 -> 222.6
-//   OLMoE's            affine   16 tokens 61, 63 -> 66, 57; 32 77, 101 -> 72, 76; 96 83, 104 -> 77,
-//   95
-//                      mxfp4    16 69, 72 -> 71, 60; 64 94, 92 -> 83, 92; 96 93, 112 -> 95, 113
-//   Qwen3-30B-A3B's    affine   8 tokens 51, 47 -> 51, 44; 16 69, 65 -> 67, 63; 64 106, 165 -> 110,
-//                               108; 128 127, 139 -> 108, 119
-//                      mxfp4    8 53, 47 -> 56, 48; 16 73, 75 -> 73, 64; 64 122, 183 -> 107, 107;
-//                               sums by tiles -> held: 96 118, 119 -> 114, 128; 128 124, 146 ->
-//                               131, 166
+// of rows of them, of sums behind those, and of sums of rows of 1024 and of 768 k. In front of sums
+// that are held gates and ups are so of as few rows: a product by tiles behind them finds its lists
+// late. Of fewer rows qmv_sm90 takes less time, or as long; of more too many matrices are passed
+// twice, which costs mxfp4 more: two octets of tokens take it a third longer than one. Uniform and
+// zipf routing, us, by other kernels -> with rows held, whose lists the launch itself makes:
+//   Mixtral's products    affine   4 tokens 86, 69 -> 77, 64
+//                         mxfp4    4 86, 75 -> 77, 66
+//   Qwen3-30B-A3B's       affine   16 tokens 41, 37 -> 40, 33; 32 53, 53 -> 50, 45; 64 61, 94 ->
+//   58,
+//                                  63
+//                         mxfp4    8 29, 26 -> 31, 25; 16 43, 42 -> 43, 35; 64 73, 99 -> 60, 65
+//   Mixtral's layers      affine   4 tokens 162, 137 -> 150, 128; sums by tiles -> held: 16 205,
+//   189
+//                                  -> 200, 185; 32 211, 238 -> 208, 241
+//                         mxfp4    4 165, 147 -> 155, 134; 16 205, 195 -> 198, 186; 32 221, 246 ->
+//                                  223, 257
+//   OLMoE's               affine   16 tokens 61, 63 -> 63, 59; 32 77, 101 -> 69, 79; 64 81, 93 ->
+//   77,
+//                                  89; sums by tiles 81, 86; 96 83, 104 -> 80, 96
+//                         mxfp4    16 69, 72 -> 69, 62; 32 84, 107 -> 75, 83; 64 94, 92 -> 87, 106;
+//                                  sums by tiles 87, 95
+//   Qwen3-30B-A3B's       affine   8 tokens 51, 47 -> 51, 44; 16 69, 65 -> 67, 63; 64 106, 165 ->
+//   110,
+//                                  108; 128 127, 139 -> 108, 119
+//                         mxfp4    8 53, 47 -> 56, 48; 16 73, 75 -> 73, 64; 64 122, 183 -> 107,
+//                         107;
+//                                  sums by tiles -> held: 96 118, 119 -> 114, 128; 128 124, 146 ->
+//                                  131, 166
 // Mixtral's gates and ups as products alone took 154 us for 161 where twelve rows meet a matrix,
 // 170 for 168 where fourteen do.
 struct HeldRowsOf {
-  HeldRows runs, gates, short_gates, sums, short_sums;
+  HeldRows runs, gates, short_gates, sums, middle_sums, short_sums;
 };
-constexpr HeldRowsOf kHeldAffineRows{{1, 12}, {3, 16}, {3, 12}, {1, 8}, {1, 12}};
-constexpr HeldRowsOf kHeldMxfp4Rows{{1, 8}, {2, 8}, {2, 8}, {1, 4}, {1, 6}};
+constexpr HeldRowsOf kHeldAffineRows{{1, 12}, {3, 16}, {3, 12}, {1, 8}, {2, 8}, {1, 12}};
+constexpr HeldRowsOf kHeldMxfp4Rows{{1, 8}, {2, 8}, {2, 8}, {1, 4}, {2, 4}, {1, 6}};
+constexpr int64_t kHeldLeastBeforeSums = 1;  // of gates and ups of either kind
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;
@@ -96,10 +104,10 @@ constexpr HeldCut held_runs_cut(int64_t n, int64_t k) {
   return {};
 }
 
-// The same of what gates and ups have left, `n` of one matrix. (Rows of 1024 and 2048 k, of four
-// and two groups a tile, were level with tiles by wgmma: OLMoE's layers of 32 tokens under uniform
-// and zipf routing 72, 76 us -> 69, 79, of 64 75, 84 -> 77, 89.)
+// The same of what gates and ups have left, `n` of one matrix: rows of one slice and half of one
+// and of two slices, in tiles of four groups of them, and longer ones, in parts.
 constexpr bool held_is_short(int64_t k) { return k == kHeldShortK; }
+constexpr bool held_is_middle(int64_t k) { return k == 2 * kHeldSlice; }
 constexpr HeldCut held_sums_cut(int64_t n, int64_t k, int64_t matrices) {
   constexpr int64_t kMostParts = 8;
   const int64_t values = n * k * matrices;
@@ -111,6 +119,7 @@ constexpr HeldCut held_sums_cut(int64_t n, int64_t k, int64_t matrices) {
     constexpr uint32_t kGroups = kHeldMostRowGroups;
     return n % (kGroups * kHeldRows) == 0 ? HeldCut{1, 2, 1, kGroups} : HeldCut{};
   }
+  if (held_is_middle(k)) return {1, 2, 1, kHeldMostRowGroups};
   if (k % kHeldSlice != 0) return {};
   const int64_t all = k / kHeldSlice, parts = (all + kHeldWarps - 1) / kHeldWarps;
   const auto slices = static_cast<uint32_t>((all + parts - 1) / parts);

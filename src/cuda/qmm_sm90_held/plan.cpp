@@ -173,7 +173,11 @@ bool are_within(const MatmulProblem& p, const HeldRows& rows) {
 HeldRows gates_rows(const MatmulProblem& p, const HeldCut& cut, bool before_sums) {
   const HeldRowsOf& all = rows_of(p);
   const HeldRows& gates = cut.row_groups == 1 ? all.gates : all.short_gates;
-  return {before_sums ? all.sums.least : gates.least, gates.most};
+  return {before_sums ? kHeldLeastBeforeSums : gates.least, gates.most};
+}
+const HeldRows& sums_rows(const MatmulProblem& p) {
+  const HeldRowsOf& all = rows_of(p);
+  return held_is_short(p.k) ? all.short_sums : held_is_middle(p.k) ? all.middle_sums : all.sums;
 }
 // Runs of so many rows, by a cut.
 bool holds(const MatmulProblem& p, const HeldCut& cut, const HeldRows& rows) {
@@ -251,9 +255,7 @@ uint32_t qmm_sm90_held_sum_parts(const MatmulProblem& p) {
   if (!is_of_its_formats(p)) return 0;
   const bool is_short = held_is_short(p.k);
   const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
-  if (cut.shares == 0 || !are_within(p, is_short ? rows_of(p).short_sums : rows_of(p).sums)) {
-    return 0;
-  }
+  if (cut.shares == 0 || !are_within(p, sums_rows(p))) return 0;
   return w_can_be_read(p, cut, is_short) ? cut.parts : 0;
 }
 
