@@ -173,13 +173,13 @@ Case runs_case(uint64_t seed) {
   c.seed = seed;
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
-  // More experts than a warp has lanes, too.
+  // More experts than a warp has lanes, too, and more pairs than all multiplying lanes.
   const int64_t k = seed % 4 == 3 ? 2048 : c.x.shape[1];
   const int64_t experts = random.pick({1, 2, 3, 5, 40});
   const bool many = experts > 5;
   const int64_t top_k = random.pick({1, 2, 4}), n = many ? 8 : random.pick({8, 40, 64, 97});
   // One octet of tokens, two, and of one expert some passes of them.
-  const int64_t rows = experts * random.between(2, many ? 3 : affine ? 12 : 8);
+  const int64_t rows = experts * random.between(2, many ? 7 : affine ? 12 : 8);
   const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, n, k / 8});
   c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
@@ -209,9 +209,15 @@ Case gates_case(uint64_t seed) {
   c.op = Op::gather_qmm;
   c.values = random.pick({Values::normal, Values::integers});
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
-  const int64_t k = is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
-  const int64_t experts = random.pick({1, 2, 3}), top_k = random.pick({1, 2});
-  const int64_t rows = experts * (is_short ? random.between(5, 6) : random.between(3, 7));
+  // More experts, and more pairs, than a warp has lanes, too, some of no matrix.
+  const bool many = seed % 24 == 7;
+  if (many) c.ids = Ids::mixed;
+  const int64_t k = many       ? 1536
+                    : is_short ? random.pick({1536, 2048})
+                               : random.pick({2560, 4096});
+  const int64_t experts = many ? 40 : random.pick({1, 2, 3}), top_k = random.pick({1, 2});
+  const int64_t least = many ? 2 : is_short ? 5 : 3, most = many ? 3 : is_short ? 6 : 7;
+  const int64_t rows = experts * random.between(least, most);
   const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, 2 * kInner, k / 8});
   c.scales =
@@ -318,8 +324,16 @@ Case sums_case(uint64_t seed) {
   const int64_t of_kind[] = {kShort, 2 * kSlice, random.pick({5, 7, 8}) * kSlice,
                              random.pick({9, 14, 17}) * kSlice};
   const int64_t k = of_kind[seed / 2 % std::size(of_kind)];
-  const int64_t experts = random.pick({1, 2, 3, 40}), pairs = experts * random.between(2, 4);
-  const int64_t n = k == kShort   ? 64 * random.between(1, 2)
+  // Too large for a power of two: all sums of several parts are made again.
+  if (seed / 2 % 18 == 2) {
+    c.values = Values::normal;
+    c.scale_exponent = 0;
+    c.x_exponent = 97;
+  }
+  // As many experts as there may be, too, and more pairs than multiplying lanes.
+  const int64_t most = k == kShort ? 128 : 40, experts = random.pick<int64_t>({1, 2, 3, most});
+  const int64_t pairs = experts == 128 ? random.between(260, 400) : experts * random.between(2, 4);
+  const int64_t n = k == kShort   ? 64 * (experts > 3 ? 1 : random.between(1, 2))
                     : experts > 3 ? 40
                                   : random.pick({8, 40, 97, 130});
   c.codes = plain(DType::u32, {experts, n, k / 8});
@@ -391,6 +405,25 @@ TEST(QmmSm90HeldProducts, SumsOfActivations) {
     for (const char* kind : {"sums", "sums_4", "short_sums_4"}) {
       EXPECT_GT(taken["qmm_sm90_held_" + format + "_bf16_" + kind], 0) << format << " " << kind;
     }
+  }
+}
+
+// Of short rows one copy brings a tile's scales.
+TEST(QmmSm90HeldProducts, SumsOfScalesThatLieApartAreRefused) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const Case c = sums_case(seed);
+    const Operands o = operands_of(c, kPoison);
+    const dispatch::MatmulProblem p = problem_of(c, o);
+    const bool is_short = seed < 2;
+    ASSERT_EQ(p.k == 768, is_short);
+    ASSERT_GT(cuda::qmm_sm90_held_sum_parts(p), 0u);
+    dispatch::MatmulProblem apart = p;
+    apart.w.scales.row_stride += 64;
+    apart.w.scales.batch_stride[0] += 64 * p.n;
+    EXPECT_EQ(cuda::qmm_sm90_held_sum_parts(apart) == 0, is_short) << "seed " << seed;
+    dispatch::MatmulProblem within = p;
+    within.w.scales.data = static_cast<char*>(within.w.scales.data) + 8;
+    EXPECT_EQ(cuda::qmm_sm90_held_sum_parts(within), 0u) << "seed " << seed;
   }
 }
 
