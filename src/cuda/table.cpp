@@ -163,7 +163,7 @@ constexpr Row<MatmulProblem> kQmmFewSm90{
 constexpr Row<MatmulProblem> kQmmSm90{
   Name{"qmm_sm90"}, kHopper, Formats::of(Mode::affine, 4) | Formats::of(Mode::affine, 8) | Formats::block_float(), DTypes::of(DType::bf16) | DTypes::of(DType::f16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
-  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch, few rows of 4-bit experts held in registers; float16 x for nvfp4 and affine scales of float16 alone"}};
+  Summary{"many rows per matrix; rows of x gathered once, or multiplied as they lie, packed weights decoded into the registers of wgmma; widths of tiles chosen on the device by how rows are routed; 8 to 32 rows of one 4-bit matrix in one launch, few rows of 4-bit experts held in registers and grouped there; float16 x for nvfp4 and affine scales of float16 alone"}};
 constexpr Row<MatmulProblem> kQmmSm90Fields{
   Name{"qmm_sm90_fields"}, kHopper, kFieldFormats, DTypes::of(DType::bf16), Groupings::by_matrix(), Extras{}, RowRange{},
   qmm_sm90_of_many, qmm_sm90_workspace, launch<qmm_sm90>,
@@ -366,7 +366,7 @@ constexpr Row<MatmulProblem> kQmvSm80{
 constexpr Row<FfnProblem> kFfnQmmSm90{
   Name{"ffn_qmm_sm90"}, kHopper, kQmvFormats, DTypes::of(DType::bf16), Groupings::of(Grouping::gather), Extras{}, RowRange{},
   ffn_qmm_sm90_reject, ffn_qmm_sm90_workspace, launch<ffn_qmm_sm90>,
-  Summary{"moe_ffn by two products of qmm_sm90: rows gathered once, activations in the first one's stores"}};
+  Summary{"moe_ffn by two products of qmm_sm90: rows gathered once, or held in registers where experts have few; activations in the first one's stores"}};
 
 // clang-format on
 
@@ -374,8 +374,7 @@ constexpr Row<FfnProblem> kFfnQmmSm90{
 // (mxfp4 129 for 158, nvfp4 101 for 172, 8 bits 131 for 149, mxfp8 143 for 153), but at 32 121 for
 // 103 (130 for 118, 102 for 94, 131 for 120, 145 for 119); Mixtral at 16 351 for 250 (351 for 275),
 // at 24 in nvfp4 296 for 421, at 32 in 8 bits 478 for 500 (mxfp8 466 for 499). With rows of x in
-// registers from fewer on (qmm_sm90_held/cut.h), as products alone: Mixtral's gates and ups of 4 /
-// 8 tokens 84 / 111 for 85 / 114, in mxfp4 85 / 110 for 86 / 126.
+// registers from fewer on (qmm_sm90_held/cut.h), as products alone.
 Reason ffn_sm90_of_few(const FfnProblem& p) {
   if (const Reason r = ffn_sm90_reject(p)) return r;
   // Asked for by name, it runs wherever it can.

@@ -212,9 +212,7 @@ Case gates_case(uint64_t seed) {
   // More experts, and more pairs, than a warp has lanes, too, some of no matrix.
   const bool many = seed % 24 == 7;
   if (many) c.ids = Ids::mixed;
-  const int64_t k = many       ? 1536
-                    : is_short ? random.pick({1536, 2048})
-                               : random.pick({2560, 4096});
+  const int64_t k = many ? 1536 : is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
   const int64_t experts = many ? 40 : random.pick({1, 2, 3}), top_k = random.pick({1, 2});
   const int64_t least = many ? 2 : is_short ? 5 : 3, most = many ? 3 : is_short ? 6 : 7;
   const int64_t rows = experts * random.between(least, most);

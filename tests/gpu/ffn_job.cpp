@@ -244,7 +244,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const bool modelled = tiles || one || long_rows || deep || held || m.random.one_in(2);
   if (held) {
     first = seed % 2 == 0 ? QuantSpec{Mode::affine, 4, 64} : QuantSpec{Mode::mxfp4};
-    second = m.random.pick({QuantSpec{Mode::affine, 4, 64}, QuantSpec{Mode::mxfp4}});
+    second = seed / 2 % 2 == 0 ? QuantSpec{Mode::affine, 4, 64} : QuantSpec{Mode::mxfp4};
   } else if (tiles) {
     first = of_tiles[turn % 5], second = of_tiles[(turn + turn / 35) % 5];
   } else if (one || long_rows) {
@@ -276,7 +276,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const int64_t inner =
       long_rows   ? 6144
       : deep      ? 1024 / half_of_8_bits
-      : left == 1 ? m.random.pick({768, 1024})
+      : left == 1 ? (seed % 2 == 0 ? 768 : 1024)
       : left == 2 ? m.random.pick({2560, 4608})
       : held      ? m.random.pick({128, 256})
              : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
@@ -292,7 +292,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   // Of an expert, by format and length of rows.
   const auto rows_of_held = [&] {
     const bool affine = seed % 2 == 0;
-    if (left != 0) return m.random.between(1, 6);
+    if (left != 0) return m.random.between(2, 4);
     return hidden > 2048 ? m.random.between(affine ? 3 : 2, affine ? 16 : 8)
                          : m.random.between(5, affine ? 12 : 7);
   };

@@ -22,9 +22,16 @@
 //
 // Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses), of
 // up to eight one octet is multiplied, and a block has an equal share of what all passes' tiles
-// cost (HeldRun): between those of one run and the next its warps load other rows. Of a layer's
-// gates and ups a tile has eight rows each, and what is written is activations. Where rows of w are
-// half as long, a tile has two groups of such rows, each half of the warps'.
+// cost (HeldRun): between those of one run and the next its warps load other rows. Every block
+// lists the runs for itself (lister.cuh). Of a layer's gates and ups a tile has eight rows each,
+// and what is written is activations. Where rows of w are half as long, a tile has two groups of
+// such rows, each half of the warps'.
+//
+// What gates and ups have left is multiplied likewise, where a bias is not added: the launch begins
+// while they end, lists the runs once more and has codes brought before it waits for their rows.
+// Rows of more than 4096 k are products by parts, whose float32 sums who weighs them adds up
+// (ffn_combine). Rows of 1024 k come four groups to a tile, and so do those of 768, of which half
+// of the warps have half a slice.
 #pragma once
 
 #include "cuda/device/dynamic_shared.cuh"
@@ -145,7 +152,8 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
 
   // The block's first tiles, each thread rows of its own; of runs, those that are its first ones if
   // every matrix is passed once. Boxes bring the same bytes: they begin at multiples of 16.
-  __device__ void prefetch(uint32_t thread) const {
+  __device__ void prefetch() const {
+    const uint32_t thread = threadIdx.x - (kHeldThreads - 32 * kHeldAdders);
     const HeldFirst first = Block::first_tile();
     const uint32_t row = first.tile * Block::kRows + thread;
     if (thread >= kHeldPrefetchTiles * Block::kRows || row >= p_.n) return;
@@ -425,13 +433,14 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
       }
       if constexpr (!kRuns) producer.begin();
     }
-  } else if (threadIdx.x >= kHeldThreads - 32 * kHeldAdders) {
-    const HeldAdder<Weights, kShares, kKind, kRowGroups> adder(p, base);
-    adder.prefetch(threadIdx.x - (kHeldThreads - 32 * kHeldAdders));
   } else if constexpr (kRuns) {
-    // What is behind a layer's first product finds ids that were there before that.
-    if constexpr (!Block::kSums) device::wait_for_previous_launch();
-    lister.count();
+    if (threadIdx.x >= kHeldThreads - 32 * kHeldAdders) {
+      HeldAdder<Weights, kShares, kKind, kRowGroups>(p, base).prefetch();
+    } else {
+      // What is behind a layer's first product finds ids that were there before that.
+      if constexpr (!Block::kSums) device::wait_for_previous_launch();
+      lister.count();
+    }
   }
   __syncwarp();
   if constexpr (kRuns) {
@@ -450,7 +459,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     device::cluster_barrier();
   }
   if (threadIdx.x >= kHeldMultipliers) {
-    device::leave_registers<kHeldOtherRegisters>();
+    device::leave_registers<Block::kOtherRegisters>();
     if (threadIdx.x < kHeldMultipliers + 32) {
       HeldProducer<Weights, kShares, kKind, kRowGroups> producer(p, base);
       producer.find_runs();
@@ -459,13 +468,14 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     } else {
       const uint32_t warp = device::uniform(threadIdx.x / 32) - kHeldWarps - 1;
       HeldAdder<Weights, kShares, kKind, kRowGroups> adder(p, base);
+      if constexpr (!kRuns) adder.prefetch();
       device::wait_for_previous_launch();
       if (Block::kSums && warp == 0) device::let_next_launch_begin();
       adder.find_runs();
       adder.add_up(warp);
     }
   } else {
-    device::take_registers<kHeldMultiplierRegisters>();
+    device::take_registers<Block::kMultiplierRegisters>();
     HeldMultiplier<Weights, kShares, kKind, kRowGroups> multiplier(p, base);
     device::wait_for_previous_launch();
     multiplier.find_runs();

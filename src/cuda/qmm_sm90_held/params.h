@@ -8,12 +8,6 @@ namespace moeblas::cuda {
 
 inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
 inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
-// Of a thread: what multipliers take, others have left. More than there are at the launch would be
-// waited for without end.
-inline constexpr int kHeldMultiplierRegisters = 224, kHeldOtherRegisters = 56;
-static_assert(kHeldMultiplierRegisters * kHeldMultipliers +
-                  kHeldOtherRegisters * (kHeldThreads - kHeldMultipliers) <=
-              65536 / kHeldThreads / 8 * 8 * kHeldThreads);
 inline constexpr uint32_t kHeldFirstWarps = kHeldWarps / 2;  // a scheduler's first of two each
 inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of w, a warp's at a time
 inline constexpr uint32_t kHeldLeastTokens = 9;

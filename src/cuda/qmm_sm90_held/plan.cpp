@@ -252,7 +252,8 @@ void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lo
 }
 
 uint32_t qmm_sm90_held_sum_parts(const MatmulProblem& p) {
-  if (!is_of_its_formats(p)) return 0;
+  if (!is_of_its_formats(p) || p.options.deterministic) return 0;
+  if (p.w.values.count() > kHeldMostMatrices) return 0;
   const bool is_short = held_is_short(p.k);
   const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
   if (cut.shares == 0 || !are_within(p, sums_rows(p))) return 0;
