@@ -32,31 +32,25 @@ struct HeldRows {
 // of rows of them, of sums behind those, and of sums of rows of 1024 and of 768 k. In front of sums
 // that are held gates and ups are so of as few rows: a product by tiles behind them finds its lists
 // late. Of fewer rows qmv_sm90 takes less time, or as long; of more too many matrices are passed
-// twice, which costs mxfp4 more: two octets of tokens take it a third longer than one. Uniform and
-// zipf routing, us, by other kernels -> with rows held, whose lists the launch itself makes:
-//   Mixtral's products    affine   4 tokens 86, 69 -> 77, 64
-//                         mxfp4    4 86, 75 -> 77, 66
-//   Qwen3-30B-A3B's       affine   16 tokens 41, 37 -> 40, 33; 32 53, 53 -> 50, 45; 64 61, 94 ->
-//   58,
-//                                  63
-//                         mxfp4    8 29, 26 -> 31, 25; 16 43, 42 -> 43, 35; 64 73, 99 -> 60, 65
-//   Mixtral's layers      affine   4 tokens 162, 137 -> 150, 128; sums by tiles -> held: 16 205,
-//   189
-//                                  -> 200, 185; 32 211, 238 -> 208, 241
-//                         mxfp4    4 165, 147 -> 155, 134; 16 205, 195 -> 198, 186; 32 221, 246 ->
-//                                  223, 257
-//   OLMoE's               affine   16 tokens 61, 63 -> 63, 59; 32 77, 101 -> 69, 79; 64 81, 93 ->
-//   77,
-//                                  89; sums by tiles 81, 86; 96 83, 104 -> 80, 96
-//                         mxfp4    16 69, 72 -> 69, 62; 32 84, 107 -> 75, 83; 64 94, 92 -> 87, 106;
-//                                  sums by tiles 87, 95
-//   Qwen3-30B-A3B's       affine   8 tokens 51, 47 -> 51, 44; 16 69, 65 -> 67, 63; 64 106, 165 ->
-//   110,
-//                                  108; 128 127, 139 -> 108, 119
-//                         mxfp4    8 53, 47 -> 56, 48; 16 73, 75 -> 73, 64; 64 122, 183 -> 107,
-//                         107;
-//                                  sums by tiles -> held: 96 118, 119 -> 114, 128; 128 124, 146 ->
-//                                  131, 166
+// twice, which costs mxfp4 more: two octets of tokens take it a third longer than one. Tokens: us
+// under uniform / zipf routing by other kernels -> with rows held, whose lists the launch makes:
+//   Mixtral's products     affine   4: 86 / 69 -> 77 / 64
+//                          mxfp4    4: 86 / 75 -> 77 / 66
+//   Qwen3-30B-A3B's        affine   16: 41 / 37 -> 40 / 33, 64: 61 / 94 -> 58 / 63
+//                          mxfp4    8: 29 / 26 -> 31 / 25, 16: 43 / 42 -> 43 / 35
+//   Mixtral's layers       affine   4: 162 / 137 -> 150 / 128
+//                          mxfp4    4: 165 / 147 -> 155 / 134
+//   OLMoE's                affine   16: 61 / 63 -> 63 / 59, 96: 83 / 104 -> 80 / 96
+//                          mxfp4    16: 69 / 72 -> 69 / 62, 96: 93 / 112 -> 95 / 113
+//   Qwen3-30B-A3B's        affine   8: 51 / 47 -> 51 / 44, 16: 69 / 65 -> 67 / 63
+//                          mxfp4    8: 53 / 47 -> 56 / 48, 16: 73 / 75 -> 73 / 64
+// and sums by tiles -> held:
+//   Mixtral's layers       affine   32: 211 / 238 -> 208 / 241
+//                          mxfp4    16: 205 / 195 -> 198 / 186, 32: 221 / 246 -> 223 / 257
+//   OLMoE's                affine   64: 81 / 86 -> 77 / 89
+//                          mxfp4    32: 79 / 83 -> 75 / 83, 64: 87 / 95 -> 87 / 106
+//   Qwen3-30B-A3B's        affine   128: 122 / 131 -> 108 / 119
+//                          mxfp4    96: 118 / 119 -> 114 / 128, 128: 124 / 146 -> 131 / 166
 // Mixtral's gates and ups as products alone took 154 us for 161 where twelve rows meet a matrix,
 // 170 for 168 where fourteen do.
 struct HeldRowsOf {
