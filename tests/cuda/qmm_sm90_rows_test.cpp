@@ -282,6 +282,44 @@ TEST(QmmSm90Rows, AreWrittenBesideWiderTilesOrFromMoreRowsOn) {
   }
 }
 
+// Lists are left to a product where their ids are words side by side, and made by a launch else.
+TEST(QmmSm90Rows, AreLeftToProductsThatReadTheirIds) {
+  constexpr int64_t kTokens = 4, kTopK = 2, kExperts = 3, kN = 24, kK = 64;
+  const std::vector<uint16_t> x(kTokens * kK);
+  const std::vector<int64_t> ids(kTokens * kTopK);  // of any type, and with gaps
+  struct Of {
+    DType type;
+    int64_t step;
+    bool left;
+  };
+  for (const Of& of : {Of{DType::i32, 1, true},
+                       {DType::i64, 1, true},
+                       {DType::i16, 1, false},
+                       {DType::i16, 2, false}}) {
+    SCOPED_TRACE(testing::Message() << name(of.type) << ", " << of.step << " apart");
+    const Device device{MOEBLAS_CUDA, 0};
+    const TensorView of_x{
+        const_cast<uint16_t*>(x.data()), DType::bf16, {kTokens, 1, 1, kK}, device};
+    TensorView of_ids{const_cast<int64_t*>(ids.data()), of.type, {kTokens, kTopK}, device};
+    of_ids.strides = {kTopK * of.step, of.step};
+    const QuantSpec spec{Mode::affine, 4, 64};
+    const dispatch::MatmulProblem p =
+        ops::gather_qmm(of_x, weights_nowhere(spec, {kExperts, kN}, kK, DType::bf16), {}, of_ids,
+                        true, false, output_nowhere(DType::bf16, {kTokens, kTopK, 1, kN}), {});
+    EmulatorQueue portable;
+    portable.input(ids.data(), ids.size() * sizeof(int64_t));
+    const dispatch::Workspace workspace = portable.workspace(cuda::QmmGrouping(p, kTopK, 1).bytes);
+    LaunchesOnBlocks on_blocks(1, 1, portable);
+    size_t launches = 0;
+    on_blocks.on_launch = [&](const std::string&) { ++launches; };
+    cuda::Queue queue(p.op, 0, nullptr);
+    const cuda::QmmRows rows = cuda::group_rows(p, kTopK, 1, static_cast<uint8_t*>(workspace.data),
+                                                queue, {}, cuda::QmmLists::left);
+    EXPECT_EQ(rows.left.has_value(), of.left);
+    EXPECT_EQ(launches, of.left ? 0u : 1u);
+  }
+}
+
 // Of segments, by how many rows each has, as of experts.
 TEST(QmmSm90Rows, SegmentsChooseTiles) {
   constexpr int64_t kExperts = 6, kMeans[] = {58, 128, 250};
