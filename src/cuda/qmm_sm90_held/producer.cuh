@@ -1,6 +1,6 @@
 // The warp of the kernels of qmm_sm90 that hold rows of x in registers (qmm_sm90_held/kernel.cuh)
-// which brings codes, scales and biases to shared memory, a tile at a time, by boxes of tensor maps;
-// of short rows, whose scales no tensor map describes, those of a tile by one run.
+// which brings codes, scales and biases to shared memory, a tile at a time, by boxes of tensor
+// maps; of short rows, whose scales no tensor map describes, those of a tile by one run.
 #pragma once
 
 #include "cuda/qmm_sm90_held/thread_block.cuh"
