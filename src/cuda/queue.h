@@ -27,7 +27,8 @@ class Queue final : public simt::Queue {
     launch_with({}, kernel, groups, threads, shared_bytes, arguments...);
   }
   // The same, but the kernel may begin before what is in front of it on the stream is done, and
-  // waits for that itself before it reads or writes memory (wait_for_previous_launch).
+  // waits for that itself (wait_for_previous_launch) before it writes memory, or reads any but what
+  // was there before the launch in front of it had waited in turn.
   template <class... Arguments>
   void run_early(const char* kernel, uint32_t groups, uint32_t threads, uint32_t shared_bytes,
                  const Arguments&... arguments) {

@@ -59,6 +59,16 @@ struct HeldRowsOf {
 constexpr HeldRowsOf kHeldAffineRows{{1, 12}, {3, 16}, {3, 12}, {1, 8}, {2, 8}, {1, 12}};
 constexpr HeldRowsOf kHeldMxfp4Rows{{1, 8}, {2, 8}, {2, 8}, {1, 4}, {2, 4}, {1, 6}};
 constexpr int64_t kHeldLeastBeforeSums = 1;  // of gates and ups of either kind
+constexpr bool held_rows_have_room() {
+  for (const HeldRowsOf& of : {kHeldAffineRows, kHeldMxfp4Rows}) {
+    for (const HeldRows& rows :
+         {of.runs, of.gates, of.short_gates, of.sums, of.middle_sums, of.short_sums}) {
+      if (rows.most * kHeldMostMatrices > kHeldMostPairs) return false;
+    }
+  }
+  return true;
+}
+static_assert(held_rows_have_room(), "a block lists so many pairs");
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;

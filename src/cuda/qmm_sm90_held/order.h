@@ -299,10 +299,12 @@ static_assert(held_shares_take_all(),
               "every tile is one block's, and no block has more than others");
 static_assert(held_parts_take_all(), "every tile has every part once, and its sums a place");
 static_assert(held_order_is_of_the_same_k<false>(1) && held_order_is_of_the_same_k<true>(1) &&
-                  held_order_is_of_the_same_k<false>(2) && held_order_is_of_the_same_k<true>(2),
+                  held_order_is_of_the_same_k<false>(2) && held_order_is_of_the_same_k<true>(2) &&
+                  held_order_is_of_the_same_k<false>(4) && held_order_is_of_the_same_k<true>(4),
               "both factors of a product are of the same k");
 static_assert(held_order_is_by_banks<false>(1) && held_order_is_by_banks<true>(1) &&
-                  held_order_is_by_banks<false>(2) && held_order_is_by_banks<true>(2),
+                  held_order_is_by_banks<false>(2) && held_order_is_by_banks<true>(2) &&
+                  held_order_is_by_banks<false>(4) && held_order_is_by_banks<true>(4),
               "lanes meet in no bank");
 static_assert(held_units_are_someones(), "every sum is added up once");
 
