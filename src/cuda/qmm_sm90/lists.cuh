@@ -25,25 +25,18 @@ __device__ void clear_row(uint8_t* out, int64_t from, uint32_t n) {
   for (uint32_t i = lane_index(); i < n; i += 32) to[i] = 0;
 }
 
-// Of a number for each lane those of the lanes before, and of all.
-__device__ uint32_t sum_of_lanes_before(uint32_t value, uint32_t& total) {
-  uint32_t upto = value;
-#pragma unroll
-  for (uint32_t distance = 1; distance < 32; distance *= 2) {
-    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
-    if (lane_index() >= distance) upto += below;
-  }
-  total = __shfl_sync(kAll, upto, 31);
-  return upto - value;
-}
-
 // Exclusive prefix sums over the block; `sums` has room for one number per warp.
 template <uint32_t kThreads>
 __device__ uint32_t sum_before(uint32_t value, uint32_t* sums, uint32_t& total) {
-  uint32_t of_warp, before = sum_of_lanes_before(value, of_warp);
+  uint32_t upto = value;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t below = __shfl_up_sync(kAll, upto, distance);
+    if (lane_index() >= static_cast<uint32_t>(distance)) upto += below;
+  }
   __syncthreads();
-  if (lane_index() == 0) sums[warp_index()] = of_warp;
+  if (lane_index() == 31) sums[warp_index()] = upto;
   __syncthreads();
+  uint32_t before = upto - value;
   total = 0;
 #pragma unroll
   for (uint32_t w = 0; w < kThreads / 32; ++w) {

@@ -11,9 +11,11 @@ namespace moeblas::cuda {
 constexpr int64_t kHeldMostRows = int64_t{1} << 30;
 
 // A cluster's blocks, and each one's share of K in each pass; of a tile, groups of rows of w; parts
-// of K that are products of their own. None: not to be cut so.
+// of K that are products of their own; whether rows are a slice and half of one. None: not to be
+// cut so.
 struct HeldCut {
   uint32_t shares = 0, slices = 0, passes = 0, row_groups = 1, parts = 1;
+  bool is_short = false;
 };
 
 // Of so many values and more it is the faster one, 16 rows of 57344 x 8192 74.1 us for 91.2, but of
@@ -110,20 +112,18 @@ constexpr HeldCut held_runs_cut(int64_t n, int64_t k) {
 
 // The same of what gates and ups have left, `n` of one matrix: rows of one slice and half of one
 // and of two slices, in tiles of four groups of them, and longer ones, in parts.
-constexpr bool held_is_short(int64_t k) { return k == kHeldShortK; }
-constexpr bool held_is_middle(int64_t k) { return k == 2 * kHeldSlice; }
 constexpr HeldCut held_sums_cut(int64_t n, int64_t k, int64_t matrices) {
   constexpr int64_t kMostParts = 8;
   const int64_t values = n * k * matrices;
   const bool small = values < kHeldSmallValues;
   if (n * matrices > kHeldMostRows / kMostParts) return {};
   if (!small && values < kHeldLeastSums) return {};
-  if (held_is_short(k)) {
+  if (k == kHeldShortK) {
     // Scales of a tile come by one copy.
     constexpr uint32_t kGroups = kHeldMostRowGroups;
-    return n % (kGroups * kHeldRows) == 0 ? HeldCut{1, 2, 1, kGroups} : HeldCut{};
+    return n % (kGroups * kHeldRows) == 0 ? HeldCut{1, 2, 1, kGroups, 1, true} : HeldCut{};
   }
-  if (held_is_middle(k)) return {1, 2, 1, kHeldMostRowGroups};
+  if (k == 2 * kHeldSlice) return {1, 2, 1, kHeldMostRowGroups};
   if (k % kHeldSlice != 0) return {};
   const int64_t all = k / kHeldSlice, parts = (all + kHeldWarps - 1) / kHeldWarps;
   const auto slices = static_cast<uint32_t>((all + parts - 1) / parts);

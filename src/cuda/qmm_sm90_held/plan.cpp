@@ -70,18 +70,18 @@ bool are_side_by_side(const MatmulProblem& p, const Matrices& m) {
          (reinterpret_cast<uintptr_t>(m.data) | static_cast<uint64_t>(to_next)) % 16 == 0;
 }
 // Whether boxes, or runs, bring w.
-bool w_can_be_read(const MatmulProblem& p, const HeldCut& cut, bool is_short = false) {
+bool w_can_be_read(const MatmulProblem& p, const HeldCut& cut) {
   for (const Matrices* m : {&p.w.values, &p.w.scales, &p.w.biases}) {
     if (m->data != nullptr && !lie_apart(*m)) return false;
   }
   const uint32_t rows = kHeldRows * cut.row_groups;
-  if (is_short ? why_no_tensor_map(short_codes_shape(p, rows), "")
-               : why_no_tensor_map(codes_shape(p, cut.slices, rows), "")) {
+  if (cut.is_short ? why_no_tensor_map(short_codes_shape(p, rows), "")
+                   : why_no_tensor_map(codes_shape(p, cut.slices, rows), "")) {
     return false;
   }
   for (const Matrices* m : {&p.w.scales, &p.w.biases}) {
     if (m->data == nullptr) continue;
-    if (is_short) {
+    if (cut.is_short) {
       if (!are_side_by_side(p, *m)) return false;
       continue;
     }
@@ -103,11 +103,10 @@ HeldCut cut_of(const MatmulProblem& p) {
   return cut.shares != 0 && can_be_read(p, cut) ? cut : HeldCut{};
 }
 
-QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t rows = kHeldRows,
-                        bool is_short = false) {
+QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t rows = kHeldRows) {
   QmmHeldParams q{};
   const bool biases = p.w.biases.data != nullptr;
-  if (is_short) {
+  if (cut.is_short) {
     q.codes = tensor_map(short_codes_shape(p, rows), p.op);
   } else {
     q.codes = tensor_map(codes_shape(p, cut.slices, rows), p.op);
@@ -175,9 +174,9 @@ HeldRows gates_rows(const MatmulProblem& p, const HeldCut& cut, bool before_sums
   const HeldRows& gates = cut.row_groups == 1 ? all.gates : all.short_gates;
   return {before_sums ? kHeldLeastBeforeSums : gates.least, gates.most};
 }
-const HeldRows& sums_rows(const MatmulProblem& p) {
+const HeldRows& sums_rows(const MatmulProblem& p, const HeldCut& cut) {
   const HeldRowsOf& all = rows_of(p);
-  return held_is_short(p.k) ? all.short_sums : held_is_middle(p.k) ? all.middle_sums : all.sums;
+  return cut.is_short ? all.short_sums : cut.row_groups > 1 ? all.middle_sums : all.sums;
 }
 // Runs of so many rows, by a cut.
 bool holds(const MatmulProblem& p, const HeldCut& cut, const HeldRows& rows) {
@@ -254,22 +253,20 @@ void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lo
 uint32_t qmm_sm90_held_sum_parts(const MatmulProblem& p) {
   if (!is_of_its_formats(p) || p.options.deterministic) return 0;
   if (p.w.values.count() > kHeldMostMatrices) return 0;
-  const bool is_short = held_is_short(p.k);
   const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
-  if (cut.shares == 0 || !are_within(p, sums_rows(p))) return 0;
-  return w_can_be_read(p, cut, is_short) ? cut.parts : 0;
+  if (cut.shares == 0 || !are_within(p, sums_rows(p, cut))) return 0;
+  return w_can_be_read(p, cut) ? cut.parts : 0;
 }
 
 void qmm_sm90_run_held_sums(const MatmulProblem& p, const ListPairsParams& lists,
                             const HeldActivations& from, float* sums, Queue& queue) {
   const HeldCut cut = held_sums_cut(p.n, p.k, p.w.values.count());
-  const bool is_short = held_is_short(p.k);
-  QmmHeldParams q = params_of(p, cut, kHeldRows * cut.row_groups, is_short);
+  QmmHeldParams q = params_of(p, cut, kHeldRows * cut.row_groups);
   q.x = reinterpret_cast<const uint16_t*>(from.rows);
   q.x_stride = from.pitch;
   q.sums = sums;
-  run_runs(p, is_short ? "short_sums" : "sums", cut.parts * p.n * p.w.values.count(), cut, lists, q,
-           queue);
+  run_runs(p, cut.is_short ? "short_sums" : "sums", cut.parts * p.n * p.w.values.count(), cut,
+           lists, q, queue);
 }
 
 }  // namespace moeblas::cuda
