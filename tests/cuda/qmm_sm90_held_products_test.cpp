@@ -174,12 +174,14 @@ Case runs_case(uint64_t seed) {
   c.op = Op::gather_qmm;
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
   // More experts than a warp has lanes, too, and more pairs than all multiplying lanes.
-  const int64_t k = seed % 4 == 3 ? 2048 : c.x.shape[1];
+  const bool is_short = seed % 4 == 3;
+  const int64_t k = is_short ? 2048 : c.x.shape[1];
   const int64_t experts = random.pick({1, 2, 3, 5, 40});
   const bool many = experts > 5;
   const int64_t top_k = random.pick({1, 2, 4}), n = many ? 8 : random.pick({8, 40, 64, 97});
-  // One octet of tokens, two, and of one expert some passes of them.
-  const int64_t rows = experts * random.between(2, many ? 7 : affine ? 12 : 8);
+  // One octet of tokens, two and three, and of one expert some passes of them.
+  const int64_t most = many ? 7 : (affine ? 12 : 8) + (is_short ? 0 : 4);
+  const int64_t rows = experts * random.between(2, most);
   const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, n, k / 8});
   c.scales = plain(affine ? DType::bf16 : DType::u8, {experts, n, k / c.format->group_size});
@@ -214,7 +216,7 @@ Case gates_case(uint64_t seed) {
   if (many) c.ids = Ids::mixed;
   const int64_t k = many ? 1536 : is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
   const int64_t experts = many ? 40 : random.pick({1, 2, 3}), top_k = random.pick({1, 2});
-  const int64_t least = many ? 2 : is_short ? 5 : 3, most = many ? 3 : is_short ? 6 : 7;
+  const int64_t least = many ? 2 : is_short ? 5 : 3, most = many ? 3 : is_short ? 6 : 16;
   const int64_t rows = experts * random.between(least, most);
   const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, 2 * kInner, k / 8});
@@ -330,7 +332,8 @@ Case sums_case(uint64_t seed) {
   }
   // As many experts as there may be, too, and more pairs than multiplying lanes.
   const int64_t most = k == kShort ? 128 : 40, experts = random.pick<int64_t>({1, 2, 3, most});
-  const int64_t pairs = experts == 128 ? random.between(260, 400) : experts * random.between(2, 4);
+  const int64_t rows = random.between(2, k > 2 * kSlice && experts <= 3 ? 16 : 4);
+  const int64_t pairs = experts == 128 ? random.between(260, 400) : experts * rows;
   const int64_t n = k == kShort   ? 64 * (experts > 3 ? 1 : random.between(1, 2))
                     : experts > 3 ? 40
                                   : random.pick({8, 40, 97, 130});

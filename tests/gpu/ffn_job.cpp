@@ -292,9 +292,9 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   // Of an expert, by format and length of rows.
   const auto rows_of_held = [&] {
     const bool affine = seed % 2 == 0;
-    if (left != 0) return m.random.between(2, 4);
-    return hidden > 2048 ? m.random.between(affine ? 3 : 2, affine ? 16 : 8)
-                         : m.random.between(5, affine ? 12 : 7);
+    if (left == 1) return m.random.between(2, 4);
+    return hidden > 2048 ? m.random.between(affine ? 3 : 2, 16)
+                         : m.random.between(left == 2 ? 2 : 5, affine ? 12 : 7);
   };
   const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one || deep ? 1

@@ -307,9 +307,10 @@ Case few_of_experts_case(uint64_t seed) {
                    DType::bf16, true, 1, n, random.pick({1536, 2048, 2560, 3584, 4096}),
                    random.pick({test::Ids::uniform, test::Ids::mixed}), experts);
   c.seed = seed;
-  // One octet of tokens for an expert, two, and some passes of them.
+  // One octet of tokens for an expert, two, three where K is long, and some passes of them.
   const int64_t least = (experts + top_k - 1) / top_k;
-  as_expert_layer(c, std::max(least, experts * random.between(1, affine ? 11 : 8) / top_k), top_k);
+  const int64_t most = (affine ? 11 : 8) + (c.x.shape.back() > 2048 ? 4 : 0);
+  as_expert_layer(c, std::max(least, experts * random.between(1, most) / top_k), top_k);
   if (random.one_in(3)) {
     const int64_t k = c.x.shape.back() + 8 * random.between(1, 40);
     c.x.strides = Shape{k, k, k, 1};

@@ -16,6 +16,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::count_, Block::p_, Block::rank_;
+  using Block::kBatch, Block::kOctets, Block::kPlaces;
   using Block::kRuns, Block::kGates, Block::kSums;
   using Math = Bfloat16Pairs;
 
@@ -49,23 +50,26 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
   __device__ void add_up(uint32_t warp) {
     Segment of{};
     uint32_t end = 0;  // of tiles of `of`
-    for (uint32_t batch = 0; batch * kHeldBatch < count_; ++batch) {
-      device::barrier_wait(barrier(Block::kSumsFull) + batch % 2 * 8, batch / 2 % 2);
+    for (uint32_t batch = 0; batch * kBatch < count_; ++batch) {
+      device::barrier_wait(barrier(Block::kSumsFull) + batch % kPlaces * 8, batch / kPlaces % 2);
       // The next sums in this place are asked for before anyone can bring them.
-      if (warp == 0 && lane_ == 0) Block::expect_sums(batch + 2);
+      if (warp == 0 && lane_ == 0) Block::expect_sums(batch + kPlaces);
       uint32_t any = 0;
       // Sums that wait from pass to pass are one warp's, whatever batch their tile is in, and what
       // waits in their place after them is its, too.
       constexpr bool kByTiles = kShares > 1;
-      static_assert(HeldMemory::kKeptTiles % kHeldAdders == 0, "no warp waits for another");
+      static_assert(kHeldKeptTiles % kHeldAdders == 0, "no warp waits for another");
       // Groups of rows of an octet of tokens are added up side by side: one behind the other, each
-      // unit took 1500 clocks of a warp, and tiles of four groups waited for that.
-      const uint32_t octets = kByTiles ? 1 : 2;
-      const uint32_t items = min(kHeldBatch, count_ - batch * kHeldBatch) * kHalves * octets;
-      for (uint32_t item = kByTiles ? 0 : warp; item < items; item += kByTiles ? 1 : kHeldAdders) {
-        const uint32_t octet = kByTiles ? rank_ : item % 2, in_batch = item / octets / kHalves;
+      // unit took 1500 clocks of a warp, and tiles of four groups waited for that. Warps take turns
+      // from batch to batch, as runs have rows of some octets alone.
+      const uint32_t octets = kByTiles ? 1 : kOctets;
+      const uint32_t items = min(kBatch, count_ - batch * kBatch) * kHalves * octets;
+      for (uint32_t item = kByTiles ? 0 : (warp + batch) % kHeldAdders; item < items;
+           item += kByTiles ? 1 : kHeldAdders) {
+        const uint32_t octet = kByTiles ? rank_ : item % kOctets;
+        const uint32_t in_batch = item / octets / kHalves;
         const uint32_t first_group = item / octets % kHalves * kAtOnce;
-        const uint32_t number = batch * kHeldBatch + in_batch;
+        const uint32_t number = batch * kBatch + in_batch;
         while (number >= end) {
           of.tiles = Block::segment(end);
           end += of.tiles.count;
@@ -73,8 +77,8 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
         }
         const uint32_t tile = of.tiles.tile + of.tiles.count - (end - number);
         if (kByTiles && tile % kHeldAdders != warp) continue;
-        if (octet == 1 && !Block::has_both_octets(of.tiles)) continue;
-        const uint32_t unit = (in_batch * kRowGroups + first_group) * 2 + octet;
+        if (kRuns && octet >= Block::octets_of(of.tiles)) continue;
+        const uint32_t unit = (in_batch * kRowGroups + first_group) * kOctets + octet;
         const uint32_t from =
             Block::place_of(batch, HeldUnits::place(unit, kShares), 0, 0) + lane_ * 16;
         float s[kAtOnce][4] = {};
@@ -83,9 +87,8 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
           for (uint32_t i = 0; i < p_.slices; ++i) {
 #pragma unroll
             for (uint32_t r = 0; r < kAtOnce; ++r) {
-              const uint32_t place = HeldUnits::place(r * 2, kShares) * kShares + share;
-              add(device::load_shared_4(from + (place * Block::kSlices + i) * HeldMemory::kPlace),
-                  s[r]);
+              const uint32_t place = HeldUnits::place(r * kOctets, kShares) * kShares + share;
+              add(device::load_shared_4(from + (place * Block::kSlices + i) * kHeldPlace), s[r]);
             }
           }
         }
@@ -122,9 +125,10 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
           } else if constexpr (kSums) {
             store_sums(of, row_of + lane_ / 4, octet, s[r]);
           } else {
-            store(of.tiles.rows, row_of, octet * 8 + lane_ / 4,
-                  octet == 0 ? of.out_rows[0] : of.out_rows[1], Math::rounded(s[r][0], s[r][1]),
-                  Math::rounded(s[r][2], s[r][3]));
+            const uint32_t of_row = octet * 8 + lane_ / 4;
+            store(of.tiles.rows, row_of, of_row,
+                  kRuns ? of_octet(of.out_rows, octet) : of_row * p_.out_row_stride,
+                  Math::rounded(s[r][0], s[r][1]), Math::rounded(s[r][2], s[r][3]));
           }
         }
       }
@@ -132,10 +136,10 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
       const uint32_t none = device::nothing_of(any);
       __syncwarp();
       if constexpr (kShares == 1) {
-        device::barrier_arrive(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none);
+        device::barrier_arrive(barrier(Block::kSumsEmpty) + batch % kPlaces * 8 + none);
       } else if (lane_ < kShares) {
-        device::cluster_barrier_arrive(
-            device::cluster_address(barrier(Block::kSumsEmpty) + batch % 2 * 8 + none, lane_));
+        device::cluster_barrier_arrive(device::cluster_address(
+            barrier(Block::kSumsEmpty) + batch % kPlaces * 8 + none, lane_));
       }
     }
   }
@@ -146,28 +150,35 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
 
   struct Segment {
     HeldSegment tiles;
-    int64_t out_rows[2];  // of tokens g and g + 8
+    int64_t out_rows[kOctets];  // of runs, of token g of each octet
     // Of sums: of tokens 2t and 2t + 1 of each octet, among those of all parts.
-    uint32_t sum_rows[2][2];
+    uint32_t sum_rows[2][kOctets];
   };
+  template <class T>
+  __device__ static T of_octet(const T (&all)[kOctets], uint32_t octet) {
+    T found = all[0];
+#pragma unroll
+    for (uint32_t u = 1; u < kOctets; ++u) {
+      if (octet == u) found = all[u];
+    }
+    return found;
+  }
   __device__ void find_rows(Segment& segment) const {
     if constexpr (kSums) {
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
+      for (uint32_t i = 0; i < 2 * kOctets; ++i) {
         const uint32_t token = lane_ % 4 * 2 + i % 2 + 8 * (i / 2);
-        uint32_t& row = segment.sum_rows[i / 2][i % 2];
+        uint32_t& row = segment.sum_rows[i % 2][i / 2];
         row = segment.tiles.part * p_.lists.pairs.pairs;
         if (token < segment.tiles.rows) row += Block::pair_of(segment.tiles.row + token);
       }
-    } else if constexpr (!kGates) {
+    } else if constexpr (kKind == HeldKind::runs) {
 #pragma unroll
-      for (uint32_t u = 0; u < 2; ++u) {
+      for (uint32_t u = 0; u < kOctets; ++u) {
         const uint32_t token = lane_ / 4 + 8 * u;
-        segment.out_rows[u] = token * p_.out_row_stride;
-        if constexpr (kKind == HeldKind::runs) {
-          if (token < segment.tiles.rows) {
-            segment.out_rows[u] = out_of(p_.lists, Block::pair_of(segment.tiles.row + token));
-          }
+        segment.out_rows[u] = 0;
+        if (token < segment.tiles.rows) {
+          segment.out_rows[u] = out_of(p_.lists, Block::pair_of(segment.tiles.row + token));
         }
       }
     }
@@ -247,7 +258,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     const uint32_t token = octet * 8 + lane_ % 4 * 2;
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
-      const uint32_t sum_row = octet == 0 ? of.sum_rows[0][j] : of.sum_rows[1][j];
+      const uint32_t sum_row = of_octet(of.sum_rows[j], octet);
       float* to = p_.sums + uint64_t{sum_row} * p_.n + row;
       const bool there = token + j < of.tiles.rows;
       if (there && row < p_.n) to[0] = s[j];

@@ -30,12 +30,14 @@ constexpr int64_t kHeldLeastSums = int64_t{1} << 27;
 struct HeldRows {
   int64_t least, most;
 };
-// Of products alone, of a layer's gates and ups, of such gates and ups that a tile has two groups
-// of rows of them, of sums behind those, and of sums of rows of 1024 and of 768 k. In front of sums
-// that are held gates and ups are so of as few rows: a product by tiles behind them finds its lists
-// late. Of fewer rows qmv_sm90 takes less time, or as long; of more too many matrices are passed
-// twice, which costs mxfp4 more: two octets of tokens take it a third longer than one. Tokens: us
-// under uniform / zipf routing by other kernels -> with rows held, whose lists the launch makes:
+// Of products alone and of such products that a tile has two groups of rows of w, the same of a
+// layer's gates and ups, of sums behind those, and of sums of rows of 1024 and of 768 k. In front
+// of sums that are held gates and ups are so of as few rows: a product by tiles behind them finds
+// its lists late. Of fewer rows qmv_sm90 takes less time, or as long; of more too many matrices are
+// passed twice, which costs mxfp4 more: two octets of tokens take it a third longer than one.
+// Tokens: us under uniform / zipf routing by other kernels -> with rows held, whose lists the
+// launch makes, as they were with two octets of tokens to a tile at the most and five tiles on
+// their way:
 //   Mixtral's products     affine   4: 86 / 69 -> 77 / 64
 //                          mxfp4    4: 86 / 75 -> 77 / 66
 //   Qwen3-30B-A3B's        affine   16: 41 / 37 -> 40 / 33, 64: 61 / 94 -> 58 / 63
@@ -53,18 +55,25 @@ struct HeldRows {
 //                          mxfp4    32: 79 / 83 -> 75 / 83, 64: 87 / 95 -> 87 / 106
 //   Qwen3-30B-A3B's        affine   128: 122 / 131 -> 108 / 119
 //                          mxfp4    96: 118 / 119 -> 114 / 128, 128: 124 / 146 -> 131 / 166
-// Mixtral's gates and ups as products alone took 154 us for 161 where twelve rows meet a matrix,
-// 170 for 168 where fourteen do.
+// and with up to three octets to a tile, where it has one group of rows, by tiles of wgmma, or two
+// octets at the most -> so:
+//   Mixtral's products     affine   48: 147 / 168 -> 138 / 151, 64: 168 / 186 -> 149 / 194,
+//                                   96: 173 / 207 -> 263 / 225
+//                          mxfp4    48: 169 / 172 -> 151 / 180, 64: 176 / 197 -> 168 / 230
+//   Mixtral's layers       affine   32: 211 / 242 -> 207 / 217, 64: 256 / 334 -> 234 / 292,
+//                                   96: 372 / 385 -> 393 / 357
+//                          mxfp4    32: 227 / 256 -> 220 / 230, 48: 276 / 275 -> 257 / 317,
+//                                   64: 280 / 380 -> 266 / 333
 struct HeldRowsOf {
-  HeldRows runs, gates, short_gates, sums, middle_sums, short_sums;
+  HeldRows runs, short_runs, gates, short_gates, sums, middle_sums, short_sums;
 };
-constexpr HeldRowsOf kHeldAffineRows{{1, 12}, {3, 16}, {3, 12}, {1, 8}, {2, 8}, {1, 12}};
-constexpr HeldRowsOf kHeldMxfp4Rows{{1, 8}, {2, 8}, {2, 8}, {1, 4}, {2, 4}, {1, 6}};
+constexpr HeldRowsOf kHeldAffineRows{{1, 16}, {1, 12}, {3, 16}, {3, 12}, {1, 16}, {2, 8}, {1, 12}};
+constexpr HeldRowsOf kHeldMxfp4Rows{{1, 12}, {1, 8}, {2, 16}, {2, 8}, {1, 16}, {2, 4}, {1, 6}};
 constexpr int64_t kHeldLeastBeforeSums = 1;  // of gates and ups of either kind
 constexpr bool held_rows_have_room() {
   for (const HeldRowsOf& of : {kHeldAffineRows, kHeldMxfp4Rows}) {
-    for (const HeldRows& rows :
-         {of.runs, of.gates, of.short_gates, of.sums, of.middle_sums, of.short_sums}) {
+    for (const HeldRows& rows : {of.runs, of.short_runs, of.gates, of.short_gates, of.sums,
+                                 of.middle_sums, of.short_sums}) {
       if (rows.most * kHeldMostMatrices > kHeldMostPairs) return false;
     }
   }
@@ -74,10 +83,13 @@ static_assert(held_rows_have_room(), "a block lists so many pairs");
 // Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
 // and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
 constexpr int64_t kHeldLikelyRunRows = 8;
-// Of a tile times one octet of tokens and times two. By them, in place of equal ones, Mixtral's
-// gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an expert
-// with more than eight rows had as many tiles as others.
-constexpr uint32_t kHeldAffineCosts[2] = {8, 9}, kHeldMxfp4Costs[2] = {8, 11};
+// Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
+// Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
+// expert with more than eight rows had as many tiles as others. Of 64 tokens they took, where three
+// cost 10 / 11 / 12 / 13 / 14 / 15, 156 / 152 / 147 / 148 / 154 / 154, and in mxfp4, from 12 to 16,
+// 178 / 173 / 169 / 176 / 179.
+constexpr uint32_t kHeldAffineCosts[kHeldMostOctets] = {8, 9, 12};
+constexpr uint32_t kHeldMxfp4Costs[kHeldMostOctets] = {8, 11, 14};
 
 // The fewest shares, of which a cluster has two at a time: clusters of four leave twelve of 132
 // multiprocessors without one. Of shares with less than a slice for each warp, 16 rows of

@@ -24,6 +24,7 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::base_, Block::p_, Block::tiles_, Block::kGates;
+  using typename Block::Memory;
 
   __device__ HeldLister(const QmmHeldParams& p, uint32_t base)
       : Block(p, base), keys_(static_cast<uint32_t>(p.lists.pairs.w_count) + 1) {}
@@ -70,8 +71,8 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
       counts[w] = has_one ? device::load_shared_u32(count_of(w, key())) : 0;
       rows_ += counts[w];
     }
-    passes_ = (rows_ + kHeldTokens - 1) / kHeldTokens;
-    run_ = {tiles_ * passes_, held_tile_cost(rows_, p_.octet_costs), 0};
+    passes_ = (rows_ + Block::kTokens - 1) / Block::kTokens;
+    run_ = {tiles_ * passes_, held_tile_cost(rows_, Block::kOctets, p_.octet_costs), 0};
     before_ = {rows_ > 0 ? 1u : 0u, rows_, run_.tiles, run_.cost()};
     const Sums own = before_;
 #pragma unroll
@@ -113,8 +114,8 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
       if (is_within) device::store_shared_u32(to_say, before_.tiles + tiles);
       if (cost >= all.cost && key() == 0) device::store_shared_u32(to_say, all.tiles);
     };
-    say(from, begin, base_ + HeldMemory::kRunTiles);
-    say(to, end, base_ + HeldMemory::kRunTiles + 4);
+    say(from, begin, base_ + Memory::kRunTiles);
+    say(to, end, base_ + Memory::kRunTiles + 4);
     if (!kGates || p_.lists.runs == nullptr || blockIdx.x != 0) return;
     if (rows_ > 0) write_run(before_.runs, before_.rows, static_cast<int32_t>(key()));
     if (key() == 0) {
@@ -181,10 +182,10 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
   }
   // Of a lane's pair: its key, then also which of its warp's pairs of that key it is.
   __device__ uint32_t kept_of(uint32_t step) const {
-    return base_ + HeldMemory::kKeys + pair(step) * 4;
+    return base_ + Memory::kKeys + pair(step) * 4;
   }
   __device__ uint32_t count_of(uint32_t warp, uint32_t key) const {
-    return base_ + HeldMemory::kCounts + (warp * (kHeldMostMatrices + 1) + key) * 4;
+    return base_ + Memory::kCounts + (warp * (kHeldMostMatrices + 1) + key) * 4;
   }
   // What a lane of the warps that do not multiply has, and its warp among those.
   static constexpr uint32_t kGroups = kHeldMostMatrices / 32;
@@ -218,7 +219,7 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   };
   __device__ uint32_t sums_of(uint32_t group) const {
-    return base_ + HeldMemory::kListSums + group * 16;
+    return base_ + Memory::kListSums + group * 16;
   }
   __device__ void write_run(uint32_t run, uint32_t first, int32_t matrix) const {
     p_.lists.runs[1 + run] = first;

@@ -2,6 +2,7 @@
 // which multiply.
 #pragma once
 
+#include "cuda/device/copy_async.cuh"
 #include "cuda/device/kept.cuh"
 #include "cuda/device/rows_in_registers.cuh"
 #include "cuda/device/store_async.cuh"
@@ -18,7 +19,9 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
  public:
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_, Block::rank_;
+  using Block::kBatch, Block::kPlaces;
   using Block::kRuns, Block::kGates, Block::kShort, Block::kSums, Block::kSlices;
+  using typename Block::Memory;
   using Math = Bfloat16Pairs;
   using Order = typename Weights::Order;
 
@@ -33,22 +36,26 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
                                    : device::uniform(threadIdx.x / 32 / kSlices)) {
     const uint32_t row = row_group_ * Block::kWarpRows + lane_ / 4, t = lane_ % 4;
     codes_ = device::kept(base + Order::codes(row, t, slice_, Block::kRows), lane_);
-    scales_ = device::kept(
-        base + HeldMemory::kScales + Order::scales(row, slice_, Block::kScaleRow), lane_);
+    const uint32_t warp = device::uniform(threadIdx.x / 32);
+    in_memory_ = device::kept(base + Memory::kRows + warp * Memory::kWarpRows + lane_ * 16, lane_);
+    scales_ = device::kept(base + HeldSlot::kScales + Order::scales(row, slice_, Block::kScaleRow),
+                           lane_);
   }
 
   __device__ void multiply() {
     if (slice_ >= p_.slices) return;
     if (count_ == 0) return;
     Quarter first;  // of a tile
-    uint32_t own[2] = {};
     Rows x;
     for (uint32_t tile = 0; tile < count_;) {
       const HeldSegment segment = Block::segment(tile);
-      if (Block::has_both_octets(segment)) {
-        multiply_segment<2>(segment, tile, x, first, own);
+      const uint32_t octets = Block::octets_of(segment);
+      if (Block::kOctets > kHeldOctets && octets > kHeldOctets) {
+        multiply_segment<Block::kOctets>(segment, tile, x, first);
+      } else if (octets == 2) {
+        multiply_segment<2>(segment, tile, x, first);
       } else {
-        multiply_segment<1>(segment, tile, x, first, own);
+        multiply_segment<1>(segment, tile, x, first);
       }
       tile += segment.count;
     }
@@ -57,24 +64,19 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
  private:
   // Of an octet of tokens: a lane's k of a group, words of B of four products.
   using Columns = uint2[4];
-  struct Rows {
-    Columns columns[kHeldGroups][2];
-    // Of each octet: what the products of tokens 2t and 2t + 1 are multiplied by, and the sums of
-    // groups 2t and 2t + 1 of token g, in three parts.
-    float factor[2][2];
-    uint32_t sums[2][3];
-  };
+  using Rows = Columns[kHeldOctets][kHeldGroups];
   // Two groups' of rows g and g + 8: two words of each.
   struct Quarter {
     uint2 codes[2][2];
     typename Weights::Scales scales[2];
   };
-  // Of two groups, or of the two halves of one, and two octets of tokens.
-  using Products = float[2][2][4];
+  // Of octets of tokens; of two groups, or of the two halves of one.
+  using Sums = float[Block::kOctets][4];
+  using Products = Sums[2];
 
   template <uint32_t kOctets>
   __device__ void multiply_segment(const HeldSegment& segment, uint32_t tile, Rows& x,
-                                   Quarter& first, uint32_t (&own)[2]) {
+                                   Quarter& first) {
     // The first part of K of some tiles is the last one of those before.
     if (kRuns || tile == 0 || segment.has_sums) {
       // A scheduler's first warp asks before its second one, and multiplies while that waits.
@@ -83,8 +85,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       // lanes that part in all loops over tiles, which took 4 % longer.)
       const bool is_first = Block::warp_of(slice_, row_group_) < kHeldFirstWarps;
       if (tile == 0 && !is_first) device::barrier_wait(barrier(Block::kFirstAsked), 0);
-      RawRows<kOctets> raw;
-      fetch_rows<kOctets>(segment, raw);
+      fetch_rows<kOctets>(segment, x);
       if (tile == 0) {
         if (lane_ == 0) {
           if (is_first) device::barrier_arrive(barrier(Block::kFirstAsked));
@@ -92,20 +93,20 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
         }
         wait_for_tile(slot_, parity_);
       }
-      make_rows<kOctets>(raw, x);
+      make_rows<kOctets>(x);
     }
-    if (tile == 0) fetch_next(first, own);
+    // Once more, where rows have changed: registers have no room for it beside those that are made.
+    fetch_first(first);
     for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
-      multiply_tile<kOctets>(tile, x, first, own);
+      multiply_tile<kOctets>(tile, x, first);
     }
   }
 
+  // From memory to registers, all at once; of a third octet to shared memory. Columns are a lane's
+  // values as they lie in x until they are made. What is not there is of no token that is stored,
+  // or meets codes, scales and biases that are zeros: others stand for it.
   template <uint32_t kOctets>
-  using RawRows = uint4[kOctets][kHeldGroups][2];
-  // From memory to registers, all at once. What is not there is of no token that is stored, or
-  // meets codes, scales and biases that are zeros: others stand for it.
-  template <uint32_t kOctets>
-  __device__ void fetch_rows(const HeldSegment& segment, RawRows<kOctets>& raw) const {
+  __device__ void fetch_rows(const HeldSegment& segment, Rows& x) const {
     const uint32_t first = (Block::first_slice(segment) + slice_) * kHeldSlice;
     const uint32_t k = first < p_.k ? first : 0;
 #pragma unroll
@@ -117,37 +118,85 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       for (uint32_t group = 0; group < kHeldGroups; ++group) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
-          raw[u][group][i] = {};
-          if (kShort && group >= kHeldGroups / 2 && is_half()) continue;
-          raw[u][group][i] = device::load_global_4(from + Order::rows(0, group, i));
+          const uint16_t* values = from + Order::rows(0, group, i);
+          if (u == kHeldOctets) {
+            device::copy_async<16>(in_memory(group, i), values, true);
+            continue;
+          }
+          uint4 v{};
+          if (!kShort || group < kHeldGroups / 2 || !is_half()) v = device::load_global_4(values);
+          set(x[u % kHeldOctets][group], i, v);
         }
       }
     }
+    if constexpr (kOctets > kHeldOctets) device::copies_end_group();
   }
   template <uint32_t kOctets>
-  __device__ static void make_rows(const RawRows<kOctets>& raw, Rows& x) {
+  __device__ void make_rows(Rows& x) const {
     // Nothing is done with what has come before all has been asked for.
-    const uint32_t none = device::nothing_of(raw[kOctets - 1][kHeldGroups - 1][1].w);
+    constexpr uint32_t kHeld = kOctets < kHeldOctets ? kOctets : kHeldOctets;
+    uint32_t none = device::nothing_of(x[kHeld - 1][kHeldGroups - 1][3].y);
+#pragma unroll
+    for (uint32_t u = 0; u < kHeld; ++u) {
+      make_octet(u, none, [&](uint32_t group, const auto& change) { change(x[u][group]); });
+      // One octet behind the other: registers have no room for both beside all columns.
+      if (kOctets > kHeldOctets) none = device::nothing_of(x[u][kHeldGroups - 1][3].y);
+    }
+    if constexpr (kOctets > kHeldOctets) {
+      device::copies_wait<0>();
+      // One group behind the other: registers have no room for all.
+      uint32_t behind = 0;
+      make_octet(kHeldOctets, 0, [&](uint32_t group, const auto& change) {
+        Columns columns;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          set(columns, i, device::load_shared_4(in_memory(group, i) + behind));
+        }
+        change(columns);
+        behind = device::nothing_of(columns[3].y);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          const uint2 a = columns[2 * i], b = columns[2 * i + 1];
+          device::store_shared_4(in_memory(group, i), {a.x, a.y, b.x, b.y});
+        }
+      });
+    }
+  }
+  __device__ static void set(Columns& columns, uint32_t pair, const uint4& v) {
+    columns[2 * pair] = {v.x, v.y};
+    columns[2 * pair + 1] = {v.z, v.w};
+  }
+  // Of the third octet, two columns of a group: what a lane alone reads.
+  __device__ uint32_t in_memory(uint32_t group, uint32_t pair) const {
+    return in_memory_ + (group * 2 + pair) * 512;
+  }
+  // Behind them, what is used once a tile: of token g of an octet the sums of groups 2t and 2t + 1,
+  // in three parts, and what products of tokens 2t and 2t + 1 are multiplied by, powers of two or
+  // NaN, as bfloat16.
+  __device__ uint32_t beside(uint32_t octet) const {
+    return in_memory_ + Memory::kColumns + octet * 512;
+  }
+  // Columns of values as they lie in x become words of B, by for_group(group, what changes them).
+  template <class ForGroup>
+  __device__ void make_octet(uint32_t octet, uint32_t none, const ForGroup& for_group) const {
     const uint32_t lower = 0x5410 + none, upper = 0x7632 + none;
     const uint32_t g = threadIdx.x % 32 / 4;
+    uint32_t most = 0;  // of every other value
+    // Sums as products with ones in one row, group j's in row j % 4 or j % 4 + 12: of tokens 2t
+    // and 2t + 1 a lane has group g's.
+    float chains[2][4] = {};
 #pragma unroll
-    for (uint32_t u = 0; u < kOctets; ++u) {
-      uint32_t most = 0;  // of every other value
-      // Sums as products with ones in one row, group j's in row j % 4 or j % 4 + 12: of tokens 2t
-      // and 2t + 1 a lane has group g's.
-      float chains[2][4] = {};
-#pragma unroll
-      for (uint32_t group = 0; group < kHeldGroups; ++group) {
-        constexpr uint32_t kOnes = 0x3f803f80u;
-        const uint32_t upper_ones = g == group % 4 ? kOnes : 0;
-        const uint32_t lower_ones = g == group % 4 + 4 ? kOnes : 0;
-        Columns& columns = x.columns[group][u];
+    for (uint32_t group = 0; group < kHeldGroups; ++group) {
+      constexpr uint32_t kOnes = 0x3f803f80u;
+      const uint32_t upper_ones = g == group % 4 ? kOnes : 0;
+      const uint32_t lower_ones = g == group % 4 + 4 ? kOnes : 0;
+      for_group(group, [&](Columns& columns) {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
           // In the order in which codes become words of A.
-          const uint4& v = raw[u][group][i];
-          columns[2 * i] = {__byte_perm(v.x, v.z, lower), __byte_perm(v.x, v.z, upper)};
-          columns[2 * i + 1] = {__byte_perm(v.y, v.w, lower), __byte_perm(v.y, v.w, upper)};
+          const uint2 a = columns[2 * i], b = columns[2 * i + 1];
+          columns[2 * i] = {__byte_perm(a.x, b.x, lower), __byte_perm(a.x, b.x, upper)};
+          columns[2 * i + 1] = {__byte_perm(a.y, b.y, lower), __byte_perm(a.y, b.y, upper)};
         }
 #pragma unroll
         for (const uint2& b : columns) {
@@ -157,37 +206,41 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
                                   {upper_ones, lower_ones, upper_ones, lower_ones}, b);
           }
         }
-      }
-      uint32_t largest = max(most & 0xffffu, most >> 16);
-      largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-      const HeldPower<Weights> power(largest);
-      scale_rows(x, u, power);
-      const float factor = power.factor(Weights::kDown);
+      });
+    }
+    uint32_t largest = max(most & 0xffffu, most >> 16);
+    largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
+    largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
+    const HeldPower<Weights> power(largest);
+    const uint32_t even = power.even(), odd = power.odd();
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        x.factor[u][j] = __shfl_sync(~0u, factor, static_cast<int>(threadIdx.x % 4 * 2 + j) * 4);
-      }
-      if constexpr (!Weights::kBiases) continue;
+    for (uint32_t group = 0; group < kHeldGroups; ++group) {
+      for_group(group, [&](Columns& columns) {
+#pragma unroll
+        for (uint2& b : columns) {
+          b = {Weights::row(Math::multiply(b.x, even)), Weights::row(Math::multiply(b.y, odd))};
+        }
+      });
+    }
+    const float factor = power.factor(Weights::kDown);
+    float factors[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      factors[j] = __shfl_sync(~0u, factor, static_cast<int>(threadIdx.x % 4 * 2 + j) * 4);
+    }
+    uint32_t parts[3] = {};
+    if constexpr (Weights::kBiases) {
       float sums[2] = {chains[0][0] + chains[1][2], chains[0][1] + chains[1][3]};
 #pragma unroll
-      for (uint32_t& part : x.sums[u]) {
+      for (uint32_t& part : parts) {
         const uint32_t tokens = Math::rounded(sums[0], sums[1]);
         sums[0] -= __uint_as_float(tokens << 16);
         sums[1] -= __uint_as_float(tokens & 0xffff0000u);
         part = device::transposed(tokens);
       }
     }
-  }
-  __device__ static void scale_rows(Rows& x, uint32_t u, const HeldPower<Weights>& power) {
-    const uint32_t even = power.even(), odd = power.odd();
-#pragma unroll
-    for (uint32_t group = 0; group < kHeldGroups; ++group) {
-#pragma unroll
-      for (uint2& b : x.columns[group][u]) {
-        b = {Weights::row(Math::multiply(b.x, even)), Weights::row(Math::multiply(b.y, odd))};
-      }
-    }
+    device::store_shared_4(beside(octet),
+                           {parts[0], parts[1], parts[2], Math::rounded(factors[0], factors[1])});
   }
   // What was loaded has come before what it was loaded from is given back.
   __device__ void give_back(uint32_t barrier, uint32_t any) const {
@@ -200,18 +253,18 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     device::barrier_wait(barrier(Block::kFull) + slot * 8, parity);
   }
   // From row g to row g + 8: scales, and codes.
-  static constexpr uint32_t kScalesDown =
-      kGates ? HeldMemory::kScaleBytes / 2 : 8 * Block::kScaleRow;
+  static constexpr uint32_t kScalesDown = kGates ? HeldSlot::kScaleBytes / 2 : 8 * Block::kScaleRow;
   static constexpr uint32_t kDown =
-      kGates ? HeldMemory::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
+      kGates ? HeldSlot::kScales / 2 : Order::codes(8, 0, 0) - Order::codes(0, 0, 0);
   // Whether of its slice there is but the first half.
   __device__ bool is_half() const { return kShort && slice_ != 0; }
-  // Of the tile that was waited for: biases, or scales, of groups that a lane has alone.
-  __device__ void fetch_own(uint32_t (&own)[2]) const {
-    constexpr uint32_t kBehind = Weights::kBiases ? HeldMemory::kScaleBytes : 0;
+  // Of the tile that is multiplied: biases, or scales, of groups that a lane has alone.
+  __device__ void fetch_own(uint32_t at, uint32_t (&own)[2]) const {
+    constexpr uint32_t kBehind = Weights::kBiases ? HeldSlot::kScaleBytes : 0;
+    const uint32_t from = scales_ + at;
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      own[r] = device::load_shared_u32(scales_ + at_ + r * kScalesDown + kBehind + lane_ % 4 * 4);
+      own[r] = device::load_shared_u32(from + r * kScalesDown + kBehind + lane_ % 4 * 4);
       // Behind them are another row's.
       if (is_half() && lane_ % 4 >= 2) own[r] = 0;
     }
@@ -239,12 +292,16 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
 
   // Of half `h` of group `i` of a quarter, kOctets of tokens.
   template <uint32_t kOctets>
-  __device__ static void multiply(uint32_t number, const Quarter& quarter, const Rows& x,
-                                  uint32_t i, uint32_t h, bool first, float (&products)[2][4]) {
+  __device__ void multiply(uint32_t number, const Quarter& quarter, const Rows& x, uint32_t i,
+                           uint32_t h, bool first, Sums& products) const {
     const uint32_t words[2] = {h == 0 ? quarter.codes[i][0].x : quarter.codes[i][0].y,
                                h == 0 ? quarter.codes[i][1].x : quarter.codes[i][1].y};
     uint32_t a[2][4];
     Weights::operands(words, a);
+    uint4 third{};
+    if constexpr (kOctets > kHeldOctets) {
+      third = device::load_shared_4(in_memory(2 * number + i, h));
+    }
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
 #pragma unroll
@@ -253,15 +310,17 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
 #pragma unroll
           for (float& p : products[u]) p = 0.0f;
         }
-        Weights::multiply(products[u], a[j], x.columns[2 * number + i][u][2 * h + j]);
+        const uint2 b = u < kHeldOctets ? x[u % kHeldOctets][2 * number + i][2 * h + j]
+                        : j == 0        ? uint2{third.x, third.y}
+                                        : uint2{third.z, third.w};
+        Weights::multiply(products[u], a[j], b);
       }
     }
   }
   // Scale `i` of a quarter's.
   template <uint32_t kOctets>
-  __device__ static void add(const float (&products)[2][4],
-                             const typename Weights::Scales (&scales)[2], uint32_t i,
-                             float (&sums)[2][4]) {
+  __device__ static void add(const Sums& products, const typename Weights::Scales (&scales)[2],
+                             uint32_t i, Sums& sums) {
     const float scale[2] = {scales[0].of(i), scales[1].of(i)};
 #pragma unroll
     for (uint32_t u = 0; u < kOctets; ++u) {
@@ -272,8 +331,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   }
   template <uint32_t kOctets>
-  __device__ static void add_quarter(uint32_t number, const Quarter& quarter, const Rows& x,
-                                     float (&sums)[2][4]) {
+  __device__ void add_quarter(uint32_t number, const Quarter& quarter, const Rows& x,
+                              Sums& sums) const {
     Products products;
     if constexpr (Weights::kScaledHalves == 1) {
 #pragma unroll
@@ -302,42 +361,52 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
   // The first quarter of a tile's codes has been fetched; the next tile's is beside the last
   // quarter's products.
   template <uint32_t kOctets>
-  __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first, uint32_t (&own)[2]) {
-    const bool more = tile + 1 < count_;
-    float sums[2][4] = {};
+  __device__ void multiply_tile(uint32_t tile, const Rows& x, Quarter& first) {
+    const bool is_last = tile + 1 == count_;
+    Sums sums = {};
     Quarter second, third, last;
-    const uint32_t b[2] = {own[0], own[1]};
-    const uint32_t slot = slot_;
-    if (++slot_ == HeldMemory::kSlots) slot_ = 0, parity_ ^= 1;
-    if (more) wait_for_tile(slot_, parity_);
+    const uint32_t slot = slot_, at = at_;
+    if (++slot_ == Memory::kSlots) slot_ = 0, parity_ ^= 1;
+    // In front of the last products, where it is asked for. In front of all of them, this was
+    // faster as long as a block had five tiles on their way.
+    const auto fetch_next = [&] {
+      if (!is_last) wait_for_tile(slot_, parity_);
+      fetch_first(first);
+    };
     fetch(1, second);
     add_quarter<kOctets>(0, first, x, sums);
     if (is_half()) {
-      fetch_next(first, own);
+      fetch_next();
       add_quarter<kOctets>(1, second, x, sums);
     } else {
       fetch(2, third);
       add_quarter<kOctets>(1, second, x, sums);
       fetch(3, last);
       add_quarter<kOctets>(2, third, x, sums);
-      fetch_next(first, own);
+      fetch_next();
       add_quarter<kOctets>(3, last, x, sums);
     }
+    uint32_t own[2];
+    // Behind the last products, where registers have no room for it beside them.
+    const uint32_t behind =
+        kOctets > kHeldOctets ? device::nothing_of(__float_as_uint(sums[0][0])) : 0;
+    fetch_own(at + behind, own);
     float none = 0.0f;
     if constexpr (!Weights::kBiases) {
-      const bool has_none = Weights::has_none(b[0]) || Weights::has_none(b[1]);
+      const bool has_none = Weights::has_none(own[0]) || Weights::has_none(own[1]);
       if (__any_sync(0xffffffffu, has_none)) none = __uint_as_float(0x7fc00000u);
     }
 #pragma unroll
     for (uint32_t u = 0; u < kOctets; ++u) {
-      float beside[4] = {none, none, none, none};
+      const uint4 b = device::load_shared_4(beside(u));
+      const float factor[2] = {__uint_as_float(b.w << 16), __uint_as_float(b.w & 0xffff0000u)};
+      float more[4] = {none, none, none, none};
       if constexpr (Weights::kBiases) {
-#pragma unroll
-        for (const uint32_t part : x.sums[u]) device::multiply_8_bf16(beside, b, part);
+        for (const uint32_t part : {b.x, b.y, b.z}) device::multiply_8_bf16(more, own, part);
       }
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
-        sums[u][j] = __fmaf_rn(sums[u][j], x.factor[u][j % 2], beside[j]);
+        sums[u][j] = __fmaf_rn(sums[u][j], factor[j % 2], more[j]);
       }
     }
     // Rows g and g + 8 of all that was loaded are in these.
@@ -347,23 +416,23 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
   }
 
   // Of the next tile.
-  __device__ void fetch_next(Quarter& first, uint32_t (&own)[2]) {
-    at_ = slot_ * HeldMemory::kSlotBytes;
-    fetch_own(own);
+  __device__ void fetch_first(Quarter& first) {
+    at_ = slot_ * HeldSlot::kBytes;
     fetch(0, first);
   }
 
   // Sums of a tile, to who adds them up.
   template <uint32_t kOctets>
-  __device__ void leave(uint32_t tile, const float (&sums)[2][4]) const {
-    const uint32_t batch = tile / kHeldBatch;
-    if (tile % kHeldBatch == 0) {
-      device::barrier_wait(barrier(Block::kSumsEmpty) + batch % 2 * 8, (batch / 2 % 2) ^ 1);
+  __device__ void leave(uint32_t tile, const Sums& sums) const {
+    const uint32_t batch = tile / kBatch;
+    if (tile % kBatch == 0) {
+      device::barrier_wait(barrier(Block::kSumsEmpty) + batch % kPlaces * 8,
+                           (batch / kPlaces % 2) ^ 1);
     }
-    const uint32_t full = barrier(Block::kSumsFull) + batch % 2 * 8;
+    const uint32_t full = barrier(Block::kSumsFull) + batch % kPlaces * 8;
 #pragma unroll
     for (uint32_t u = 0; u < kOctets; ++u) {
-      const uint32_t unit = (tile % kHeldBatch * kRowGroups + row_group_) * 2 + u;
+      const uint32_t unit = (tile % kBatch * kRowGroups + row_group_) * Block::kOctets + u;
       const uint32_t owner = HeldUnits::owner(unit, kShares);
       const uint32_t to =
           Block::place_of(batch, HeldUnits::place(unit, kShares), rank_, slice_) + lane_ * 16;
@@ -377,7 +446,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       }
     }
     if constexpr (kShares == 1) {
-      if (tile % kHeldBatch == kHeldBatch - 1 || tile + 1 == Block::count_) {
+      if (tile % kBatch == kBatch - 1 || tile + 1 == Block::count_) {
         device::barrier_arrive(full);
       }
     }
@@ -385,6 +454,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
 
   uint32_t lane_, slice_, row_group_;
   uint32_t codes_, scales_;              // this lane's, in slot 0
+  uint32_t in_memory_;                   // of rows of x, this lane's
   uint32_t slot_ = 0, parity_ = 0, at_;  // of the tile that is fetched; where its slot begins
 };
 

@@ -109,13 +109,14 @@ struct HeldRun {
     return before < tiles ? before : tiles;
   }
 };
-// What a tile of a run of `rows` costs, the mean of its passes, of which the last one may have a
-// single octet of tokens: a tile times one octet, and times two.
-__host__ __device__ constexpr uint32_t held_tile_cost(uint32_t rows, const uint32_t (&costs)[2]) {
-  const uint32_t passes = (rows + kHeldTokens - 1) / kHeldTokens;
+// What a tile of a run of `rows` costs, the mean of its passes, of which the last one may have
+// fewer octets of tokens than `octets`: by what a tile times so many costs.
+__host__ __device__ constexpr uint32_t held_tile_cost(uint32_t rows, uint32_t octets,
+                                                      const uint32_t (&costs)[kHeldMostOctets]) {
+  const uint32_t all = (rows + 7) / 8, passes = (all + octets - 1) / octets;
   if (passes == 0) return 0;
-  const uint32_t single = rows - (passes - 1) * kHeldTokens <= kHeldTokens / 2 ? 1 : 0;
-  return (single * costs[0] + (passes - single) * costs[1] + passes - 1) / passes;
+  const uint32_t last = all - (passes - 1) * octets;
+  return (costs[last - 1] + (passes - 1) * costs[octets - 1] + passes - 1) / passes;
 }
 
 // What a cluster makes of its `tiles` of one matrix: in one pass, or one part of K of as many tiles
@@ -132,7 +133,7 @@ struct HeldParts {
   __host__ __device__ constexpr Place place(uint32_t number) const {
     static_assert(kHeldMostPasses == 2, "two visits of a tile");
     if (passes == 1) return {0, number, tiles - number, false, false};
-    constexpr uint32_t kEach = HeldMemory::kKeptTiles;
+    constexpr uint32_t kEach = kHeldKeptTiles;
     const uint32_t chunk = number / (2 * kEach), first = chunk * kEach;
     const uint32_t length = tiles - first < kEach ? tiles - first : kEach;
     const uint32_t within = number - 2 * first;
@@ -142,7 +143,7 @@ struct HeldParts {
   }
   // Where sums of a tile wait, of as many places.
   static __host__ __device__ constexpr uint32_t kept(uint32_t tile) {
-    return tile % HeldMemory::kKeptTiles;
+    return tile % kHeldKeptTiles;
   }
 };
 
@@ -196,12 +197,13 @@ constexpr bool held_order_is_by_banks(uint32_t groups) {
   return true;
 }
 constexpr bool held_units_are_someones() {
+  using Memory = HeldMemory<false, kHeldOctets>;
   for (uint32_t shares = 1; shares <= kHeldMostShares; shares *= 2) {
-    for (uint32_t tiles = 1; tiles <= kHeldBatch; ++tiles) {
+    for (uint32_t tiles = 1; tiles <= Memory::kBatch; ++tiles) {
       uint32_t all = 0;
       for (uint32_t rank = 0; rank < shares; ++rank) {
         const uint32_t count = HeldUnits::count(2 * tiles, rank, shares);
-        if (count * shares * HeldMemory::kPlace * kHeldWarps > HeldMemory::kSumsBytes) return false;
+        if (count * shares * kHeldPlace * kHeldWarps > Memory::kSumsBytes) return false;
         for (uint32_t place = 0; place < count; ++place) {
           const uint32_t unit = HeldUnits::unit(place, rank, shares);
           if (unit >= 2 * tiles || HeldUnits::owner(unit, shares) != rank) return false;
@@ -260,13 +262,13 @@ constexpr bool held_shares_take_all() {
   return true;
 }
 constexpr bool held_parts_take_all() {
-  constexpr uint32_t kMost = 2 * HeldMemory::kKeptTiles + 2;
+  constexpr uint32_t kMost = 2 * kHeldKeptTiles + 2;
   for (uint32_t passes = 1; passes <= kHeldMostPasses; ++passes) {
     for (uint32_t tiles = 1; tiles <= kMost; tiles += tiles < 3 ? 1 : 12) {
       for (uint32_t turn = 0; turn < 2; ++turn) {
         const HeldParts p{passes, tiles, turn};
         uint32_t had[kMost] = {};  // parts of a tile
-        uint32_t waits[HeldMemory::kKeptTiles] = {}, part = kHeldMostPasses, changes = 0;
+        uint32_t waits[kHeldKeptTiles] = {}, part = kHeldMostPasses, changes = 0;
         for (uint32_t number = 0; number < passes * tiles;) {
           const HeldParts::Place at = p.place(number);
           if (at.count == 0 || at.tile + at.count > tiles || at.part >= passes) return false;
@@ -287,7 +289,7 @@ constexpr bool held_parts_take_all() {
         for (uint32_t tile = 0; tile < tiles; ++tile) {
           if (had[tile] + 1 != 1u << passes) return false;
         }
-        const uint32_t chunks = (tiles + HeldMemory::kKeptTiles - 1) / HeldMemory::kKeptTiles;
+        const uint32_t chunks = (tiles + kHeldKeptTiles - 1) / kHeldKeptTiles;
         if (changes != (passes == 1 ? 1 : 1 + chunks)) return false;
       }
     }

@@ -9,7 +9,10 @@ namespace moeblas::cuda {
 inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
 inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
 inline constexpr uint32_t kHeldFirstWarps = kHeldWarps / 2;  // a scheduler's first of two each
-inline constexpr uint32_t kHeldTokens = 16, kHeldRows = 16;  // of x; of w, a warp's at a time
+inline constexpr uint32_t kHeldRows = 16;                    // of w, a warp's at a time
+// Of tokens: those that a warp holds in registers, and the most that a tile meets.
+inline constexpr uint32_t kHeldOctets = 2, kHeldMostOctets = 3;
+inline constexpr uint32_t kHeldTokens = 8 * kHeldOctets;  // of one matrix
 inline constexpr uint32_t kHeldLeastTokens = 9;
 inline constexpr uint32_t kHeldMostRowGroups = 4;  // of w, in a tile
 // A warp's share of K, so many groups of 64 of it, and the most of a row that a block has.
@@ -20,45 +23,12 @@ inline constexpr uint32_t kHeldMostPasses = 2;  // over the same tiles, each of 
 inline constexpr uint32_t kHeldPieces = kHeldSlice / 256;  // of 128 bytes: codes of a slice
 // Bytes of a row's scales that a box brings, those of kHeldMostK; a warp's are 16 of them.
 inline constexpr uint32_t kHeldScaleBox = 128;
-// Tiles whose sums are added up together.
-inline constexpr uint32_t kHeldBatch = 2;
 // Tiles that a block prefetches beside its first copies: of four, 16 rows of 16384^2 gained 1.7 us,
 // of two 2.4.
 inline constexpr uint32_t kHeldPrefetchTiles = 2;
 // Whose rows are runs, and those rows.
-inline constexpr uint32_t kHeldMostMatrices = 128, kHeldMostPairs = kHeldMostMatrices * kHeldTokens;
+inline constexpr uint32_t kHeldMostMatrices = 128, kHeldMostPairs = 16 * kHeldMostMatrices;
 static_assert(kHeldMostMatrices % 32 == 0 && kHeldMostPairs <= kListedPairs);
-
-// What a block keeps in shared memory, by offset from a multiple of 1024.
-struct HeldMemory {
-  static constexpr uint32_t kSlots = 5;
-  static constexpr uint32_t kSliceBytes = kHeldRows * kHeldSlice / 2;
-  static constexpr uint32_t kScales = kSliceBytes * kHeldWarps;
-  static constexpr uint32_t kScaleBytes = kHeldRows * kHeldScaleBox;
-  static constexpr uint32_t kBiases = kScales + kScaleBytes;
-  static constexpr uint32_t kSlotBytes = kBiases + kScaleBytes;
-  // The sums of 16 rows of w and eight tokens: a lane's four. Of a batch, whoever has them.
-  static constexpr uint32_t kPlace = 32 * 16;
-  static constexpr uint32_t kSumsBytes = kHeldBatch * 2 * kHeldWarps * kPlace;
-  static constexpr uint32_t kSums = kSlots * kSlotBytes;
-  // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
-  static constexpr uint32_t kKept = kSums + 2 * kSumsBytes, kKeptTiles = 27;
-  // Of runs there instead: what of each of them is the block's, and from which tile of all of them
-  // to which its tiles are.
-  static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
-  static constexpr uint32_t kRunTiles = kRuns + kHeldMostMatrices * kRunBytes;
-  static constexpr uint32_t kOrder = kRunTiles + 16;  // pairs, in the order of the runs
-  static_assert(kOrder + kHeldMostPairs * 4 <= kKept + kKeptTiles * kPlace);
-  // Before there are sums: pairs of each matrix and of none, by warp; each pair's; sums of
-  // matrices.
-  static constexpr uint32_t kCounts = kSums;
-  static constexpr uint32_t kKeys = kCounts + kHeldWarps * (kHeldMostMatrices + 1) * 4;
-  static constexpr uint32_t kListSums = (kKeys + kHeldMostPairs * 4 + 15) / 16 * 16;
-  static_assert(kListSums + kHeldMostMatrices / 32 * 16 <= kSums + 2 * kSumsBytes);
-  static constexpr uint32_t kBarriers = kKept + kKeptTiles * kPlace;
-  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 6);
-  static_assert(kSlotBytes % 1024 == 0 && kScales % 1024 == 0 && kBytes <= 227 * 1024);
-};
 
 // What is multiplied: one matrix; runs of rows of x by a matrix each; the same for a layer's gates
 // and ups, of which a tile has eight rows each, so that a lane has both numbers of an activation;
@@ -67,6 +37,70 @@ struct HeldMemory {
 enum class HeldKind : uint8_t { matrix, runs, gates, sums, short_sums };
 // Of the last.
 inline constexpr uint32_t kHeldShortK = kHeldSlice * 3 / 2;
+// The most octets of tokens that a tile of so many groups of rows of w meets: a third one where
+// shared memory has room for its rows of x.
+constexpr uint32_t held_octets(HeldKind kind, uint32_t row_groups) {
+  return kind != HeldKind::matrix && row_groups == 1 ? kHeldMostOctets : kHeldOctets;
+}
+
+// A tile of w in shared memory: codes by slices, scales, biases.
+struct HeldSlot {
+  static constexpr uint32_t kSliceBytes = kHeldRows * kHeldSlice / 2;
+  static constexpr uint32_t kScales = kSliceBytes * kHeldWarps;
+  static constexpr uint32_t kScaleBytes = kHeldRows * kHeldScaleBox;
+  static constexpr uint32_t kBiases = kScales + kScaleBytes;
+  static constexpr uint32_t kBytes = kBiases + kScaleBytes;
+};
+// The sums of 16 rows of w and eight tokens: a lane's four.
+inline constexpr uint32_t kHeldPlace = 32 * 16;
+// Tiles whose sums wait from pass to pass.
+inline constexpr uint32_t kHeldKeptTiles = 27;
+
+// What a block keeps in shared memory, by offset from a multiple of 1024, whether its rows of x are
+// runs, and where a tile meets up to so many octets of tokens.
+template <bool kOfRuns, uint32_t kOctets>
+struct HeldMemory {
+  // Tiles that are there or on their way. More of them take longer to come, and rows of x behind
+  // them, too: of five, where the next one was waited for in front of a tile's products, OLMoE's
+  // gates and ups of 64 tokens took 48.3 us for 42.4 and layers of Qwen3-30B-A3B 111 for 99; one
+  // matrix and 16 rows in mxfp4, 57344 x 8192, 76.8 for 74.5 of four.
+  static constexpr uint32_t kSlots = kOfRuns ? 3 : 4;
+  // Tiles whose sums are added up together, and places for those. By single tiles one matrix took
+  // 3 us longer in mxfp4.
+  static constexpr uint32_t kBatch = kOfRuns ? 1 : 2;
+  static constexpr uint32_t kPlaces = kOfRuns && kOctets == kHeldOctets ? 4 : 2;
+  // Of a batch, whoever has them.
+  static constexpr uint32_t kSumsBytes = kBatch * kOctets * kHeldWarps * kHeldPlace;
+  static constexpr uint32_t kSums = kSlots * HeldSlot::kBytes;
+  // Of a warp: columns of rows of x that registers have no room for; behind them, what all octets'
+  // products are multiplied by, and what is added.
+  static constexpr uint32_t kRows = kSums + kPlaces * kSumsBytes;
+  static constexpr uint32_t kColumns = (kOctets - kHeldOctets) * kHeldSlice * 16;
+  static constexpr uint32_t kWarpRows = kColumns + kOctets * 512;
+  // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
+  static constexpr uint32_t kKept = kRows + kHeldWarps * kWarpRows;
+  // Of runs there instead: what of each of them is the block's, and from which tile of all of them
+  // to which its tiles are.
+  static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
+  static constexpr uint32_t kRunTiles = kRuns + kHeldMostMatrices * kRunBytes;
+  static constexpr uint32_t kOrder = kRunTiles + 16;  // pairs, in the order of the runs
+  static_assert(kOrder + kHeldMostPairs * 4 <= kKept + kHeldKeptTiles * kHeldPlace);
+  // Before there are sums: pairs of each matrix and of none, by warp; each pair's; sums of
+  // matrices.
+  static constexpr uint32_t kCounts = kSums;
+  static constexpr uint32_t kKeys = kCounts + kHeldWarps * (kHeldMostMatrices + 1) * 4;
+  static constexpr uint32_t kListSums = (kKeys + kHeldMostPairs * 4 + 15) / 16 * 16;
+  static_assert(kListSums + kHeldMostMatrices / 32 * 16 <= kSums + kPlaces * kSumsBytes);
+  static constexpr uint32_t kBarriers = kKept + kHeldKeptTiles * kHeldPlace;
+  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 2 * kPlaces + 2);
+  static_assert(HeldSlot::kBytes % 1024 == 0 && HeldSlot::kScales % 1024 == 0);
+  static_assert(kBytes <= 227 * 1024);
+};
+constexpr uint32_t held_bytes(HeldKind kind, uint32_t row_groups) {
+  if (kind == HeldKind::matrix) return HeldMemory<false, kHeldOctets>::kBytes;
+  return held_octets(kind, row_groups) == kHeldOctets ? HeldMemory<true, kHeldOctets>::kBytes
+                                                      : HeldMemory<true, kHeldMostOctets>::kBytes;
+}
 
 struct QmmHeldParams {
   CUtensorMap codes;           // words: a piece, pieces of a slice, N, slices of K, matrices
@@ -96,7 +130,7 @@ struct QmmHeldParams {
   // Of runs: how many matrices there are, if most are likely to be passed once. 0: no block's first
   // tile is known before the runs are.
   uint32_t likely_matrices;
-  uint32_t octet_costs[2];  // of runs: of a tile times one octet of tokens, and times two
+  uint32_t octet_costs[kHeldMostOctets];  // of runs: of a tile times so many octets of tokens
 };
 
 }  // namespace moeblas::cuda

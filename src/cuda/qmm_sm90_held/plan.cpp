@@ -138,11 +138,14 @@ QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t row
   return q;
 }
 
-uint32_t clusters_of(const MatmulProblem& p, int64_t n, const char* name, const HeldCut& cut,
-                     Queue& queue) {
-  return held_clusters(n, p.k,
-                       queue.clusters_at_once(name, cut.shares, kHeldThreads, HeldMemory::kBytes),
-                       kHeldRows * cut.row_groups);
+// `n`: rows of w of all matrices.
+void run_early(const MatmulProblem& p, const std::string& name, HeldKind kind, int64_t n,
+               const HeldCut& cut, const QmmHeldParams& q, Queue& queue) {
+  const uint32_t bytes = held_bytes(kind, cut.row_groups);
+  const uint32_t clusters =
+      held_clusters(n, p.k, queue.clusters_at_once(name.c_str(), cut.shares, kHeldThreads, bytes),
+                    kHeldRows * cut.row_groups);
+  queue.run_early(name.c_str(), clusters * cut.shares, kHeldThreads, bytes, q);
 }
 
 }  // namespace
@@ -152,8 +155,7 @@ bool qmm_sm90_is_held(const MatmulProblem& p) { return cut_of(p).shares != 0; }
 void qmm_sm90_run_held(const MatmulProblem& p, Queue& queue) {
   const HeldCut cut = cut_of(p);
   const std::string name = kernel_name(p, std::to_string(cut.shares));
-  queue.run_early(name.c_str(), clusters_of(p, p.n, name.c_str(), cut, queue) * cut.shares,
-                  kHeldThreads, HeldMemory::kBytes, params_of(p, cut));
+  run_early(p, name, HeldKind::matrix, p.n, cut, params_of(p, cut), queue);
 }
 
 namespace {
@@ -186,11 +188,26 @@ bool holds(const MatmulProblem& p, const HeldCut& cut, const HeldRows& rows) {
   if (matrices < 1 || matrices > kHeldMostMatrices || !are_within(p, rows)) return false;
   return row_stride(p.x.values) && can_be_read(p, cut);
 }
-// `kind`: of `all_rows` rows of w, of all matrices.
-void run_runs(const MatmulProblem& p, std::string kind, int64_t all_rows, const HeldCut& cut,
+const char* name_of(HeldKind kind) {
+  switch (kind) {
+    case HeldKind::runs:
+      return "runs";
+    case HeldKind::gates:
+      return "gates";
+    case HeldKind::sums:
+      return "sums";
+    case HeldKind::short_sums:
+      return "short_sums";
+    case HeldKind::matrix:
+      break;
+  }
+  return "";
+}
+// Of `all_rows` rows of w, of all matrices.
+void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const HeldCut& cut,
               const ListPairsParams& lists, QmmHeldParams& q, Queue& queue) {
-  if (cut.row_groups > 1) kind += "_" + std::to_string(cut.row_groups);
-  const std::string name = kernel_name(p, kind);
+  std::string name = kernel_name(p, name_of(kind));
+  if (cut.row_groups > 1) name += "_" + std::to_string(cut.row_groups);
   q.lists = lists;
   const bool affine = p.w.spec->mode == Mode::affine;
   const auto& costs = affine ? kHeldAffineCosts : kHeldMxfp4Costs;
@@ -199,21 +216,22 @@ void run_runs(const MatmulProblem& p, std::string kind, int64_t all_rows, const 
   if (p.total_rows() <= kHeldLikelyRunRows * matrices) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
-  queue.run_early(name.c_str(), clusters_of(p, all_rows, name.c_str(), cut, queue), kHeldThreads,
-                  HeldMemory::kBytes, q);
+  run_early(p, name, kind, all_rows, cut, q, queue);
 }
 
 }  // namespace
 
 bool qmm_sm90_holds_runs(const MatmulProblem& p) {
-  return is_of_its_formats(p) && holds(p, runs_cut(p, 1), rows_of(p).runs);
+  if (!is_of_its_formats(p)) return false;
+  const HeldCut cut = runs_cut(p, 1);
+  return holds(p, cut, cut.row_groups == 1 ? rows_of(p).runs : rows_of(p).short_runs);
 }
 
 void qmm_sm90_run_held_runs(const MatmulProblem& p, const ListPairsParams& lists, Queue& queue) {
   const HeldCut cut = runs_cut(p, 1);
   QmmHeldParams q = params_of(p, cut, kHeldRows * cut.row_groups);
   q.x_stride = *row_stride(p.x.values);
-  run_runs(p, "runs", p.n * p.w.values.count(), cut, lists, q, queue);
+  run_runs(p, HeldKind::runs, p.n * p.w.values.count(), cut, lists, q, queue);
 }
 
 bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower,
@@ -247,7 +265,7 @@ void qmm_sm90_run_held_gates(const MatmulProblem& p, const dispatch::Operand& lo
   q.out = reinterpret_cast<uint16_t*>(to.rows);
   q.out_row_stride = to.pitch;
   q.stages_out = to.staged;
-  run_runs(p, "gates", 2 * p.n * p.w.values.count(), cut, lists, q, queue);
+  run_runs(p, HeldKind::gates, 2 * p.n * p.w.values.count(), cut, lists, q, queue);
 }
 
 uint32_t qmm_sm90_held_sum_parts(const MatmulProblem& p) {
@@ -265,8 +283,8 @@ void qmm_sm90_run_held_sums(const MatmulProblem& p, const ListPairsParams& lists
   q.x = reinterpret_cast<const uint16_t*>(from.rows);
   q.x_stride = from.pitch;
   q.sums = sums;
-  run_runs(p, cut.is_short ? "short_sums" : "sums", cut.parts * p.n * p.w.values.count(), cut,
-           lists, q, queue);
+  run_runs(p, cut.is_short ? HeldKind::short_sums : HeldKind::sums,
+           cut.parts * p.n * p.w.values.count(), cut, lists, q, queue);
 }
 
 }  // namespace moeblas::cuda

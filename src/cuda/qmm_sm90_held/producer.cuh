@@ -14,6 +14,7 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
   using Block = HeldBlock<kShares, kKind, kRowGroups>;
   using Block::barrier, Block::base_, Block::count_, Block::p_;
   using Block::kRuns, Block::kGates, Block::kSums;
+  using typename Block::Memory;
 
   __device__ HeldProducer(const QmmHeldParams& p, uint32_t base) : Block(p, base) {}
 
@@ -40,11 +41,12 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
     for (uint32_t i = kRuns ? 0 : 1; i < count_;) {
       const HeldSegment segment = Block::segment(i);
       if (threadIdx.x % 32 == 0) {
+#pragma unroll 1
         for (uint32_t j = 0; j < segment.count; ++j) {
           if (kRuns && !kSums && i + j == 1) device::barrier_wait(barrier(Block::kRowsAsked), 0);
-          if (i + j >= HeldMemory::kSlots) {
-            device::barrier_wait(barrier(Block::kEmpty) + (i + j) % HeldMemory::kSlots * 8,
-                                 ((i + j) / HeldMemory::kSlots % 2) ^ 1);
+          if (i + j >= Memory::kSlots) {
+            device::barrier_wait(barrier(Block::kEmpty) + (i + j) % Memory::kSlots * 8,
+                                 ((i + j) / Memory::kSlots % 2) ^ 1);
           }
           send(i + j, segment, j);
         }
@@ -59,7 +61,7 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
   __device__ void send(uint32_t i, const HeldSegment& segment, uint32_t number) const {
     const uint64_t policy =
         segment.again ? device::evict_normal_policy() : device::evict_first_policy();
-    const uint32_t slot = i % HeldMemory::kSlots, to = base_ + slot * HeldMemory::kSlotBytes;
+    const uint32_t slot = i % Memory::kSlots, to = base_ + slot * HeldSlot::kBytes;
     const uint32_t full = barrier(Block::kFull) + slot * 8;
     const auto row = static_cast<int32_t>((segment.tile + number) * Block::kRows);
     const uint32_t first = Block::first_slice(segment);
@@ -68,33 +70,33 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
     const auto matrix = static_cast<int32_t>(segment.matrix);
     constexpr uint32_t kKinds = Weights::kBiases ? 2 : 1;
     constexpr uint32_t kScaleBytes =
-        Block::kShort ? Block::kRows * Block::kScaleRow : HeldMemory::kScaleBytes;
+        Block::kShort ? Block::kRows * Block::kScaleRow : HeldSlot::kScaleBytes;
     device::barrier_expect(full,
-                           p_.slices * kRowGroups * HeldMemory::kSliceBytes + kKinds * kScaleBytes);
+                           p_.slices * kRowGroups * HeldSlot::kSliceBytes + kKinds * kScaleBytes);
     if constexpr (Block::kShort) {
       for (uint32_t slice = 0; slice < Block::kSlices; ++slice) {
-        device::copy_box(to + slice * kRowGroups * HeldMemory::kSliceBytes, &p_.codes, 0,
+        device::copy_box(to + slice * kRowGroups * HeldSlot::kSliceBytes, &p_.codes, 0,
                          static_cast<int32_t>(slice * kHeldPieces), row, matrix, full, policy);
       }
       const auto copy_rows = [&](uint32_t behind, const uint8_t* data, const int64_t(&stride)[2]) {
         device::copy_run(to + behind, data + segment.matrix * stride[1] + row * stride[0],
                          kScaleBytes, full, policy);
       };
-      copy_rows(HeldMemory::kScales, p_.w_scales, p_.scales_stride);
+      copy_rows(HeldSlot::kScales, p_.w_scales, p_.scales_stride);
       if constexpr (Weights::kBiases) {
-        copy_rows(HeldMemory::kBiases, p_.w_biases, p_.biases_stride);
+        copy_rows(HeldSlot::kBiases, p_.w_biases, p_.biases_stride);
       }
       return;
     }
     device::copy_box(to, &p_.codes, 0, 0, row, slices, matrix, full, policy);
-    device::copy_box(to + HeldMemory::kScales, &p_.scales, scales, row, matrix, full, policy);
+    device::copy_box(to + HeldSlot::kScales, &p_.scales, scales, row, matrix, full, policy);
     if constexpr (Weights::kBiases) {
-      device::copy_box(to + HeldMemory::kBiases, &p_.biases, scales, row, matrix, full, policy);
+      device::copy_box(to + HeldSlot::kBiases, &p_.biases, scales, row, matrix, full, policy);
     }
     if constexpr (kGates) {
-      constexpr uint32_t kCodes = HeldMemory::kScales / 2;
-      constexpr uint32_t kScales = HeldMemory::kScales + HeldMemory::kScaleBytes / 2;
-      constexpr uint32_t kBiases = HeldMemory::kBiases + HeldMemory::kScaleBytes / 2;
+      constexpr uint32_t kCodes = HeldSlot::kScales / 2;
+      constexpr uint32_t kScales = HeldSlot::kScales + HeldSlot::kScaleBytes / 2;
+      constexpr uint32_t kBiases = HeldSlot::kBiases + HeldSlot::kScaleBytes / 2;
       device::copy_box(to + kCodes, &p_.lower_codes, 0, 0, row, slices, matrix, full, policy);
       device::copy_box(to + kScales, &p_.lower_scales, scales, row, matrix, full, policy);
       if constexpr (Weights::kBiases) {

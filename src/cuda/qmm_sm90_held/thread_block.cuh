@@ -29,6 +29,9 @@ struct HeldFirst {
 template <uint32_t kShares, HeldKind kKind, uint32_t kRowGroups>
 class HeldBlock {
  public:
+  static constexpr uint32_t kOctets = held_octets(kKind, kRowGroups), kTokens = 8 * kOctets;
+  using Memory = HeldMemory<kKind != HeldKind::matrix, kOctets>;
+  static constexpr uint32_t kBatch = Memory::kBatch, kPlaces = Memory::kPlaces;
   static constexpr bool kRuns = kKind != HeldKind::matrix, kGates = kKind == HeldKind::gates;
   static constexpr bool kShort = kKind == HeldKind::short_sums;
   static constexpr bool kSums = kKind == HeldKind::sums || kShort;
@@ -38,7 +41,7 @@ class HeldBlock {
   // Bytes of a row's scales. Those of a tile of short rows lie side by side.
   static constexpr uint32_t kScaleRow =
       kShort ? kHeldShortK / (kHeldSlice * kHeldWarps / kHeldScaleBox) : kHeldScaleBox / kRowGroups;
-  static constexpr uint32_t kUnits = 2 * kRowGroups;  // of a tile
+  static constexpr uint32_t kUnits = kOctets * kRowGroups;  // of a tile
   static_assert(!kRuns || kShares == 1, "who expects sums does not know their number");
   static_assert(kRuns || kRowGroups == 1, "sums that wait are those of two octets");
   // Of a thread: what those that multiply take, others have left. More than there are at the launch
@@ -51,9 +54,9 @@ class HeldBlock {
                     kOtherRegisters * (kHeldThreads - kHeldMultipliers) <=
                 65536 / kHeldThreads / 8 * 8 * kHeldThreads);
   // Numbers of the first barrier of each kind.
-  static constexpr uint32_t kFull = 0, kEmpty = kFull + HeldMemory::kSlots;
-  static constexpr uint32_t kSumsFull = kEmpty + HeldMemory::kSlots, kSumsEmpty = kSumsFull + 2;
-  static constexpr uint32_t kRowsAsked = kSumsEmpty + 2, kFirstAsked = kRowsAsked + 1;
+  static constexpr uint32_t kFull = 0, kEmpty = kFull + Memory::kSlots;
+  static constexpr uint32_t kSumsFull = kEmpty + Memory::kSlots, kSumsEmpty = kSumsFull + kPlaces;
+  static constexpr uint32_t kRowsAsked = kSumsEmpty + kPlaces, kFirstAsked = kRowsAsked + 1;
 
   __device__ HeldBlock(const QmmHeldParams& p, uint32_t base)
       : p_(p),
@@ -81,8 +84,8 @@ class HeldBlock {
   // By whole warps, behind HeldLister.
   __device__ void find_runs() {
     if constexpr (kRuns) {
-      first_ = device::load_shared_u32(base_ + HeldMemory::kRunTiles);
-      count_ = device::load_shared_u32(base_ + HeldMemory::kRunTiles + 4) - first_;
+      first_ = device::load_shared_u32(base_ + Memory::kRunTiles);
+      count_ = device::load_shared_u32(base_ + Memory::kRunTiles + 4) - first_;
     }
   }
   // What follows `done` tiles, fewer than count_.
@@ -104,8 +107,8 @@ class HeldBlock {
       const HeldPasses::Place place = passes.place(run.first + taken);
       HeldSegment s;
       s.matrix = run.matrix;
-      s.row = run.row + place.pass * kHeldTokens;
-      s.rows = min(run.rows - place.pass * kHeldTokens, kHeldTokens);
+      s.row = run.row + place.pass * kTokens;
+      s.rows = min(run.rows - place.pass * kTokens, kTokens);
       s.part = kSums ? place.tile / row_tiles_ : 0;
       s.tile = place.tile - s.part * row_tiles_;
       s.count = min(place.count, run.count - taken);
@@ -120,34 +123,34 @@ class HeldBlock {
     const auto init = [&](uint32_t first, uint32_t count, uint32_t arrivals) {
       for (uint32_t i = 0; i < count; ++i) device::barrier_init(barrier(first + i), arrivals);
     };
-    init(kFull, HeldMemory::kSlots, 1);
+    init(kFull, Memory::kSlots, 1);
     const uint32_t warps = p_.slices * kRowGroups;
-    init(kEmpty, HeldMemory::kSlots, warps);
+    init(kEmpty, Memory::kSlots, warps);
     init(kRowsAsked, 1, warps);
     init(kFirstAsked, 1, first_warps());
     if constexpr (kShares == 1) {
-      init(kSumsFull, 2, 32 * warps);
-      init(kSumsEmpty, 2, 32 * kHeldAdders);
+      init(kSumsFull, kPlaces, 32 * warps);
+      init(kSumsEmpty, kPlaces, 32 * kHeldAdders);
     } else {
-      init(kSumsFull, 2, 1);
-      init(kSumsEmpty, 2, kHeldAdders * kShares);
+      init(kSumsFull, kPlaces, 1);
+      init(kSumsEmpty, kPlaces, kHeldAdders * kShares);
     }
     device::barrier_init_visible();
   }
   // The sums of this batch that are this block's to add up. Within one block they come by plain
   // stores, behind which every lane arrives.
   __device__ void expect_sums(uint32_t batch) const {
-    if (kShares == 1 || batch * kHeldBatch >= count_) return;
-    device::barrier_expect(barrier(kSumsFull + batch % 2),
-                           units(batch) * kShares * p_.slices * HeldMemory::kPlace);
+    if (kShares == 1 || batch * kBatch >= count_) return;
+    device::barrier_expect(barrier(kSumsFull + batch % kPlaces),
+                           units(batch) * kShares * p_.slices * kHeldPlace);
   }
 
  protected:
   __device__ uint32_t barrier(uint32_t number) const {
-    return base_ + HeldMemory::kBarriers + number * 8;
+    return base_ + Memory::kBarriers + number * 8;
   }
   __device__ uint32_t units(uint32_t batch) const {
-    return HeldUnits::count(kUnits * min(kHeldBatch, count_ - batch * kHeldBatch), rank_, kShares);
+    return HeldUnits::count(kUnits * min(kBatch, count_ - batch * kBatch), rank_, kShares);
   }
   // Warps by number; the first ones, in which slices are, if they are not short, the innermost.
   static constexpr uint32_t kSlices = kHeldWarps / kRowGroups;
@@ -158,9 +161,9 @@ class HeldBlock {
     constexpr uint32_t kGroups = kSlices < kHeldFirstWarps ? kHeldFirstWarps / kSlices : 1;
     return kGroups * min(kHeldFirstWarps / kGroups, p_.slices);
   }
-  // Whether its rows of x are two octets. One matrix meets more than one.
-  __device__ static bool has_both_octets(const HeldSegment& segment) {
-    return !kRuns || segment.rows > kHeldTokens / 2;
+  // How many octets its rows of x are. One matrix meets more than one.
+  __device__ static uint32_t octets_of(const HeldSegment& segment) {
+    return kRuns ? (segment.rows + 7) / 8 : kOctets;
   }
   // This block's slices of K in a segment.
   __device__ uint32_t first_slice(const HeldSegment& segment) const {
@@ -168,21 +171,21 @@ class HeldBlock {
   }
   // Where sums of a tile wait.
   __device__ uint32_t kept_of(uint32_t tile) const {
-    return base_ + HeldMemory::kKept + HeldParts::kept(tile - first_) * HeldMemory::kPlace;
+    return base_ + Memory::kKept + HeldParts::kept(tile - first_) * kHeldPlace;
   }
   // Of what a block of the cluster leaves for a unit, a slice's.
   __device__ uint32_t place_of(uint32_t batch, uint32_t place, uint32_t share,
                                uint32_t slice) const {
-    return base_ + HeldMemory::kSums + batch % 2 * HeldMemory::kSumsBytes +
-           ((place * kShares + share) * kSlices + slice) * HeldMemory::kPlace;
+    return base_ + Memory::kSums + batch % kPlaces * Memory::kSumsBytes +
+           ((place * kShares + share) * kSlices + slice) * kHeldPlace;
   }
 
   // Of runs: what is kept of each, and of each row which pair of the batch it is; and which row of
   // x.
   __device__ uint32_t entry(uint32_t run) const {
-    return base_ + HeldMemory::kRuns + run * HeldMemory::kRunBytes;
+    return base_ + Memory::kRuns + run * Memory::kRunBytes;
   }
-  __device__ uint32_t order(uint32_t row) const { return base_ + HeldMemory::kOrder + row * 4; }
+  __device__ uint32_t order(uint32_t row) const { return base_ + Memory::kOrder + row * 4; }
   __device__ uint32_t pair_of(uint32_t row) const { return device::load_shared_u32(order(row)); }
   __device__ uint32_t source_of(uint32_t row) const {
     return kSums ? row : pair_of(row) / p_.lists.top_k;
