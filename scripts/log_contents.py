@@ -22,7 +22,7 @@ SUBJECTS = {
     "`qmv_sm90`": r"\bqmv_sm90|decode on Hopper|CUDA: decode",
     "`qmv_one_sm90`": r"qmv_one_sm90",
     "`qmm_sm90`": r"\bqmm_sm90\b|prefill on Hopper|\d to \d+ rows",
-    "`qmm_sm90`, few rows in one launch": r"qmm_sm90_one|qmm_few_sm90|few rows of 4-bit weights",
+    "`qmm_sm90`, few rows in one launch": r"qmm_sm90_one|qmm_few_sm90|qmm_sm90_held|few rows of 4-bit weights",
     "`mm_sm90`, dense weights": r"\bmm_sm90|dense weights",
     "`qmm_sm90_fields`": r"qmm_sm90_fields",
     "`ffn_one_sm90`": r"ffn_one_sm90|one token's expert layer",

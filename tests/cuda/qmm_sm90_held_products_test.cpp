@@ -332,7 +332,10 @@ Case sums_case(uint64_t seed) {
   }
   // As many experts as there may be, too, and more pairs than multiplying lanes.
   const int64_t most = k == kShort ? 128 : 40, experts = random.pick<int64_t>({1, 2, 3, most});
-  const int64_t rows = random.between(2, k > 2 * kSlice && experts <= 3 ? 16 : 4);
+  const bool is_long = k > 2 * kSlice && experts <= 3;
+  // Of one expert more octets of tokens than a tile meets, too.
+  if (is_long && experts > 1) c.ids = random.pick({Ids::one, Ids::uniform});
+  const int64_t rows = random.between(is_long ? 6 : 2, is_long ? 16 : 4);
   const int64_t pairs = experts == 128 ? random.between(260, 400) : experts * rows;
   const int64_t n = k == kShort   ? 64 * (experts > 3 ? 1 : random.between(1, 2))
                     : experts > 3 ? 40

@@ -269,7 +269,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const int64_t hidden =
       long_rows   ? 256
       : deep      ? 832
-      : left == 2 ? 1536
+      : left == 2 ? (seed / 2 % 2 == 0 ? 2560 : 1536)
       : held ? (seed / 2 % 2 == 0 ? m.random.pick({2560, 3584, 4096}) : m.random.pick({1536, 2048}))
              : unit(first) *
                    (modelled ? m.random.pick({1, 3, 5, 8, 13}) : m.random.pick({1, 1, 2, 3}));
@@ -282,7 +282,7 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
              : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles || deep ? 2
                           : long_rows   ? 6
-                          : left != 0   ? 3 - static_cast<int64_t>(left)
+                          : left != 0   ? 2
                           : held        ? m.random.pick({2, 3, 5})
                                         : m.random.between(1, modelled ? 12 : 6);
   const int64_t k = deep                         ? (seed / 9 % 2 == 0 ? 21 : 32)
@@ -293,8 +293,8 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
   const auto rows_of_held = [&] {
     const bool affine = seed % 2 == 0;
     if (left == 1) return m.random.between(2, 4);
-    return hidden > 2048 ? m.random.between(affine ? 3 : 2, 16)
-                         : m.random.between(left == 2 ? 2 : 5, affine ? 12 : 7);
+    if (hidden > 2048) return m.random.between(left == 2 ? 10 : 3, 16);
+    return m.random.between(left == 2 ? 2 : 5, affine ? 12 : 7);
   };
   const int64_t tokens = tiles         ? std::array{24, 48, 64, 100, 128, 256, 330}[turn / 5 % 7]
                          : one || deep ? 1

@@ -86,7 +86,7 @@ constexpr int64_t kHeldLikelyRunRows = 8;
 // Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
 // Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
 // expert with more than eight rows had as many tiles as others. Of 64 tokens they took, where three
-// cost 10 / 11 / 12 / 13 / 14 / 15, 156 / 152 / 147 / 148 / 154 / 154, and in mxfp4, from 12 to 16,
+// cost 10 / 11 / 12 / 13 / 14 / 15, 156 / 152 / 146 / 148 / 154 / 154, and in mxfp4, from 12 to 16,
 // 178 / 173 / 169 / 176 / 179.
 constexpr uint32_t kHeldAffineCosts[kHeldMostOctets] = {8, 9, 12};
 constexpr uint32_t kHeldMxfp4Costs[kHeldMostOctets] = {8, 11, 14};

@@ -1,6 +1,6 @@
 // qmm_sm90 for 9 to 16 rows of x and one large matrix of 4-bit weights, affine in groups of 64 or
 // mxfp4, or for experts' matrices that some rows meet each: one launch, whose warps hold rows of x
-// in registers, so that nothing but w goes through shared memory.
+// in registers, so that little but w goes through shared memory.
 //
 //   rows of w            K
 //   +----------+---+---+ .. +---+   A cluster makes so many tiles of 16 rows of w times all rows
@@ -12,20 +12,21 @@
 //                  warp 8          codes and scales, by boxes
 //                  warps 9 .. 11   sums
 //
-// Sums of warps and blocks meet in shared memory, those of two tiles at a time in one of two
-// places: warps that add up one do it beside the products of the other, in one order. Sums that are
-// not finite are made again from decoded weights.
+// Sums of warps and blocks meet in shared memory, those of one tile or of two at a time in one of
+// some places: warps that add up one do it beside the products of others, in one order. Sums that
+// are not finite are made again from decoded weights.
 //
 // Rows of more than two blocks' K are passed twice, with half of K each time (HeldParts), so that
 // there is no multiprocessor without a cluster: sums wait in shared memory from pass to pass, and
 // codes of the second one come while the first one's last tiles are multiplied.
 //
-// Of runs of rows by a matrix each, more than sixteen are passed one after another (HeldPasses), of
-// up to eight one octet is multiplied, and a block has an equal share of what all passes' tiles
-// cost (HeldRun): between those of one run and the next its warps load other rows. Every block
-// lists the runs for itself (lister.cuh). Of a layer's gates and ups a tile has eight rows each,
-// and what is written is activations. Where rows of w are half as long, a tile has two groups of
-// such rows, each half of the warps'.
+// Of runs of rows by a matrix each as many octets of tokens are multiplied as there are: up to two,
+// or three, if a tile has one group of rows of w; columns of the third lie in shared memory. What
+// is more is passed one after another (HeldPasses). A block has an equal share of what all passes'
+// tiles cost (HeldRun): between those of one run and the next its warps load other rows. Every
+// block lists the runs for itself (lister.cuh). Of a layer's gates and ups a tile has eight rows
+// each, and what is written is activations. Where rows of w are half as long, a tile has two groups
+// of such rows, each half of the warps'.
 //
 // What gates and ups have left is multiplied likewise, where a bias is not added: the launch begins
 // while they end, lists the runs once more and has codes brought before it waits for their rows.
@@ -58,8 +59,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
       producer.prefetch_maps();
       producer.init_barriers();
       if constexpr (!kRuns) {
-        producer.expect_sums(0);
-        producer.expect_sums(1);
+        for (uint32_t i = 0; i < Block::kPlaces; ++i) producer.expect_sums(i);
       }
       if constexpr (!Block::kSums) {
         device::wait_for_previous_launch();

@@ -95,7 +95,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       }
       make_rows<kOctets>(x);
     }
-    // Once more, where rows have changed: registers have no room for it beside those that are made.
+    // Also where the last segment's last tile has: registers have no room for them beside rows that
+    // are made.
     fetch_first(first);
     for (const uint32_t end = tile + segment.count; tile < end; ++tile) {
       multiply_tile<kOctets>(tile, x, first);
@@ -367,8 +368,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
     Quarter second, third, last;
     const uint32_t slot = slot_, at = at_;
     if (++slot_ == Memory::kSlots) slot_ = 0, parity_ ^= 1;
-    // In front of the last products, where it is asked for. In front of all of them, this was
-    // faster as long as a block had five tiles on their way.
+    // Waited for in front of the last products alone: in front of all of them, a block with three
+    // slots has one tile on its way, and Qwen3-30B's layers of 64 tokens took 104 us for 99.
     const auto fetch_next = [&] {
       if (!is_last) wait_for_tile(slot_, parity_);
       fetch_first(first);

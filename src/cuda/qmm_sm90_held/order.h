@@ -59,7 +59,7 @@ constexpr bool held_staged_words_are_in_order() {
 }
 static_assert(held_staged_words_are_in_order(), "activations lie as the next product reads them");
 
-// Of a batch's units, two octets of tokens of each 16 rows of w: every shares-th is a block's.
+// Of a batch's units, the octets of tokens of each 16 rows of w: every shares-th is a block's.
 struct HeldUnits {
   static __host__ __device__ constexpr uint32_t owner(uint32_t unit, uint32_t shares) {
     return unit % shares;

@@ -62,7 +62,7 @@ template <bool kOfRuns, uint32_t kOctets>
 struct HeldMemory {
   // Tiles that are there or on their way. More of them take longer to come, and rows of x behind
   // them, too: of five, where the next one was waited for in front of a tile's products, OLMoE's
-  // gates and ups of 64 tokens took 48.3 us for 42.4 and layers of Qwen3-30B-A3B 111 for 99; one
+  // gates and ups of 64 tokens took 48.4 us for 42.4 and layers of Qwen3-30B-A3B 111 for 99; one
   // matrix and 16 rows in mxfp4, 57344 x 8192, 76.8 for 74.5 of four.
   static constexpr uint32_t kSlots = kOfRuns ? 3 : 4;
   // Tiles whose sums are added up together, and places for those. By single tiles one matrix took

@@ -42,6 +42,8 @@ class HeldBlock {
   static constexpr uint32_t kScaleRow =
       kShort ? kHeldShortK / (kHeldSlice * kHeldWarps / kHeldScaleBox) : kHeldScaleBox / kRowGroups;
   static constexpr uint32_t kUnits = kOctets * kRowGroups;  // of a tile
+  static_assert(kShares > 1 || Memory::kBatch * kUnits * (kHeldWarps / kRowGroups) * kHeldPlace <=
+                                   Memory::kSumsBytes);
   static_assert(!kRuns || kShares == 1, "who expects sums does not know their number");
   static_assert(kRuns || kRowGroups == 1, "sums that wait are those of two octets");
   // Of a thread: what those that multiply take, others have left. More than there are at the launch
