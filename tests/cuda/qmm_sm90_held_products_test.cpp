@@ -325,7 +325,7 @@ Case sums_case(uint64_t seed) {
                              random.pick({9, 14, 17}) * kSlice};
   const int64_t k = of_kind[seed / 2 % std::size(of_kind)];
   // Too large for a power of two: all sums of several parts are made again.
-  if (seed / 2 % 18 == 2) {
+  if (seed / 2 % 18 == 3) {
     c.values = Values::normal;
     c.scale_exponent = 0;
     c.x_exponent = 97;

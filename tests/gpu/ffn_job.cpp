@@ -277,12 +277,12 @@ Job make_ffn_job(uint64_t seed, Kind kind) {
       long_rows   ? 6144
       : deep      ? 1024 / half_of_8_bits
       : left == 1 ? (seed % 2 == 0 ? 768 : 1024)
-      : left == 2 ? m.random.pick({2560, 4608})
+      : left == 2 ? (hidden == 2560 ? 2560 : m.random.pick({2560, 4608}))
       : held      ? m.random.pick({128, 256})
              : unit(second) * (modelled ? m.random.pick({1, 2, 3, 6}) : m.random.pick({1, 1, 2}));
   const int64_t experts = tiles || deep ? 2
                           : long_rows   ? 6
-                          : left != 0   ? 2
+                          : left != 0   ? 3 - static_cast<int64_t>(left)
                           : held        ? m.random.pick({2, 3, 5})
                                         : m.random.between(1, modelled ? 12 : 6);
   const int64_t k = deep                         ? (seed / 9 % 2 == 0 ? 21 : 32)
