@@ -52,8 +52,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
       const uint32_t octets = Block::octets_of(segment);
       if (Block::kOctets > kHeldOctets && octets > kHeldOctets) {
         multiply_segment<Block::kOctets>(segment, tile, x, first);
-      } else if (octets == 2) {
-        multiply_segment<2>(segment, tile, x, first);
+      } else if (octets == kHeldOctets) {
+        multiply_segment<kHeldOctets>(segment, tile, x, first);
       } else {
         multiply_segment<1>(segment, tile, x, first);
       }
