@@ -76,17 +76,22 @@ TEST_F(CudaTable, LayersOfFewRowsForAnExpert) {
   EXPECT_EQ(of(olmoe, kNvfp4, 40), "ffn_sm90");
   for (const bool with : {true, false}) {
     biases = with;
-    const int64_t least = with ? 24 : 16;
-    EXPECT_EQ(of(olmoe, kAffine4, least - 1), "ffn_sm90");
-    EXPECT_EQ(of(olmoe, kAffine4, least), "ffn_qmm_sm90");
-    EXPECT_EQ(of(olmoe, kMxfp4, 15), "ffn_sm90");
-    EXPECT_EQ(of(olmoe, kMxfp4, 16), "ffn_qmm_sm90");
+    const int64_t least_affine = with ? 24 : 4, least_mxfp4 = with ? 16 : 8;
+    EXPECT_EQ(of(olmoe, kAffine4, least_affine - 1), "ffn_sm90");
+    EXPECT_EQ(of(olmoe, kAffine4, least_affine), "ffn_qmm_sm90");
+    EXPECT_EQ(of(olmoe, kMxfp4, least_mxfp4 - 1), "ffn_sm90");
+    EXPECT_EQ(of(olmoe, kMxfp4, least_mxfp4), "ffn_qmm_sm90");
   }
   for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
-    EXPECT_EQ(of(mixtral, spec, 3), "ffn_sm90");
-    EXPECT_EQ(of(mixtral, spec, 4), "ffn_qmm_sm90");
-    EXPECT_EQ(of(qwen, spec, 15), "ffn_sm90");
-    EXPECT_EQ(of(qwen, spec, 16), "ffn_qmm_sm90");
+    for (const Layer& l : {mixtral, qwen}) {
+      EXPECT_EQ(of(l, spec, 1), "ffn_one_sm90");
+      EXPECT_EQ(of(l, spec, 2), "ffn_qmm_sm90");
+    }
+    // Of eight matrices lists would take longer.
+    Layer half = qwen;
+    half.top_k = 4;
+    EXPECT_EQ(of(half, spec, 2), "ffn_sm90");
+    EXPECT_EQ(of(half, spec, 3), "ffn_qmm_sm90");
   }
 }
 

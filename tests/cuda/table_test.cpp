@@ -22,13 +22,13 @@ std::string winner(const MatmulProblem& p, int capability = 90) {
 TEST_F(CudaTable, DecodingOfLayers) {
   for (const Layer& l : kLayers) {
     for (const QuantSpec& spec : {kAffine4, kAffine8, kMxfp4, kMxfp8, kNvfp4}) {
-      for (int64_t tokens : {1, 8, 16, 64}) {
+      for (int64_t tokens : {1, 2, 8, 16, 64}) {
         for (bool down : {false, true}) {
           if ((down ? l.intermediate : l.hidden) % spec.group_size != 0) continue;
           // Where shared memory does not hold the rows of a matrix at once.
           const MatmulProblem p = product_nowhere(l, down, spec, kBf16, kBf16, tokens);
           // And where tiles are narrow enough, or rows of x stay in registers.
-          const int64_t least = is_held(l, down, spec) ? 1 : spec.bits == 4 ? 6 : 8;
+          const int64_t least = is_held(l, down, spec) ? 0 : spec.bits == 4 ? 6 : 8;
           const bool many = cuda::qmv_sm90_passes(p) > 1 || tokens * l.top_k >= least * l.experts;
           EXPECT_TRUE(!many || tokens * l.top_k >= std::min<int64_t>(least, 4) * l.experts);
           // One row of x for all matrices of a token, where bulk copies take its scales.
@@ -99,10 +99,13 @@ TEST_F(CudaTable, BorderOfRowsForEachOfSeveralMatrices) {
   const auto of = [&](const QuantSpec& spec, DType dtype, DType scale, int64_t rows) {
     return of_tokens(spec, dtype, scale, (rows * l.experts + l.top_k - 1) / l.top_k);
   };
-  // Where rows of x stay in registers, from one on.
+  // Where rows of x stay in registers, whatever their number, but not of few values of w.
+  Layer few = kLayers[1];
+  few.top_k = 4;
   for (const QuantSpec& spec : {kAffine4, kMxfp4}) {
-    EXPECT_EQ(of_tokens(spec, kBf16, kBf16, l.experts / l.top_k - 1), "qmv_sm90");
-    EXPECT_EQ(of_tokens(spec, kBf16, kBf16, l.experts / l.top_k), "qmm_sm90");
+    EXPECT_EQ(of_tokens(spec, kBf16, kBf16, 2), "qmm_sm90");
+    EXPECT_EQ(winner(product_nowhere(few, false, spec, kBf16, kBf16, 2)), "qmv_sm90");
+    EXPECT_EQ(winner(product_nowhere(few, false, spec, kBf16, kBf16, 3)), "qmm_sm90");
   }
   EXPECT_EQ(of(kAffine4, DType::f16, DType::f16, 5), "qmv_sm90");
   EXPECT_EQ(of(kAffine4, DType::f16, DType::f16, 6), "qmm_sm90");

@@ -141,7 +141,7 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
 
   // One thread.
   __device__ void send_codes() const {
-    const uint64_t policy = weights_policy();
+    const uint64_t policy = codes_policy();
     constexpr uint32_t kStep = Weights::kDense ? 64 : Memory::Codes::kRowBytes / 4;  // of the map
     using Codes = typename Memory::Codes;
     constexpr uint32_t kSlots = Codes::kSlots;
@@ -195,7 +195,7 @@ class QmmProducer : public QmmScales<Weights, Tiles> {
   }
 
   using Scales::copy_first_scales, Scales::kBoxes, Scales::kSharesWait;
-  using Scales::scales_first, Scales::wait_for_first, Scales::weights_policy;
+  using Scales::scales_first, Scales::wait_for_first, Scales::codes_policy;
 
   // Each block of a cluster brings half of a tile's.
   __device__ const CUtensorMap* x_map(uint32_t tokens) const {

@@ -7,6 +7,7 @@
 
 #include "cuda/qmm_sm90/layout.h"
 #include "cuda/qmm_sm90/plan.h"
+#include "cuda/qmm_sm90/shares.h"
 
 namespace moeblas::cuda {
 
@@ -172,6 +173,12 @@ const Kernels& kernels_of(const MatmulProblem& p) {
 // (and 2 % more where all meet 32).
 constexpr int64_t kMostRowsOf32 = 32, kMostRowsOf64 = 64, kMostRowsOf128 = 160;
 constexpr int64_t kMostRoutedRowsOf32 = 24;
+// Where the tiles of matrices that are met once are one round of clusters, one of them that is met
+// twice makes two rounds of it. Mixtral's layers of 72 / 96 tokens, whose down has 64 tiles for 66
+// clusters, by tiles of 32 -> 64, uniform 284 / 379 us -> 289 / 323, zipf 382 / 389 -> 335 / 341
+// (mxfp4 288 / 395 -> 283 / 325, 402 / 408 -> 339 / 345, nvfp4 at 64 304 -> 309, zipf 417 -> 350),
+// but of 24 and 32 in nvfp4 294 -> 303 and 297 -> 302.
+constexpr int64_t kMostRowsOf32InOneRound = 12;
 // Where whole tiles are about what experts meet on the average, half of them meet some rows more.
 constexpr int64_t kLeastRowsOf96 = 52, kLeastRowsOf160 = 112;
 constexpr int64_t kRowsBelowWhole = 24, kRowsBeyondWhole = 48, kMostRowsOf288 = 600;
@@ -201,6 +208,12 @@ constexpr int kHalfBlock = 64;  // values, whose scales are loaded at once
 // That a matrix of w meets on the average.
 int64_t rows_of_a_matrix(const MatmulProblem& p) {
   return p.total_rows() / std::max<int64_t>(1, std::min(p.batch.numel(), p.w.values.count()));
+}
+
+// Whether tiles of all matrices, each met once, are one round of clusters and nearly fill it.
+bool fills_one_round(const MatmulProblem& p, const QmmSm90Kernel& kernel) {
+  const int64_t stripes = ceil_div(p.n, 2 * kernel.rows), matrices = p.w.values.count();
+  return stripes * matrices <= kQmmClusters && stripes * (matrices + 1) > kQmmClusters;
 }
 
 // Whether the scales of half a block are one, or bytes that can be loaded at once.
@@ -240,7 +253,10 @@ const QmmSm90Kernel& qmm_sm90_kernel(const MatmulProblem& p) {
   const int64_t rows = rows_of_a_matrix(p);
   const bool routed = p.grouping != dispatch::Grouping::none;
   const bool both = routed && of.tiles64.least_tokens <= kMostRowsOf32;
-  if (rows <= (both ? kMostRoutedRowsOf32 : kMostRowsOf32)) return of.tiles32;
+  const int64_t most_of_32 = !both                            ? kMostRowsOf32
+                             : fills_one_round(p, of.tiles32) ? kMostRowsOf32InOneRound
+                                                              : kMostRoutedRowsOf32;
+  if (rows <= most_of_32) return of.tiles32;
   if (rows <= kMostRowsOf64) return of.tiles64;
   if (rows <= kMostRowsOf128 && !qmm_sm90_shares(p)) return of.tiles128;
   const bool natural = of.natural256.name != nullptr && takes_natural(p, rows);

@@ -340,15 +340,15 @@ bool qmm_sm90_gathers(const MatmulProblem& p, int64_t per_x, int64_t products) {
 // Mixtral's two experts a token, whose products are long, took 1 % longer. A pair of several rows
 // may lie in two tiles.
 int64_t qmm_sm90_front(const MatmulProblem& p, int64_t per_x, int64_t products) {
-  // Of an H100 and an H200. Longer rows, of several pieces, have not been timed.
-  constexpr int64_t kClusters = 66, kLeastRounds = 4, kLeastPerX = 4, kMostRowBytes = kAheadPiece;
+  // Longer rows, of several pieces, have not been timed.
+  constexpr int64_t kLeastRounds = 4, kLeastPerX = 4, kMostRowBytes = kAheadPiece;
   const QmmSm90Kernel* of = qmm_sm90_ahead(p, products);
   if (of == nullptr || per_x < kLeastPerX || p.m != 1) return 0;
   if (const QmmSm90Either* either = qmm_sm90_either(p, true)) of = &either->wider;
   const int64_t stripes = ceil_div(products * p.n, 2 * of->rows);
   const int64_t tiles = ceil_div(p.total_rows(), of->tokens) * stripes;
-  if (tiles < kLeastRounds * kClusters || staged_k(p) * 2 > kMostRowBytes) return 0;
-  const int64_t rows = ceil_div(kFrontRounds * kClusters, stripes) * of->tokens;
+  if (tiles < kLeastRounds * kQmmClusters || staged_k(p) * 2 > kMostRowBytes) return 0;
+  const int64_t rows = ceil_div(kFrontRounds * kQmmClusters, stripes) * of->tokens;
   return ceil_div(rows, kReadyRows) * kReadyRows;
 }
 bool qmm_sm90_shares(const MatmulProblem& p) {

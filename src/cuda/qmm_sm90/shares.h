@@ -8,6 +8,9 @@
 
 namespace moeblas::cuda {
 
+// That run at once on an H100 and an H200, whatever the device: sums are rounded alike on all.
+inline constexpr int64_t kQmmClusters = 66;
+
 struct QmmShares {
   uint32_t count = 1, blocks = 0;  // so many shares of so many blocks of K, the last not whole
   int64_t time = 0;                // of the cluster with the most of them, in blocks
@@ -17,13 +20,12 @@ struct QmmShares {
 // a share costs beside its blocks of K, to begin and to pass its sums on, is that of kOverhead of
 // them. None is empty: without it the others would take as long or less.
 inline QmmShares shares_of(int64_t tiles, int64_t blocks, int64_t chunk) {
-  // Of an H100 and an H200: sums are rounded alike on all devices.
-  constexpr int64_t kClusters = 66, kOverhead = 5, kMost = 8;
+  constexpr int64_t kOverhead = 5, kMost = 8;
   QmmShares best{1, static_cast<uint32_t>(blocks), blocks + kOverhead};
-  if (tiles <= 0 || tiles > kClusters) return best;
+  if (tiles <= 0 || tiles > kQmmClusters) return best;
   for (int64_t n = 2; n <= std::min(kMost, blocks); ++n) {
     const int64_t each = ((blocks + n - 1) / n + chunk - 1) / chunk * chunk;
-    const int64_t time = (tiles * n + kClusters - 1) / kClusters * (each + 2 * kOverhead);
+    const int64_t time = (tiles * n + kQmmClusters - 1) / kQmmClusters * (each + 2 * kOverhead);
     if (time >= best.time) continue;
     best = {static_cast<uint32_t>(n), static_cast<uint32_t>(each), time};
   }

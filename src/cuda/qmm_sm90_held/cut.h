@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cuda/qmm_sm90/shares.h"
 #include "cuda/qmm_sm90_held/params.h"
 
 namespace moeblas::cuda {
@@ -28,61 +29,55 @@ constexpr int64_t kHeldLeastSums = int64_t{1} << 27;
 
 // How many rows of x matrices of an expert layer have on the average.
 struct HeldRows {
-  int64_t least, most;
+  double least, most;
 };
 // Of products alone and of such products that a tile has two groups of rows of w, the same of a
-// layer's gates and ups, of sums behind those, and of sums of rows of 1024 and of 768 k. In front
-// of sums that are held gates and ups are so of as few rows: a product by tiles behind them finds
-// its lists late. Of fewer rows qmv_sm90 takes less time, or as long; of more too many matrices are
-// passed twice, which costs mxfp4 more: two octets of tokens take it a third longer than one.
-// Tokens: us under uniform / zipf routing by other kernels -> with rows held, whose lists the
-// launch makes, as they were with two octets of tokens to a tile at the most and five tiles on
-// their way:
-//   Mixtral's products     affine   4: 86 / 69 -> 77 / 64
-//                          mxfp4    4: 86 / 75 -> 77 / 66
-//   Qwen3-30B-A3B's        affine   16: 41 / 37 -> 40 / 33, 64: 61 / 94 -> 58 / 63
-//                          mxfp4    8: 29 / 26 -> 31 / 25, 16: 43 / 42 -> 43 / 35
-//   Mixtral's layers       affine   4: 162 / 137 -> 150 / 128
-//                          mxfp4    4: 165 / 147 -> 155 / 134
-//   OLMoE's                affine   16: 61 / 63 -> 63 / 59, 96: 83 / 104 -> 80 / 96
-//                          mxfp4    16: 69 / 72 -> 69 / 62, 96: 93 / 112 -> 95 / 113
-//   Qwen3-30B-A3B's        affine   8: 51 / 47 -> 51 / 44, 16: 69 / 65 -> 67 / 63
-//                          mxfp4    8: 53 / 47 -> 56 / 48, 16: 73 / 75 -> 73 / 64
-// and sums by tiles -> held:
-//   Mixtral's layers       affine   32: 211 / 238 -> 208 / 241
-//                          mxfp4    16: 205 / 195 -> 198 / 186, 32: 221 / 246 -> 223 / 257
-//   OLMoE's                affine   64: 81 / 86 -> 77 / 89
-//                          mxfp4    32: 79 / 83 -> 75 / 83, 64: 87 / 95 -> 87 / 106
-//   Qwen3-30B-A3B's        affine   128: 122 / 131 -> 108 / 119
-//                          mxfp4    96: 118 / 119 -> 114 / 128, 128: 124 / 146 -> 131 / 166
-// and with up to three octets to a tile, where it has one group of rows, by tiles of wgmma, or two
-// octets at the most -> so:
-//   Mixtral's products     affine   48: 147 / 168 -> 138 / 151, 64: 168 / 186 -> 149 / 194,
-//                                   96: 173 / 207 -> 263 / 225
-//                          mxfp4    48: 169 / 172 -> 151 / 180, 64: 176 / 197 -> 168 / 230
-//   Mixtral's layers       affine   32: 211 / 242 -> 207 / 217, 64: 256 / 334 -> 234 / 292,
-//                                   96: 372 / 385 -> 393 / 357
-//                          mxfp4    32: 227 / 256 -> 220 / 230, 48: 276 / 275 -> 257 / 317,
-//                                   64: 280 / 380 -> 266 / 333
+// layer's gates and ups, of sums behind those, and of sums of rows of 1024 and of 768 k. Where
+// sums are held gates and ups are, whatever their number: a product by tiles behind them finds its
+// lists late. Of more rows than these too many matrices are passed twice, which costs mxfp4 more:
+// two octets of tokens take it a third longer than one.
+// Tokens: us under uniform / zipf routing by other kernels -> with rows held:
+//   Mixtral's products     affine   2: 52 / 52 -> 49 / 49, 3: 84 / 57 -> 78 / 49,
+//                                   72: 171 / 189 -> 154 / 199, 80: 172 / 190 -> 176 / 201
+//                          mxfp4    2: 57 / 57 -> 49 / 49, 72: 179 / 199 -> 170 / 240
+//   OLMoE's                affine   2: 16 / 15 -> 15 / 15, 4: 27 / 21 -> 20 / 18
+//                          mxfp4    4: 27 / 22 -> 22 / 20, 6: 28 / 26 -> 28 / 24
+//   Qwen3-30B-A3B's        affine   2: 15 / 15 -> 14 / 13, 4: 21 / 21 -> 19 / 17,
+//                                   8: 28 / 26 -> 27 / 21, 224: 74 / 84 -> 76 / 82
+//                          mxfp4    4: 21 / 21 -> 20 / 19, 8: 29 / 26 -> 29 / 23,
+//                                   160: 80 / 91 -> 74 / 82, 224: 81 / 91 -> 91 / 99
+//   Mixtral's layers       affine   2: 105 / 89 -> 108 / 82, 3: 138 / 89 -> 130 / 82,
+//                                   72: 284 / 384 -> 258 / 293, 80: 287 / 387 -> 337 / 349
+//                          mxfp4    2: 112 / 96 -> 108 / 87, 40: 274 / 275 -> 248 / 313,
+//                                   64: 275 / 314 -> 266 / 328, 72: 283 / 339 -> 294 / 347
+//   OLMoE's                affine   4: 46 / 38 -> 41 / 36, 6: 46 / 42 -> 47 / 43,
+//                                   8: 51 / 45 -> 52 / 43, 72: 76 / 78 -> 73 / 80
+//                          mxfp4    4: 46 / 38 -> 44 / 37, 6: 48 / 43 -> 49 / 45,
+//                                   8: 54 / 47 -> 54 / 45, 12: 61 / 65 -> 59 / 56,
+//                                   40: 80 / 81 -> 76 / 82, 64: 84 / 92 -> 82 / 100
+//   Qwen3-30B-A3B's        affine   2: 29 / 29 -> 28 / 29, 4: 40 / 39 -> 36 / 34,
+//                                   8: 52 / 48 -> 50 / 42, 12: 63 / 59 -> 60 / 51,
+//                                   200: 148 / 165 -> 122 / 139, 256: 157 / 174 -> 162 / 158
+//                          mxfp4    2: 30 / 30 -> 29 / 30, 4: 41 / 40 -> 39 / 36,
+//                                   6: 46 / 45 -> 48 / 43, 12: 65 / 64 -> 64 / 55,
+//                                   128: 130 / 149 -> 123 / 164, 160: 142 / 156 -> 130 / 150,
+//                                   192: 140 / 160 -> 142 / 166
+// Of 40 tokens and more in OLMoE's layers, and of 128 and more in Qwen3-30B's, the others have
+// gates and ups held and sums by tiles.
 struct HeldRowsOf {
   HeldRows runs, short_runs, gates, short_gates, sums, middle_sums, short_sums;
 };
-constexpr HeldRowsOf kHeldAffineRows{{1, 16}, {1, 12}, {3, 16}, {3, 12}, {1, 16}, {2, 8}, {1, 12}};
-constexpr HeldRowsOf kHeldMxfp4Rows{{1, 12}, {1, 8}, {2, 16}, {2, 8}, {1, 16}, {2, 4}, {1, 6}};
-constexpr int64_t kHeldLeastBeforeSums = 1;  // of gates and ups of either kind
-constexpr bool held_rows_have_room() {
-  for (const HeldRowsOf& of : {kHeldAffineRows, kHeldMxfp4Rows}) {
-    for (const HeldRows& rows : {of.runs, of.short_runs, of.gates, of.short_gates, of.sums,
-                                 of.middle_sums, of.short_sums}) {
-      if (rows.most * kHeldMostMatrices > kHeldMostPairs) return false;
-    }
-  }
-  return true;
-}
-static_assert(held_rows_have_room(), "a block lists so many pairs");
-// Up to so many, first tiles are prefetched as if all matrices were passed once: Mixtral's gates
-// and ups of 24 and 32 tokens gained 2 %, those of 48, twelve rows a matrix, lost 1 %.
-constexpr int64_t kHeldLikelyRunRows = 8;
+constexpr HeldRowsOf kHeldAffineRows{{0, 18}, {0, 12},  {3, 16}, {3, 12},
+                                     {0, 18}, {0.5, 8}, {0, 16}};
+constexpr HeldRowsOf kHeldMxfp4Rows{{0, 12}, {0, 10}, {2, 16}, {2, 8}, {0, 16}, {1, 5}, {0, 10}};
+// From so many on, first tiles are prefetched before it is known which they are, as if all matrices
+// were passed once. Products alone have nothing else to do then: Qwen3-30B's of 4 / 8 / 16 tokens
+// take 19.3 / 27.5 / 40.8 us without and 18.5 / 26.6 / 38.3 with it, Mixtral's of 48 139 and 134.
+// In a layer other launches are under way: Qwen3-30B's of 2 / 4 / 8 / 16 tokens take 23.9 / 33.0 /
+// 49 / 66.2 without it and 27.1 / 36.1 / 50 / 66.4 with it, Mixtral's of 3 and 16 131 and 205 for
+// 128 and 200. Sums by it: OLMoE's layers of 4 / 16 / 64 tokens 39.5 / 60.7 / 73.2 -> 41.2 / 61.5
+// / 72.3.
+constexpr double kHeldLeastLikelyGates = 0.75, kHeldLeastLikelySums = 2;
 // Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
 // Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
 // expert with more than eight rows had as many tiles as others. Of 64 tokens they took, where three
@@ -90,6 +85,19 @@ constexpr int64_t kHeldLikelyRunRows = 8;
 // 178 / 173 / 169 / 176 / 179.
 constexpr uint32_t kHeldAffineCosts[kHeldMostOctets] = {8, 9, 12};
 constexpr uint32_t kHeldMxfp4Costs[kHeldMostOctets] = {8, 11, 14};
+// Beside those, of rows of x until they can be multiplied, which who comes from one run to the next
+// waits for: up to one row a matrix, of more rows of few matrices, and of others, where a block has
+// about as many runs as any other. (A block with two runs ended 2 to 3 us behind one with one.) By
+// 0 / 8 / 24, uniform and zipf routing: Qwen3-30B's products of 4 tokens 18.4, 16.9 / 17.2, 16.1 /
+// 16.9, 15.5 us, of 64 54.5, 52.6 / 54.8, 55.6 / 54.2, 54.0; its layers of 8 47.3, 39.5
+// / 46.5, 38.6 / 45.5, 37.5, of 64 96.2, 96.2 / 96.3, 96.8 / 96.3, 104.7; Mixtral's of 64 231, 294
+// / 228, 297 / 226, 303.
+constexpr uint32_t kHeldRowsCostOfFew = 24, kHeldRowsCostOfFewMatrices = 8;
+constexpr uint32_t held_rows_cost(int64_t rows, int64_t matrices) {
+  constexpr int64_t kFewMatrices = kQmmClusters;  // for blocks, of which there are twice as many
+  if (rows <= matrices) return kHeldRowsCostOfFew;
+  return matrices <= kFewMatrices ? kHeldRowsCostOfFewMatrices : 0;
+}
 
 // The fewest shares, of which a cluster has two at a time: clusters of four leave twelve of 132
 // multiprocessors without one. Of shares with less than a slice for each warp, 16 rows of

@@ -72,7 +72,8 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
       rows_ += counts[w];
     }
     passes_ = (rows_ + Block::kTokens - 1) / Block::kTokens;
-    run_ = {tiles_ * passes_, held_tile_cost(rows_, Block::kOctets, p_.octet_costs), 0};
+    run_ = {tiles_ * passes_, held_tile_cost(rows_, Block::kOctets, p_.octet_costs), p_.rows_cost,
+            0};
     before_ = {rows_ > 0 ? 1u : 0u, rows_, run_.tiles, run_.cost()};
     const Sums own = before_;
 #pragma unroll

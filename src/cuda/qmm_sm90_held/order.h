@@ -96,16 +96,19 @@ struct HeldPasses {
 };
 
 // A run's tiles, those of all its passes, among those of other runs: blocks share out what all
-// cost.
+// cost. In front of its tiles stands what their rows of x do: who has but tiles of one run has more
+// of them than who comes to it from another one.
 struct HeldRun {
-  uint32_t tiles, tile_cost;
+  uint32_t tiles, tile_cost, rows_cost;
   uint32_t cost_before;  // of the runs before it
 
-  __host__ __device__ constexpr uint32_t cost() const { return tiles * tile_cost; }
+  __host__ __device__ constexpr uint32_t cost() const {
+    return tiles == 0 ? 0 : rows_cost + tiles * tile_cost;
+  }
   // Of its tiles, those that begin within the first `cost` of all.
   __host__ __device__ constexpr uint32_t tiles_before(uint32_t cost) const {
-    if (tiles == 0 || cost <= cost_before) return 0;
-    const uint32_t before = (cost - cost_before - 1) / tile_cost + 1;
+    if (tiles == 0 || cost <= cost_before + rows_cost) return 0;
+    const uint32_t before = (cost - cost_before - rows_cost - 1) / tile_cost + 1;
     return before < tiles ? before : tiles;
   }
 };
@@ -236,10 +239,11 @@ constexpr bool held_passes_take_all() {
 }
 constexpr bool held_shares_take_all() {
   constexpr uint32_t kRuns = 4, kTiles[kRuns] = {7, 0, 12, 24}, kCosts[kRuns] = {8, 9, 11, 10};
+  constexpr uint32_t kRowsCost = 13;
   HeldRun runs[kRuns] = {};
   uint32_t all = 0, most = 0;
   for (uint32_t i = 0; i < kRuns; ++i) {
-    runs[i] = {kTiles[i], kCosts[i], all};
+    runs[i] = {kTiles[i], kCosts[i], kRowsCost, all};
     all += runs[i].cost();
     most = most < kCosts[i] ? kCosts[i] : most;
   }

@@ -130,7 +130,9 @@ struct QmmHeldParams {
   // Of runs: how many matrices there are, if most are likely to be passed once. 0: no block's first
   // tile is known before the runs are.
   uint32_t likely_matrices;
-  uint32_t octet_costs[kHeldMostOctets];  // of runs: of a tile times so many octets of tokens
+  // Of runs: of a tile times so many octets of tokens, and of rows of x until they can be
+  // multiplied.
+  uint32_t octet_costs[kHeldMostOctets], rows_cost;
 };
 
 }  // namespace moeblas::cuda

@@ -168,24 +168,24 @@ const HeldRowsOf& rows_of(const MatmulProblem& p) {
   return p.w.spec->mode == Mode::affine ? kHeldAffineRows : kHeldMxfp4Rows;
 }
 bool are_within(const MatmulProblem& p, const HeldRows& rows) {
-  const int64_t matrices = p.w.values.count();
-  return p.total_rows() >= rows.least * matrices && p.total_rows() <= rows.most * matrices;
+  const auto all = static_cast<double>(p.total_rows());
+  const auto matrices = static_cast<double>(p.w.values.count());
+  return all >= rows.least * matrices && all <= rows.most * matrices;
 }
-HeldRows gates_rows(const MatmulProblem& p, const HeldCut& cut, bool before_sums) {
+const HeldRows& gates_rows(const MatmulProblem& p, const HeldCut& cut) {
   const HeldRowsOf& all = rows_of(p);
-  const HeldRows& gates = cut.row_groups == 1 ? all.gates : all.short_gates;
-  return {before_sums ? kHeldLeastBeforeSums : gates.least, gates.most};
+  return cut.row_groups == 1 ? all.gates : all.short_gates;
 }
 const HeldRows& sums_rows(const MatmulProblem& p, const HeldCut& cut) {
   const HeldRowsOf& all = rows_of(p);
   return cut.is_short ? all.short_sums : cut.row_groups > 1 ? all.middle_sums : all.sums;
 }
-// Runs of so many rows, by a cut.
-bool holds(const MatmulProblem& p, const HeldCut& cut, const HeldRows& rows) {
+// Runs, by a cut.
+bool holds(const MatmulProblem& p, const HeldCut& cut) {
   if (cut.shares == 0 || p.grouping != dispatch::Grouping::gather || p.m != 1) return false;
   if (p.options.deterministic) return false;
   const int64_t matrices = p.w.values.count();
-  if (matrices < 1 || matrices > kHeldMostMatrices || !are_within(p, rows)) return false;
+  if (matrices < 1 || matrices > kHeldMostMatrices || p.total_rows() > kHeldMostPairs) return false;
   return row_stride(p.x.values) && can_be_read(p, cut);
 }
 const char* name_of(HeldKind kind) {
@@ -203,6 +203,10 @@ const char* name_of(HeldKind kind) {
   }
   return "";
 }
+double least_likely(HeldKind kind) {
+  if (kind == HeldKind::runs) return 0;
+  return kind == HeldKind::gates ? kHeldLeastLikelyGates : kHeldLeastLikelySums;
+}
 // Of `all_rows` rows of w, of all matrices.
 void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const HeldCut& cut,
               const ListPairsParams& lists, QmmHeldParams& q, Queue& queue) {
@@ -213,7 +217,8 @@ void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const Hel
   const auto& costs = affine ? kHeldAffineCosts : kHeldMxfp4Costs;
   std::copy(std::begin(costs), std::end(costs), q.octet_costs);
   const int64_t matrices = p.w.values.count();
-  if (p.total_rows() <= kHeldLikelyRunRows * matrices) {
+  q.rows_cost = held_rows_cost(p.total_rows(), matrices);
+  if (static_cast<double>(p.total_rows()) >= least_likely(kind) * static_cast<double>(matrices)) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
   run_early(p, name, kind, all_rows, cut, q, queue);
@@ -224,7 +229,8 @@ void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const Hel
 bool qmm_sm90_holds_runs(const MatmulProblem& p) {
   if (!is_of_its_formats(p)) return false;
   const HeldCut cut = runs_cut(p, 1);
-  return holds(p, cut, cut.row_groups == 1 ? rows_of(p).runs : rows_of(p).short_runs);
+  const HeldRows& rows = cut.row_groups == 1 ? rows_of(p).runs : rows_of(p).short_runs;
+  return are_within(p, rows) && holds(p, cut);
 }
 
 void qmm_sm90_run_held_runs(const MatmulProblem& p, const ListPairsParams& lists, Queue& queue) {
@@ -239,7 +245,8 @@ bool qmm_sm90_holds_gates(const MatmulProblem& p, const dispatch::Operand& lower
   constexpr int64_t kStagedBlock = 128;  // what fills rows of activations up is not written
   if (!is_of_its_formats(p) || p.n % kStagedBlock != 0) return false;
   const HeldCut cut = runs_cut(p, 2);
-  if (!holds(p, cut, gates_rows(p, cut, before_sums))) return false;
+  if (!before_sums && !are_within(p, gates_rows(p, cut))) return false;
+  if (!holds(p, cut)) return false;
   MatmulProblem other = p;
   other.w = lower;
   return can_be_read(other, cut);

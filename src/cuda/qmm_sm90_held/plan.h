@@ -8,9 +8,6 @@ namespace moeblas::cuda {
 
 struct ListPairsParams;
 
-// Of fewer rows of x for each matrix of an expert layer, on the average, it does not take runs.
-inline constexpr int64_t kHeldLeastRunRows = 1;
-
 // Whether they take the problem and are the faster ones.
 bool qmm_sm90_is_held(const dispatch::MatmulProblem& p);
 void qmm_sm90_run_held(const dispatch::MatmulProblem& p, Queue& queue);

@@ -71,11 +71,13 @@ class HeldBlock {
 
   __device__ HeldFirst first_tile() const {
     if constexpr (kRuns) {
-      const HeldRun all{tiles_ * p_.likely_matrices, p_.octet_costs[0], 0};
-      const uint32_t at = all.tiles_before(blockIdx.x * share_of(all.cost()));
-      if (at >= all.tiles) return {0, row_tiles_, 0};
-      const uint32_t tile = at % tiles_, part = kSums ? tile / row_tiles_ : 0;
-      return {at / tiles_, tile - part * row_tiles_, part * p_.slices};
+      const HeldRun each{tiles_, p_.octet_costs[0], p_.rows_cost, 0};
+      const uint32_t from = blockIdx.x * share_of(p_.likely_matrices * each.cost());
+      uint32_t matrix = from / each.cost(), tile = each.tiles_before(from - matrix * each.cost());
+      if (tile == tiles_) ++matrix, tile = 0;
+      if (matrix >= p_.likely_matrices) return {0, row_tiles_, 0};
+      const uint32_t part = kSums ? tile / row_tiles_ : 0;
+      return {matrix, tile - part * row_tiles_, part * p_.slices};
     } else {
       if (count_ == 0) return {0, row_tiles_, 0};
       const HeldSegment first = segment(0);
