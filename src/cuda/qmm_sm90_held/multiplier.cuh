@@ -75,9 +75,10 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
   using Products = Sums[2];
   // Whether a block's first rows are made while its first tile comes: layers of Qwen3-30B of 4 / 16
   // / 64 tokens 33.5 us for 32.7, 67.1 for 66.5, 98.1 for 97.7 (mxfp4 37.0 for 36.1, 71.2 for 70.2,
-  // 103.1 for 101.5), but Mixtral's products of 8 tokens 108.1 for 108.4 and 16 rows of
-  // 16384^2 43.7 for 45.
-  static constexpr bool kRowsFirst = kGates || kSums || kRowGroups > 1;
+  // 103.1 for 101.5), Mixtral's of 8 in mxfp4 198.9 for 197.7, but its products 108.1 for 108.4 and
+  // 16 rows of 16384^2 43.7 for 45. Its layers in affine 4 bits, 202.7 for 201.9, would have
+  // numbers in local memory.
+  static constexpr bool kRowsFirst = kRowGroups > 1 || ((kGates || kSums) && !Weights::kBiases);
 
   template <uint32_t kOctets>
   __device__ void multiply_segment(const HeldSegment& segment, uint32_t tile, Rows& x,
