@@ -74,9 +74,9 @@ constexpr HeldRowsOf kHeldMxfp4Rows{{0, 12}, {0, 10}, {2, 16}, {2, 8}, {0, 16}, 
 // were passed once. Products alone have nothing else to do then: Qwen3-30B's of 4 / 8 / 16 tokens
 // take 19.3 / 27.5 / 40.8 us without and 18.5 / 26.6 / 38.3 with it, Mixtral's of 48 139 and 134.
 // In a layer other launches are under way: Qwen3-30B's of 2 / 4 / 8 / 16 tokens take 23.9 / 33.0 /
-// 49 / 66.2 without it and 27.1 / 36.1 / 50 / 66.4 with it, Mixtral's of 3 and 16 131 and 205 for
-// 128 and 200. Sums by it: OLMoE's layers of 4 / 16 / 64 tokens 39.5 / 60.7 / 73.2 -> 41.2 / 61.5
-// / 72.3.
+// 48.4 / 66.2 without it and 27.1 / 36.1 / 49.9 / 66.4 with it, Mixtral's of 3 and 16 131 and 205
+// for 128 and 200. Sums by it: OLMoE's layers of 4 / 16 / 64 tokens 39.5 / 60.7 / 73.2 -> 41.2
+// / 61.5 / 72.3.
 constexpr double kHeldLeastLikelyGates = 0.75, kHeldLeastLikelySums = 2;
 // Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
 // Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
