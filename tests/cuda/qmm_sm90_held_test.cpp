@@ -43,6 +43,14 @@ TEST(QmmHeldCut, MakesEveryKOnceByTheFewestBlocks) {
   EXPECT_EQ(shares(4096, 4096), 0u) << "others take less time";
 }
 
+// Where most blocks have tiles of one run, and where each has about as many runs as any other.
+TEST(QmmHeldCut, RowsOfXCostWhereFewBlocksChangeThem) {
+  EXPECT_GT(cuda::held_rows_cost(128, 128), cuda::held_rows_cost(128, 64));
+  EXPECT_GT(cuda::held_rows_cost(17, 8), 0u);
+  EXPECT_EQ(cuda::held_rows_cost(17, 8), cuda::held_rows_cost(512, 64));
+  EXPECT_EQ(cuda::held_rows_cost(129, 128), 0u);
+}
+
 TEST(QmmHeldCut, RunsHaveAllOfKInEachBlock) {
   uint32_t taken[3] = {};
   for (int64_t k = 256; k <= 8192; k += 256) {
