@@ -35,9 +35,9 @@ if ((${#missing[@]})); then
     [[ -z ${CI:-} ]] || exit 1
   else
     echo "installing: ${missing[*]}"
-    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" apt-get -o Acquire::Retries=5 update -qq
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+      apt-get -o Acquire::Retries=5 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   fi
 fi
 if ((checks)); then "$(dirname "$0")/python_env.sh" python/requirements-checks.txt >/dev/null; fi

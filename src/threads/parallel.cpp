@@ -20,6 +20,8 @@
 #include <new>
 #include <thread>
 
+#include "threads/task_count.h"
+
 namespace moeblas::threads {
 namespace {
 
@@ -56,20 +58,17 @@ class Pool : public std::enable_shared_from_this<Pool> {
   // Lets a job that is under way end first.
   void stop() {
     const std::lock_guard<std::mutex> lock(caller_);
-    stopping_.store(true, std::memory_order_relaxed);
-    unclaimed_.store(1, std::memory_order_release);
-    unclaimed_.notify_all();
+    unclaimed_.stop();
   }
 
   // False if another caller uses the pool, or it has been stopped.
   bool run(int64_t tasks, void (*task)(void*, int64_t), void* argument) {
     std::unique_lock<std::mutex> lock(caller_, std::try_to_lock);
-    if (!lock.owns_lock() || stopping_.load(std::memory_order_relaxed)) return false;
+    if (!lock.owns_lock() || unclaimed_.stopped()) return false;
     task_ = task;
     argument_ = argument;
     done_.store(0, std::memory_order_relaxed);
-    unclaimed_.store(tasks, std::memory_order_release);
-    unclaimed_.notify_all();
+    unclaimed_.publish(tasks);
     while (claim()) {
     }
     for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
@@ -85,18 +84,17 @@ class Pool : public std::enable_shared_from_this<Pool> {
  private:
   // Takes one task of the current job and runs it; false if none is left.
   bool claim() {
-    int64_t left = unclaimed_.load(std::memory_order_acquire);
-    do {
-      if (left <= 0 || stopping_.load(std::memory_order_relaxed)) return false;
-    } while (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
-                                               std::memory_order_acquire));
-    task_(argument_, left - 1);
+    int64_t seen = unclaimed_.seen();
+    while (!unclaimed_.claim(seen)) {
+      if (seen <= 0) return false;
+    }
+    task_(argument_, seen - 1);
     done_.fetch_add(1, std::memory_order_release);
     return true;
   }
 
   void work() {
-    while (!stopping_.load(std::memory_order_relaxed)) {
+    while (!unclaimed_.stopped()) {
       while (claim()) {
       }
       await_tasks();
@@ -104,19 +102,17 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   void await_tasks() const {
-    const auto none = [this] { return unclaimed_.load(std::memory_order_relaxed) == 0; };
-    for (int spins = 0; spins < kSpins && none(); ++spins) relax();
+    for (int spins = 0; spins < kSpins && unclaimed_.none(); ++spins) relax();
     const auto end = std::chrono::steady_clock::now() + kYields;
-    while (none() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    unclaimed_.wait(0, std::memory_order_relaxed);
+    while (unclaimed_.none() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    unclaimed_.wait();
   }
 
   const int threads_;
   std::mutex caller_;
   void (*task_)(void*, int64_t) = nullptr;
   void* argument_ = nullptr;
-  std::atomic<bool> stopping_{false};
-  alignas(64) std::atomic<int64_t> unclaimed_{0};
+  alignas(64) TaskCount unclaimed_;
   alignas(64) std::atomic<int64_t> done_{0};
 };
 

@@ -1,5 +1,6 @@
 // The bench as a command: that it runs every operation, and does not time a wrong answer.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -30,7 +31,8 @@ struct Outcome {
 
 Outcome run_command(std::vector<std::string> arguments) {
   const std::string file = testing::TempDir() + "moeblas_bench_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
+                           testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
+                           std::to_string(getpid()) + ".json";
   CLI::App app;
   app.require_subcommand(1);
   cli::add_bench(app);

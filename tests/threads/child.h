@@ -29,7 +29,7 @@ enum class Child { succeeded, failed, timed_out };
 
 // Forks; the child runs f and exits, successfully if f returned true.
 template <class F>
-Child in_child(F&& f, int seconds = 60) {
+Child in_child(F&& f, int seconds = 300) {
   const pid_t pid = fork();
   if (pid == 0) _exit(f() ? 0 : 1);
   if (pid < 0) return Child::failed;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "threads/parallel.h"
@@ -23,6 +25,30 @@ inline bool every_task_once(int64_t tasks) {
     if (c.load() != 1) return false;
   }
   return true;
+}
+
+// Runs n tasks that wait for each other; whether all came, which takes n threads. Those of the pool
+// have all started then.
+inline bool all_meet(int n) {
+  struct {
+    std::atomic<int> arrived{0};
+    int expected;
+    std::atomic<bool> late{false};
+  } meeting;
+  meeting.expected = n;
+  threads::parallel(
+      n,
+      [](void* argument, int64_t) {
+        auto& m = *static_cast<decltype(meeting)*>(argument);
+        m.arrived.fetch_add(1);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (m.arrived.load() < m.expected && !m.late.load()) {
+          if (std::chrono::steady_clock::now() > deadline) m.late.store(true);
+          std::this_thread::yield();
+        }
+      },
+      &meeting);
+  return !meeting.late.load();
 }
 
 }  // namespace moeblas::test
