@@ -24,13 +24,15 @@
  *   - Data pointers are aligned to their element type; nothing more is asked for, nor is padding.
  *   - Float dtypes: float32, float16, bfloat16. Formats: by the specifications in docs/formats.md.
  *   - Sizes of 0 are valid: the arguments are checked, the name of a forced kernel too, an empty
- *     output is left alone, K = 0 gives 0.
+ *     output is left alone, K = 0 gives 0. The rows of a result times K or N, and the pairs of a
+ *     layer times its widths, are at most 2^44: views that repeat memory can claim more.
  *   - Structs of arguments that may grow (moeblas_quantized, _options, _query, _epilogue, _router,
  *     _ffn) begin with their size, struct_size: fields that an older caller does not know keep
  *     their defaults, fields that an older library does not know must be 0. The *_INIT macros set
  *     size and defaults; {sizeof q} does for moeblas_query. The other structs have no such field.
  *   - Thread safety: every function may be called from any thread at any time, except where it says
- *     otherwise. Results do not depend on the number of threads, bit for bit.
+ *     otherwise. Results do not depend on the number of threads, bit for bit. Calls read
+ * environment variables: as everywhere, no thread may change the environment meanwhile.
  *   - A CPU call has finished when it returns. On a device with streams the call is enqueued on
  *     moeblas_options.stream and returns at once: the memory of tensors and of the workspace must
  *     stay until that work is done, that of a captured call for as long as its graph is launched.
@@ -420,6 +422,7 @@ MOEBLAS_API int32_t moeblas_get_num_threads(void);
 /* A parallel loop of the host's, used in place of the library's own threads: it must call
  * task(argument, i) once for every i in [0, tasks), in any order and on any threads, and return
  * when all have returned. NULL: back to the library's. The hook must be callable from any thread.
+ * Calls that had begun when another was set may use the old one until they return, and its context.
  */
 typedef void (*moeblas_parallel_for)(void* context, int64_t tasks,
                                      void (*task)(void* argument, int64_t i), void* argument);

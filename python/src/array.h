@@ -24,7 +24,8 @@ enum class Access { read, write };
 class Array {
  public:
   Array() = default;
-  Array(Call& call, const char* name, nb::handle object, Access access = Access::read) {
+  // By the default constructor first: what was bound when bind throws is let go.
+  Array(Call& call, const char* name, nb::handle object, Access access = Access::read) : Array() {
     bind(call, name, object, access);
   }
   ~Array();

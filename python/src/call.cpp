@@ -44,6 +44,7 @@ Call::Call(const char* op, nb::handle options) : op_(op) {
   if (PyDict_Size(options.ptr()) == 0) return;
   for (const auto& [key, value] : nb::borrow<nb::dict>(options)) {
     const char* word = PyUnicode_AsUTF8AndSize(key.ptr(), nullptr);
+    if (word == nullptr) throw nb::python_error();
     const std::string_view name = word;
     if (name == "precision") {
       options_.precision = word_of(op, word, value, kPrecisions);

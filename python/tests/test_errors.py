@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import inspect
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -211,6 +212,11 @@ def test_out_is_judged_and_left_alone(operation):
             "to_fp8() got an unexpected keyword argument 'group'",
         ),
         (
+            lambda: mb.to_fp8(X, **{"\ud800": 3}),
+            UnicodeEncodeError,
+            "'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed",
+        ),
+        (
             lambda: mb.quantize(X, global_scale="1", mode="nvfp4"),
             TypeError,
             "[quantize] global_scale is a str, expected a number or an array",
@@ -292,6 +298,15 @@ def test_what_no_backend_takes_is_a_runtime_error():
         match=r"\[to_fp8\] kernel is 'florp', expected one of cpu's table .*: quantize_.*fp8_portable",
     ):
         mb.to_fp8(X, kernel="florp")
+
+
+def test_an_array_that_is_refused_is_let_go():
+    x = np.zeros(8, "f4,u2")["f0"]
+    alive = weakref.ref(x)
+    with pytest.raises(ValueError, match=r"\[to_fp8\] x has a stride of 6 bytes"):
+        mb.to_fp8(x)
+    del x
+    assert alive() is None
 
 
 def test_misaligned_memory():

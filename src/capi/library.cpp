@@ -39,7 +39,8 @@ void append(std::vector<KernelText>& list, const char* backend, const char* prob
 }
 
 const std::vector<KernelText>& kernel_texts() {
-  static const std::vector<KernelText> texts = [] {
+  // Never destroyed: other threads, and what runs at exit, may still ask.
+  static const auto& texts = *new const std::vector<KernelText>([] {
     std::vector<KernelText> list;
     for (const dispatch::Backend* backend : backends()) {
       dispatch::for_each_table(*backend, [&](const char* problem, auto rows) {
@@ -47,7 +48,7 @@ const std::vector<KernelText>& kernel_texts() {
       });
     }
     return list;
-  }();
+  }());
   return texts;
 }
 
@@ -112,12 +113,16 @@ const char* moeblas_info(void) {
   thread_local char text[2048];
   size_t used =
       static_cast<size_t>(std::snprintf(text, sizeof text, "moeblas %s\n", MOEBLAS_VERSION_STRING));
-  for (const dispatch::Backend* backend : backends()) {
-    char line[512];
-    backend->describe(line, sizeof line);
-    const int n = std::snprintf(text + used, sizeof text - used, "%s: %s\n", backend->name, line);
-    used = std::min(used + static_cast<size_t>(n), sizeof text - 1);
-  }
+  const moeblas_status status = guarded([&] {
+    for (const dispatch::Backend* backend : backends()) {
+      char line[512];
+      backend->describe(line, sizeof line);
+      const int n = std::snprintf(text + used, sizeof text - used, "%s: %s\n", backend->name, line);
+      used = std::min(used + static_cast<size_t>(n), sizeof text - 1);
+    }
+  });
+  if (status != MOEBLAS_OK)
+    std::snprintf(text + used, sizeof text - used, "%s\n", moeblas_last_error());
   return text;
 }
 

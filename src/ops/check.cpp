@@ -224,6 +224,20 @@ dispatch::Place require_memory(const char* op, std::initializer_list<Argument> i
   return place;
 }
 
+void require_countable_workspace(const char* op, const char* name, const Shape& rows,
+                                 int64_t cols) {
+  // Leaves 2^19 bytes a value: parts of a sum in float32, panels for each of many threads.
+  constexpr int64_t kMost = int64_t{1} << 44;
+  int64_t values = cols;
+  bool fits = values <= kMost;
+  for (int64_t size : rows) {
+    fits = fits && !__builtin_mul_overflow(values, size, &values) && values <= kMost;
+  }
+  if (fits || rows.numel() == 0) return;
+  fail(op, name, " has ", text(rows), " rows of ", cols, " values, expected at most ", kMost,
+       " values in all");
+}
+
 Shape join(const char* op, const Shape& batch, std::initializer_list<int64_t> more) {
   if (batch.ndim() + static_cast<int>(more.size()) > kMaxNdim) {
     fail(op, "the result has ", batch.ndim() + static_cast<int>(more.size()),

@@ -60,6 +60,10 @@ void require_output(const char* op, Argument out, const Spec& expected);
 dispatch::Place require_memory(const char* op, std::initializer_list<Argument> inputs,
                                std::initializer_list<Argument> outputs, bool query);
 
+// What kernels keep in a workspace is in proportion to an operation's rows of `cols` values, which
+// views that repeat memory make as many as one likes: few enough for its size to be a number.
+void require_countable_workspace(const char* op, const char* name, const Shape& rows, int64_t cols);
+
 // A result's shape: batch dimensions, then more; at most kMaxNdim.
 Shape join(const char* op, const Shape& batch, std::initializer_list<int64_t> more);
 

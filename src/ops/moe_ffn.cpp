@@ -1,4 +1,6 @@
 // moe_ffn: a whole expert layer.
+#include <algorithm>
+
 #include "ops/moe.h"
 
 namespace moeblas::ops {
@@ -79,6 +81,7 @@ FfnProblem analyse(const TensorView& x, const FfnLayer& layer, const TensorView&
     }
     p.gate_up_bias = bias("gate_up_bias", layer.gate_up_bias, p.experts, 2 * p.intermediate);
   }
+  require_countable_workspace(kOp, "ids", ids.shape, std::max(2 * p.intermediate, p.hidden));
   p.down_bias = bias("down_bias", layer.down_bias, p.experts, p.hidden);
   if (layer.expert_map) {
     require_integer(kOp, {"expert_map", layer.expert_map});

@@ -249,6 +249,61 @@ TEST(CheckIds, ByTheEnvironment) {
 
 // ---- workspace ----------------------------------------------------------------------------------
 
+// Views that repeat memory may have any size, and a result reads them as often as it likes: no size
+// of a workspace may wrap around to one that exists.
+TEST(Workspace, SizesThatAreNoNumbersAreRefused) {
+  const auto refused = [](auto&& call, std::initializer_list<const char*> words) {
+    for (const bool query : {false, true}) {
+      try {
+        if (query) {
+          plan(call);
+        } else {
+          call(Options{});
+        }
+        ADD_FAILURE() << "taken" << (query ? " by the query" : "");
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status(), MOEBLAS_INVALID_ARGUMENT) << e.what();
+        for (const char* word : words) {
+          EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what();
+        }
+      }
+    }
+  };
+  constexpr int64_t kRows = 1 << 20;
+  const uint16_t one = 0;
+  const std::vector<int32_t> ids(kRows);
+  std::vector<uint16_t> out(kRows, 0x5a5a);
+  const TensorView index(ids.data(), DType::i32, {kRows});
+  for (int64_t k : {int64_t{1} << 25, int64_t{1} << 44, int64_t{1} << 58}) {
+    const TensorView row(&one, DType::bf16, {1, 1, k}, {0, 0, 0});
+    const TensorView column(&one, DType::bf16, {1, k, 1}, {0, 0, 0});
+    refused(
+        [&](const Options& o) {
+          gather_mm(row, column, index, index, false, {out.data(), DType::bf16, {kRows, 1, 1}}, o);
+        },
+        {"[gather_mm] a has (1048576, 1) rows of ", std::to_string(k).c_str(), "17592186044416"});
+  }
+  // Gates and ups of a layer are in no tensor.
+  constexpr int64_t kTokens = 64, kInner = int64_t{1} << 38;
+  const TensorView x(&one, DType::bf16, {kTokens, 1}, Shape{0, 0});
+  const Quantized gate_up{.spec = {Mode::dense},
+                          .codes = {&one, DType::bf16, {1, 2 * kInner, 1}, Shape{0, 0, 0}}};
+  const Quantized down{.spec = {Mode::dense},
+                       .codes = {&one, DType::bf16, {1, 1, kInner}, Shape{0, 0, 0}}};
+  FfnLayer layer;
+  layer.gate_up = gate_up;
+  layer.down = down;
+  const float weight = 1;
+  refused(
+      [&](const Options& o) {
+        moe_ffn(x, layer, {ids.data(), DType::i32, {kTokens, 1}},
+                {&weight, DType::f32, {kTokens, 1}, Shape{0, 0}},
+                {out.data(), DType::bf16, {kTokens, 1}}, o);
+      },
+      {"[moe_ffn] ids has (64, 1) rows of 549755813888 values, expected at most 17592186044416"});
+  for (uint16_t value : out) ASSERT_EQ(value, 0x5a5a) << "the output was touched";
+}
+
 TEST(Workspace, ExactlyTheBytesOfTheQuerySufficeAndOneFewerIsAnError) {
   bool any = false;
   for (int i = 0; i < kOps; ++i) {
