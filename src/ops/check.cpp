@@ -231,9 +231,10 @@ void require_countable_workspace(const char* op, const char* name, const Shape& 
   int64_t values = cols;
   bool fits = values <= kMost;
   for (int64_t size : rows) {
+    if (size == 0) return;
     fits = fits && !__builtin_mul_overflow(values, size, &values) && values <= kMost;
   }
-  if (fits || rows.numel() == 0) return;
+  if (fits) return;
   fail(op, name, " has ", text(rows), " rows of ", cols, " values, expected at most ", kMost,
        " values in all");
 }

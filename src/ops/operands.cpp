@@ -318,8 +318,9 @@ Product product(const char* op, Argument x_argument, const Operand& x, const cha
   p.w = w;
   result.out = {x.form == Form::packed ? packed_dtype : x.values.dtype,
                 join(op, batch, {p.m, p.n})};
-  const Shape rows = join(op, batch, {p.m});
-  require_countable_workspace(op, x_argument.name, rows, p.n == 0 ? 0 : p.k);
+  // Without outputs there is nothing to do, however many rows of x there are.
+  const Shape rows = result.out.shape.first(batch.ndim() + 1);
+  if (p.n > 0) require_countable_workspace(op, x_argument.name, rows, p.k);
   require_countable_workspace(op, "out", rows, p.n);
   return result;
 }

@@ -283,6 +283,15 @@ TEST(Workspace, SizesThatAreNoNumbersAreRefused) {
         },
         {"[gather_mm] a has (1048576, 1) rows of ", std::to_string(k).c_str(), "17592186044416"});
   }
+  // Matrices that meet by broadcasting, as many as wrap around to none.
+  constexpr int64_t kMany = int64_t{1} << 32;
+  const TensorView rows(&one, DType::bf16, {kMany, 1, 1, 1}, {0, 0, 0, 0});
+  const TensorView matrices(&one, DType::bf16, {1, kMany, 1, 1}, {0, 0, 0, 0});
+  refused(
+      [&](const Options&) {
+        infer_quantized_matmul(rows, {.spec = {Mode::dense}, .codes = matrices});
+      },
+      {"[quantized_matmul] x has (4294967296, 4294967296, 1) rows of 1 values"});
   // Gates and ups of a layer are in no tensor.
   constexpr int64_t kTokens = 64, kInner = int64_t{1} << 38;
   const TensorView x(&one, DType::bf16, {kTokens, 1}, Shape{0, 0});

@@ -1,4 +1,6 @@
-// fork: a child starts a pool of its own, whatever the parent's pool was doing.
+// fork: a child starts a pool of its own, whatever the parent's pool was doing - once its threads
+// have met: what one does before its first task takes locks of its runtime, a sanitizer's among
+// them, and no child is promised those.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,8 +13,6 @@ namespace {
 
 constexpr int kInner = 120;  // seconds of a child's child: less than what its parent has
 
-// Before they fork, tests let the threads of a pool meet: what a thread does before its first task
-// takes locks of its runtime, a sanitizer's among them, and no child is promised those.
 bool child_works() {
   bool good = every_task_once(64) && every_task_once(3);
   threads::set_num_threads(3);

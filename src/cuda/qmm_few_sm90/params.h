@@ -17,10 +17,10 @@ inline constexpr uint32_t kFewPiece = 128;  // bytes of a row's codes, a slice
 inline constexpr uint32_t kFewXPieces = kFewSlice / 64;
 inline constexpr uint32_t kFewTaskRows = 16;   // of w, a warp's at a time
 inline constexpr uint32_t kFewMostStages = 8;  // of the ring
-inline constexpr uint32_t kFewLateStages = 4;  // of mxfp4, whose scales are multiplied late
 inline constexpr uint32_t kFewSums = 4;        // tiles whose sums wait to be added up in a block
 inline constexpr uint32_t kFewEnds = 8;        // and for the other blocks
-inline constexpr uint32_t kFewMostPrefetch = 512;  // lines of memory, of a block
+inline constexpr uint32_t kFewLateMxfp4Bytes = 136 << 10;  // of the ring, mxfp4 by late scales
+inline constexpr uint32_t kFewMostPrefetch = 512;          // lines of memory, of a block
 
 // A block's kParts slices of K lie side by side; of rows of w it takes kFewWarps / kParts times
 // kFewTaskRows at a time, a tile.

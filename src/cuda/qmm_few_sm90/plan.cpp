@@ -75,8 +75,9 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   q.passes = ceil_div(slices, kFewBlocks * kFewWarps);
   // Of mxfp4 in one pass they take longer, 4 rows of 8192^2 15.6 us for 15.1: x has to become
   // float16 first. In two, of 16384^2, 43.9 for 44.8.
-  plan.late_scales = p.w.spec->mode == Mode::affine ? p.w.spec->group_size == kFewGroup
-                                                    : p.w.spec->mode == Mode::mxfp4 && q.passes > 1;
+  const bool late_mxfp4 = p.w.spec->mode == Mode::mxfp4 && q.passes > 1;
+  plan.late_scales =
+      late_mxfp4 || (p.w.spec->mode == Mode::affine && p.w.spec->group_size == kFewGroup);
   q.slices = ceil_div(ceil_div(slices, kFewBlocks * q.passes), in_16_bytes) * in_16_bytes;
   const uint32_t scales = plan.parts * q.slice_scales;  // of a row
   q.scale_row = std::min(scales, 128u);
@@ -94,11 +95,11 @@ Reason plan_qmm_few_sm90(const MatmulProblem& p, QmmFewPlan& plan) {
   if (kept > kMostKept) {
     return Reason::of("N = %lld, whose sums do not wait in shared memory", Size{p.n});
   }
-  // Fewer tiles of mxfp4 on their way are faster in several passes, 4 rows of 16384^2 43.0 us for
-  // 43.9: what is asked for late waits behind them. Those of affine weights make no difference.
-  const uint32_t most =
-      plan.late_scales && p.w.spec->mode == Mode::mxfp4 ? kFewLateStages : kFewMostStages;
-  q.stages = std::min((kSharedBytes - ring - kept) / q.stage_bytes, most);
+  // With four tiles of late mxfp4 on their way, not five, 4 rows of 16384^2 take 43.0 us for 43.9;
+  // of affine weights it makes no difference.
+  const uint32_t room = kSharedBytes - ring - kept;
+  q.stages = std::min((late_mxfp4 ? std::min(room, kFewLateMxfp4Bytes) : room) / q.stage_bytes,
+                      kFewMostStages);
   q.kept_at = ring + q.stages * q.stage_bytes;
   plan.shared_bytes = q.kept_at + kept + 1024;
   plan.codes = codes_shape(p, q.slices, tile_rows);
