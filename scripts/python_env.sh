@@ -15,9 +15,11 @@ flock 9
 if [[ ! -e $environment/complete ]]; then
   echo "installing ${files[*]} into $environment" >&2
   python3 -m venv --clear "$environment" >&2
-  install=("$environment/bin/pip" install --disable-pip-version-check --retries 10 --timeout 60 -q --no-deps "${files[@]/#/-r}")
-  # PyPI has torch for CUDA only; the index of its builds for the CPU is asked where that fails.
-  "${install[@]}" >&2 || "${install[@]}" --extra-index-url https://download.pytorch.org/whl/cpu >&2
+  install=("$environment/bin/pip" install --disable-pip-version-check --timeout 60 -q --no-deps "${files[@]/#/-r}")
+  # PyPI has torch for CUDA only; the index of its builds for the CPU is asked where that fails. It is
+  # asked for every package, and where it cannot be reached each retry is a wait.
+  "${install[@]}" --retries 10 >&2 ||
+    "${install[@]}" --retries 2 --extra-index-url https://download.pytorch.org/whl/cpu >&2
   touch "$environment/complete"
 fi
 echo "$environment"
