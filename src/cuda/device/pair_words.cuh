@@ -78,6 +78,12 @@ __device__ __forceinline__ uint32_t float16_larger(uint32_t a, uint32_t b) {
   asm("max.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+// The larger magnitude of both, of each place, under a sign that says nothing; NaN if one is.
+__device__ __forceinline__ uint32_t bfloat16_larger_magnitude(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
 // Two e4m3 codes as float16.
 __device__ __forceinline__ uint32_t float16_of_e4m3(uint32_t low, uint32_t high) {
   uint32_t r;

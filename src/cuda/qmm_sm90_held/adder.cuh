@@ -28,7 +28,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
   __device__ void prefetch() const {
     const uint32_t thread = threadIdx.x - (kHeldThreads - 32 * kHeldAdders);
     const HeldFirst first = Block::first_tile();
-    const uint32_t row = first.tile * Block::kRows + thread;
+    const uint32_t row = Block::row_of(first.tile + thread / Block::kRows) + thread % Block::kRows;
     if (thread >= kHeldPrefetchTiles * Block::kRows || row >= p_.n) return;
     const uint32_t values = min(p_.slices * kHeldSlice, p_.k - first.slice * kHeldSlice);
     const auto prefetch = [&](const uint8_t* data, const int64_t(&stride)[2], int64_t to_lower,
@@ -106,7 +106,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
             continue;
           }
         }
-        const uint32_t row = tile * Block::kRows + first_group * Block::kWarpRows;
+        const uint32_t row = Block::row_of(tile) + first_group * Block::kWarpRows;
         const uint32_t token = octet * 8 + lane_ % 4 * 2;
 #pragma unroll
         for (uint32_t r = 0; r < kAtOnce; ++r) {

@@ -82,12 +82,28 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
     if (threadIdx.x >= kHeldMultipliers) lister.add_up();
     __syncthreads();
     if (threadIdx.x >= kHeldMultipliers) {
-      lister.list_runs();
+      const HeldSegment first = lister.list_runs();
+      if constexpr (Block::kListerSends) {
+        device::named_barrier_arrive(kHeldListed, kHeldThreads);
+        if (first.count > 0) {
+          device::wait_for_previous_launch();
+          HeldProducer<Weights, kShares, kKind, kRowGroups>(p, base).send(0, first, 0);
+        }
+        __syncwarp();
+        device::named_barrier(kHeldPlaced, kHeldThreads);
+      }
     } else {
       lister.place();
+      if constexpr (Block::kListerSends) {
+        // Rows of x do not wait for what is sent.
+        device::named_barrier_arrive(kHeldPlaced, kHeldThreads);
+        device::named_barrier(kHeldListed, kHeldThreads);
+      }
     }
   }
-  if constexpr (kShares == 1) {
+  if constexpr (Block::kListerSends) {
+    // All have met.
+  } else if constexpr (kShares == 1) {
     __syncthreads();
   } else {
     device::cluster_barrier();

@@ -37,6 +37,7 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
       low[j] = high[j] = 0;
       if (is_there(j)) load_id(pair(j), low[j], high[j]);
     }
+    if (threadIdx.x == 0) device::store_shared_u32(base_ + Memory::kHasSent, 0);
     for (uint32_t key = lane_index(); key < keys_; key += 32) {
       device::store_shared_u32(count_of(warp_index(), key), 0);
     }
@@ -92,8 +93,11 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
   }
 
   // By the same, behind that. Asked for by every warp, and again with every segment, what of each
-  // run is the block's took 2 to 3 us of a launch.
-  __device__ void list_runs() {
+  // run is the block's took 2 to 3 us of a launch. The block's first tile, of a lane that knows it;
+  // of all others there is none, nor is there where it is not of the run in which the block's share
+  // begins.
+  __device__ HeldSegment list_runs() {
+    HeldSegment first{};
     Sums all{};
 #pragma unroll
     for (uint32_t g = 0; g < kGroups; ++g) {
@@ -105,19 +109,30 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
     const uint32_t share = Block::share_of(all.cost);
     const uint32_t from = blockIdx.x * share, to = from + share;
     const uint32_t begin = run_.tiles_before(from), end = run_.tiles_before(to);
-    const uint32_t at = Block::entry(key()), each = share / max(run_.tile_cost, 1u);
-    device::store_shared_4(at, {key(), before_.rows, rows_, passes_});
-    device::store_shared_4(at + 16, {begin, end - begin, before_.tiles + begin, max(each, 1u)});
+    // Of more passes than one alone, as a division takes as long as all else here.
+    const uint32_t each = passes_ > 1 ? max(share / run_.tile_cost, 1u) : 1;
+    const typename Block::Run run{key(),       before_.rows,          rows_, passes_, begin,
+                                  end - begin, before_.tiles + begin, each};
+    const uint32_t at = Block::entry(key());
+    device::store_shared_4(at, {run.matrix, run.row, run.rows, run.passes});
+    device::store_shared_4(at + 16, {run.first, run.count, run.before, run.each});
     // The block's tiles among those of all runs, as whoever has the run says in which they begin
-    // and end, or the first lane if that is behind all.
+    // and end, or the first lane if that is behind all; and by whose warp's runs they begin.
     const auto say = [&](uint32_t cost, uint32_t tiles, uint32_t to_say) {
       const bool is_within = cost - run_.cost_before < run_.cost();
       if (is_within) device::store_shared_u32(to_say, before_.tiles + tiles);
       if (cost >= all.cost && key() == 0) device::store_shared_u32(to_say, all.tiles);
+      return is_within;
     };
-    say(from, begin, base_ + Memory::kRunTiles);
+    if (say(from, begin, base_ + Memory::kRunTiles)) {
+      device::store_shared_u32(base_ + Memory::kFirstRun, group() * 32);
+      if (Block::kListerSends && run.count > 0) {
+        device::store_shared_u32(base_ + Memory::kHasSent, 1);
+        first = Block::segment_of(run, begin);
+      }
+    }
     say(to, end, base_ + Memory::kRunTiles + 4);
-    if (!kGates || p_.lists.runs == nullptr || blockIdx.x != 0) return;
+    if (!kGates || p_.lists.runs == nullptr || blockIdx.x != 0) return first;
     if (rows_ > 0) write_run(before_.runs, before_.rows, static_cast<int32_t>(key()));
     if (key() == 0) {
       const uint32_t pairs = p_.lists.pairs.pairs;
@@ -125,6 +140,7 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
       p_.lists.runs[0] = all.runs;
       p_.lists.runs[1 + all.runs] = pairs;
     }
+    return first;
   }
 
   // By the multiplying warps, beside that. Those of no matrix come last.

@@ -208,7 +208,8 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
         }
 #pragma unroll
         for (const uint2& b : columns) {
-          most = __vmaxu2(most, __vmaxu2(b.x & 0x7fff7fffu, b.y & 0x7fff7fffu));
+          most =
+              pair16::bfloat16_larger_magnitude(most, pair16::bfloat16_larger_magnitude(b.x, b.y));
           if constexpr (Weights::kBiases) {
             device::multiply_bf16(chains[group / 4],
                                   {upper_ones, lower_ones, upper_ones, lower_ones}, b);
@@ -216,7 +217,7 @@ class HeldMultiplier : public HeldBlock<kShares, kKind, kRowGroups> {
         }
       });
     }
-    uint32_t largest = max(most & 0xffffu, most >> 16);
+    uint32_t largest = max(most & 0x7fffu, most >> 16 & 0x7fffu);
     largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
     largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
     const HeldPower<Weights> power(largest);

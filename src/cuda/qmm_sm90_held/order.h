@@ -112,12 +112,21 @@ struct HeldRun {
     return before < tiles ? before : tiles;
   }
 };
+// A block's share of what all costs, by what so many blocks make of it on the host: enough, and at
+// most one more than a division says, which takes ten times as long.
+__host__ __device__ constexpr uint32_t held_by_blocks(uint32_t blocks) {
+  return blocks == 1 ? ~0u : static_cast<uint32_t>(((uint64_t{1} << 32) + blocks - 1) / blocks);
+}
+__host__ __device__ constexpr uint32_t held_share(uint32_t cost, uint32_t by_blocks) {
+  return static_cast<uint32_t>(uint64_t{cost} * by_blocks >> 32) + 1;
+}
 // What a tile of a run of `rows` costs, the mean of its passes, of which the last one may have
 // fewer octets of tokens than `octets`: by what a tile times so many costs.
 __host__ __device__ constexpr uint32_t held_tile_cost(uint32_t rows, uint32_t octets,
                                                       const uint32_t (&costs)[kHeldMostOctets]) {
   const uint32_t all = (rows + 7) / 8, passes = (all + octets - 1) / octets;
   if (passes == 0) return 0;
+  if (passes == 1) return costs[all - 1];  // without a division
   const uint32_t last = all - (passes - 1) * octets;
   return (costs[last - 1] + (passes - 1) * costs[octets - 1] + passes - 1) / passes;
 }
@@ -248,7 +257,8 @@ constexpr bool held_shares_take_all() {
     most = most < kCosts[i] ? kCosts[i] : most;
   }
   for (uint32_t blocks = 1; blocks < 50; blocks += blocks < 6 ? 1 : 7) {
-    const uint32_t each = (all + blocks - 1) / blocks;
+    const uint32_t each = held_share(all, held_by_blocks(blocks));
+    if (each > (all + blocks - 1) / blocks + 1) return false;
     for (const HeldRun& run : runs) {
       if (run.tiles_before(0) != 0 || run.tiles_before(blocks * each) != run.tiles) return false;
     }

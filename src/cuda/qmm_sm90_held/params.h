@@ -30,6 +30,10 @@ inline constexpr uint32_t kHeldPrefetchTiles = 2;
 inline constexpr uint32_t kHeldMostMatrices = 128, kHeldMostPairs = 16 * kHeldMostMatrices;
 static_assert(kHeldMostMatrices % 32 == 0 && kHeldMostPairs <= kListedPairs);
 
+// Barriers that some warps only pass: behind the first the runs are known, and behind the second
+// the pairs in their order, too.
+inline constexpr uint32_t kHeldListed = 1, kHeldPlaced = 2;
+
 // What is multiplied: one matrix; runs of rows of x by a matrix each; the same for a layer's gates
 // and ups, of which a tile has eight rows each, so that a lane has both numbers of an activation;
 // for what its gates and ups have left, whose sums stay float32, of K in parts; of rows of w of one
@@ -79,11 +83,13 @@ struct HeldMemory {
   static constexpr uint32_t kWarpRows = kColumns + kOctets * 512;
   // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
   static constexpr uint32_t kKept = kRows + kHeldWarps * kWarpRows;
-  // Of runs there instead: what of each of them is the block's, and from which tile of all of them
-  // to which its tiles are.
+  // Of runs there instead: what of each of them is the block's; from which tile of all of them to
+  // which its tiles are; before which run, a multiple of 32, it has none; and whether its first
+  // tile is on its way.
   static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
   static constexpr uint32_t kRunTiles = kRuns + kHeldMostMatrices * kRunBytes;
-  static constexpr uint32_t kOrder = kRunTiles + 16;  // pairs, in the order of the runs
+  static constexpr uint32_t kFirstRun = kRunTiles + 8, kHasSent = kFirstRun + 4;
+  static constexpr uint32_t kOrder = kHasSent + 4;  // pairs, in the order of the runs
   static_assert(kOrder + kHeldMostPairs * 4 <= kKept + kHeldKeptTiles * kHeldPlace);
   // Before there are sums: pairs of each matrix and of none, by warp; each pair's; sums of
   // matrices.
@@ -133,6 +139,7 @@ struct QmmHeldParams {
   // Of runs: of a tile times so many octets of tokens, and of rows of x until they can be
   // multiplied.
   uint32_t octet_costs[kHeldMostOctets], rows_cost;
+  uint32_t by_blocks;  // held_by_blocks
 };
 
 }  // namespace moeblas::cuda

@@ -11,6 +11,7 @@
 #include "cuda/qmm_sm90/parts.h"
 #include "cuda/qmm_sm90/plan.h"
 #include "cuda/qmm_sm90_held/cut.h"
+#include "cuda/qmm_sm90_held/order.h"
 #include "cuda/strides.h"
 
 namespace moeblas::cuda {
@@ -140,12 +141,14 @@ QmmHeldParams params_of(const MatmulProblem& p, const HeldCut& cut, uint32_t row
 
 // `n`: rows of w of all matrices.
 void run_early(const MatmulProblem& p, const std::string& name, HeldKind kind, int64_t n,
-               const HeldCut& cut, const QmmHeldParams& q, Queue& queue) {
+               const HeldCut& cut, QmmHeldParams& q, Queue& queue) {
   const uint32_t bytes = held_bytes(kind, cut.row_groups);
   const uint32_t clusters =
       held_clusters(n, p.k, queue.clusters_at_once(name.c_str(), cut.shares, kHeldThreads, bytes),
                     kHeldRows * cut.row_groups);
-  queue.run_early(name.c_str(), clusters * cut.shares, kHeldThreads, bytes, q);
+  const uint32_t blocks = clusters * cut.shares;
+  q.by_blocks = held_by_blocks(blocks);
+  queue.run_early(name.c_str(), blocks, kHeldThreads, bytes, q);
 }
 
 }  // namespace
@@ -155,7 +158,8 @@ bool qmm_sm90_is_held(const MatmulProblem& p) { return cut_of(p).shares != 0; }
 void qmm_sm90_run_held(const MatmulProblem& p, Queue& queue) {
   const HeldCut cut = cut_of(p);
   const std::string name = kernel_name(p, std::to_string(cut.shares));
-  run_early(p, name, HeldKind::matrix, p.n, cut, params_of(p, cut), queue);
+  QmmHeldParams q = params_of(p, cut);
+  run_early(p, name, HeldKind::matrix, p.n, cut, q, queue);
 }
 
 namespace {

@@ -42,7 +42,7 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
       const HeldSegment segment = Block::segment(i);
       if (threadIdx.x % 32 == 0) {
 #pragma unroll 1
-        for (uint32_t j = 0; j < segment.count; ++j) {
+        for (uint32_t j = i == 0 && has_sent_first() ? 1 : 0; j < segment.count; ++j) {
           if (kRuns && !kSums && i + j == 1) device::barrier_wait(barrier(Block::kRowsAsked), 0);
           if (i + j >= Memory::kSlots) {
             device::barrier_wait(barrier(Block::kEmpty) + (i + j) % Memory::kSlots * 8,
@@ -56,14 +56,17 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   }
 
- private:
+  // Whether who lists runs has.
+  __device__ bool has_sent_first() const {
+    return Block::kListerSends && device::load_shared_u32(base_ + Memory::kHasSent) != 0;
+  }
   // Tile `number` of a segment, the block's `i`th.
   __device__ void send(uint32_t i, const HeldSegment& segment, uint32_t number) const {
     const uint64_t policy =
         segment.again ? device::evict_normal_policy() : device::evict_first_policy();
     const uint32_t slot = i % Memory::kSlots, to = base_ + slot * HeldSlot::kBytes;
     const uint32_t full = barrier(Block::kFull) + slot * 8;
-    const auto row = static_cast<int32_t>((segment.tile + number) * Block::kRows);
+    const auto row = static_cast<int32_t>(Block::row_of(segment.tile + number));
     const uint32_t first = Block::first_slice(segment);
     const auto slices = static_cast<int32_t>(first);
     const auto scales = static_cast<int32_t>(first * (kHeldScaleBox / kHeldWarps));

@@ -35,6 +35,13 @@ class HeldBlock {
   static constexpr bool kRuns = kKind != HeldKind::matrix, kGates = kKind == HeldKind::gates;
   static constexpr bool kShort = kKind == HeldKind::short_sums;
   static constexpr bool kSums = kKind == HeldKind::sums || kShort;
+  // Whether a block's first tile is asked for by who lists runs and knows it first. By the warp
+  // that brings all others, which looks for it, a layer's first one came 0.8 us later:
+  // Qwen3-30B-A3B's of 3 / 4 / 8 tokens took 27.0 / 29.9 / 45.6 us for 26.2 / 29.3 / 44.7, products
+  // of Mixtral of 8 107.4 for 106.9, in mxfp4 106.1 for 105.2. But products with two groups of rows
+  // of w, of Qwen3-30B-A3B's 8 tokens in mxfp4, took 27.2 for 27.8, and sums, which are listed
+  // before they can begin, as long.
+  static constexpr bool kListerSends = kGates || (kKind == HeldKind::runs && kRowGroups == 1);
   // Of w, in a tile, that neighbour each other, and come by one box; of those, a warp's.
   static constexpr uint32_t kRows = kRowGroups * kHeldRows / (kGates ? 2 : 1);
   static constexpr uint32_t kWarpRows = kRows / kRowGroups;
@@ -106,19 +113,8 @@ class HeldBlock {
     } else {
       const Run run = run_at(done);
       const uint32_t taken = first_ + done - run.before;
-      // Who passes tiles once changes rows of x between runs alone.
-      const HeldPasses passes{run.passes, run.passes == 1 ? tiles_ : run.each, tiles_};
-      const HeldPasses::Place place = passes.place(run.first + taken);
-      HeldSegment s;
-      s.matrix = run.matrix;
-      s.row = run.row + place.pass * kTokens;
-      s.rows = min(run.rows - place.pass * kTokens, kTokens);
-      s.part = kSums ? place.tile / row_tiles_ : 0;
-      s.tile = place.tile - s.part * row_tiles_;
-      s.count = min(place.count, run.count - taken);
-      if constexpr (kSums) s.count = min(s.count, row_tiles_ - s.tile);
-      s.again = run.passes > 1;
-      s.has_sums = s.keeps_sums = false;
+      HeldSegment s = segment_of(run, run.first + taken);
+      s.count = min(s.count, run.count - taken);
       return s;
     }
   }
@@ -169,6 +165,14 @@ class HeldBlock {
   __device__ static uint32_t octets_of(const HeldSegment& segment) {
     return kRuns ? (segment.rows + 7) / 8 : kOctets;
   }
+  // A tile's first row of w. Clusters take turns at the tiles of one matrix, so that all that is
+  // read at a time lies together: with neighbours to each, 16 rows of 16384^2 in affine 4 bits took
+  // 44.0 us for 43.0.
+  __device__ uint32_t row_of(uint32_t tile) const {
+    if constexpr (kRuns) return tile * kRows;
+    const uint32_t clusters = gridDim.x / kShares, cluster = blockIdx.x / kShares;
+    return (cluster + (tile - first_) * clusters) * kRows;
+  }
   // This block's slices of K in a segment.
   __device__ uint32_t first_slice(const HeldSegment& segment) const {
     return (segment.part * kShares + rank_) * p_.slices;
@@ -195,7 +199,30 @@ class HeldBlock {
     return kSums ? row : pair_of(row) / p_.lists.top_k;
   }
   // Of what all runs cost, a block's.
-  __device__ static uint32_t share_of(uint32_t cost) { return (cost + gridDim.x - 1) / gridDim.x; }
+  __device__ uint32_t share_of(uint32_t cost) const { return held_share(cost, p_.by_blocks); }
+
+  // Its rows of x, from `row` on, and their passes; of all these passes' tiles the block's, behind
+  // so many of runs before it, and what its share would be of this run alone.
+  struct Run {
+    uint32_t matrix, row, rows, passes;
+    uint32_t first, count, before, each;
+  };
+  // From the run's tile `number` on, of all its passes.
+  __device__ HeldSegment segment_of(const Run& run, uint32_t number) const {
+    // Who passes tiles once changes rows of x between runs alone, and divides nothing.
+    HeldPasses::Place place{0, number, tiles_ - number};
+    if (run.passes > 1) place = HeldPasses{run.passes, run.each, tiles_}.place(number);
+    HeldSegment s;
+    s.matrix = run.matrix;
+    s.row = run.row + place.pass * kTokens;
+    s.rows = min(run.rows - place.pass * kTokens, kTokens);
+    s.part = kSums && p_.parts > 1 ? place.tile / row_tiles_ : 0;
+    s.tile = place.tile - s.part * row_tiles_;
+    s.count = kSums ? min(place.count, row_tiles_ - s.tile) : place.count;
+    s.again = run.passes > 1;
+    s.has_sums = s.keeps_sums = false;
+    return s;
+  }
 
   const QmmHeldParams& p_;
   uint32_t base_, rank_;
@@ -207,15 +234,9 @@ class HeldBlock {
  private:
   static constexpr uint32_t kAllLanes = 0xffffffff;
 
-  // Its rows of x, from `row` on, and their passes; of all these passes' tiles the block's, behind
-  // so many of runs before it, and what its share would be of this run alone.
-  struct Run {
-    uint32_t matrix, row, rows, passes;
-    uint32_t first, count, before, each;
-  };
   // The run that the block's tile behind `done` others is of.
   __device__ Run run_at(uint32_t done) const {
-    uint32_t first = 0, found = 0;
+    uint32_t first = device::load_shared_u32(base_ + Memory::kFirstRun), found = 0;
     for (;; first += 32) {
       const uint4 b = device::load_shared_4(entry(first + threadIdx.x % 32) + 16);
       found = __ballot_sync(kAllLanes, b.z + b.y > first_ + done);

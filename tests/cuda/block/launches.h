@@ -63,6 +63,7 @@ class LaunchesOnBlocks {
            size_t count, const void* const* arguments, const size_t* sizes);
   void run(const simt::Step& step);
   static LaunchesOnBlocks& now();
+  uint32_t clusters() const { return clusters_; }
 
  private:
   uint64_t seed_, launches_ = 0;

@@ -92,6 +92,13 @@ inline uint32_t float16_larger(uint32_t a, uint32_t b) {
   return Of::rounded(static_cast<float>(std::fmax(Of::low(a), Of::low(b))),
                      static_cast<float>(std::fmax(Of::high(a), Of::high(b))));
 }
+inline uint32_t bfloat16_larger_magnitude(uint32_t a, uint32_t b) {
+  const auto larger = [](uint32_t x, uint32_t y) {
+    const uint32_t magnitude = std::max(x & 0x7fffu, y & 0x7fffu);
+    return magnitude > 0x7f80u ? 0x7fffu : magnitude | ((x ^ y) & 0x8000u);
+  };
+  return larger(a & 0xffffu, b & 0xffffu) | larger(a >> 16, b >> 16) << 16;
+}
 inline uint32_t float16_of_e4m3(uint32_t low, uint32_t high) {
   return device::e4m3_pair(low | high << 8);
 }
