@@ -45,10 +45,29 @@ TEST(QmmHeldCut, MakesEveryKOnceByTheFewestBlocks) {
 
 // Where most blocks have tiles of one run, and where each has about as many runs as any other.
 TEST(QmmHeldCut, RowsOfXCostWhereFewBlocksChangeThem) {
+  EXPECT_GT(cuda::held_rows_cost(63, 128), cuda::held_rows_cost(64, 128));
   EXPECT_GT(cuda::held_rows_cost(128, 128), cuda::held_rows_cost(128, 64));
+  EXPECT_EQ(cuda::held_rows_cost(64, 64), cuda::held_rows_cost(8, 64));
   EXPECT_GT(cuda::held_rows_cost(17, 8), 0u);
   EXPECT_EQ(cuda::held_rows_cost(17, 8), cuda::held_rows_cost(512, 64));
   EXPECT_EQ(cuda::held_rows_cost(129, 128), 0u);
+}
+
+// More octets of tokens cost more, and less than each of them by itself.
+TEST(QmmHeldCut, TilesCostByOctets) {
+  for (const bool affine : {false, true}) {
+    for (const uint32_t groups : {1u, 2u, 4u}) {
+      for (const int64_t rows : {int64_t{8}, int64_t{768}, int64_t{1024}}) {
+        const cuda::HeldCosts costs = cuda::held_costs(affine, groups, rows, 128);
+        for (uint32_t u = 1; u < cuda::kHeldMostOctets; ++u) {
+          EXPECT_GT(costs.of_octets[u], costs.of_octets[u - 1]);
+          EXPECT_LT(costs.of_octets[u], costs.of_octets[u - 1] + costs.of_octets[0]);
+        }
+      }
+    }
+  }
+  EXPECT_GT(cuda::held_costs(true, 2, 768, 128).of_octets[1],
+            cuda::held_costs(true, 2, 769, 128).of_octets[1]);
 }
 
 TEST(QmmHeldCut, RunsHaveAllOfKInEachBlock) {

@@ -70,21 +70,35 @@ struct HeldRowsOf {
 constexpr HeldRowsOf kHeldAffineRows{{0, 18}, {0, 12},  {3, 16}, {3, 12},
                                      {0, 18}, {0.5, 8}, {0, 16}};
 constexpr HeldRowsOf kHeldMxfp4Rows{{0, 12}, {0, 10}, {2, 16}, {2, 8}, {0, 16}, {1, 5}, {0, 10}};
-// From so many on, first tiles are prefetched before it is known which they are, as if all matrices
-// were passed once. Products alone have nothing else to do then: Qwen3-30B's of 4 / 8 / 16 tokens
-// take 19.3 / 27.5 / 40.8 us without and 18.5 / 26.6 / 38.3 with it, Mixtral's of 48 139 and 134.
-// In a layer other launches are under way: Qwen3-30B's of 2 / 4 / 8 / 16 tokens take 23.9 / 33.0 /
-// 48.4 / 66.2 without it and 27.1 / 36.1 / 49.9 / 66.4 with it, Mixtral's of 3 and 16 131 and 205
-// for 128 and 200. Sums by it: OLMoE's layers of 4 / 16 / 64 tokens 39.5 / 60.7 / 73.2 -> 41.2
-// / 61.5 / 72.3.
-constexpr double kHeldLeastLikelyGates = 0.75, kHeldLeastLikelySums = 2;
+// From so many rows a matrix on, first tiles are prefetched before it is known which they are, as
+// if all matrices were passed once; of products alone always, which have nothing else to do then:
+// Qwen3-30B's of 4 / 8 / 16 tokens take 19.3 / 27.5 / 40.8 us without and 18.5 / 26.6 / 38.3 with
+// it, Mixtral's of 48 139 and 134. In a layer other launches are under way: gates and ups of
+// Qwen3-30B's of 2 / 4 / 8 / 16 tokens took 23.9 / 33.0 / 48.4 / 66.2 without it and 27.1 / 36.1 /
+// 49.9 / 66.4 with it, sums of OLMoE's of 4 / 16 / 64 39.5 / 60.7 / 73.2 and 41.2 / 61.5 / 72.3.
+// Gates and ups whose tiles have one group of rows of w need it: Mixtral's layers of 3 / 4 / 6
+// tokens take 129.5 / 152.0 / 179.5 with it and 130.8 / 156.0 / 181.8 without, but Qwen3-30B's of
+// 12 57.6 and 55.9, OLMoE's of 8 47.5 and 46.1.
+constexpr double kHeldLeastLikelyGates = 0.75, kHeldLeastLikely = 2;
 // Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
 // Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
 // expert with more than eight rows had as many tiles as others. Of 64 tokens they took, where three
 // cost 10 / 11 / 12 / 13 / 14 / 15, 156 / 152 / 146 / 148 / 154 / 154, and in mxfp4, from 12 to 16,
 // 178 / 173 / 169 / 176 / 179.
-constexpr uint32_t kHeldAffineCosts[kHeldMostOctets] = {8, 9, 12};
-constexpr uint32_t kHeldMxfp4Costs[kHeldMostOctets] = {8, 11, 14};
+// Where a tile has more than one group of rows of w, affine ones of up to 6 rows a matrix: layers
+// of Qwen3-30B of 64 tokens take, uniform and zipf routing, 95.8 and 94.7 by 9 and 93.7 and 86.7 by
+// 10, of 96 99.1 and 109.6 and 98.1 and 101.0, but of 128 102.4 and 112.4 and 106.6 and 130.5. In
+// mxfp4 100.2 by 11 and 102.9 by 10; tiles of one group, Mixtral's of 32 and 64, 218.1 and 266.5 by
+// 11 and 213.9 and 261.6 by 10.
+struct HeldCosts {
+  uint32_t of_octets[kHeldMostOctets];
+};
+constexpr HeldCosts held_costs(bool affine, uint32_t row_groups, int64_t rows, int64_t matrices) {
+  constexpr int64_t kMostRows = 6;
+  if (!affine) return row_groups == 1 ? HeldCosts{{8, 10, 14}} : HeldCosts{{8, 11, 14}};
+  return row_groups > 1 && rows <= kMostRows * matrices ? HeldCosts{{8, 10, 12}}
+                                                        : HeldCosts{{8, 9, 12}};
+}
 // Beside those, of rows of x until they can be multiplied, which who comes from one run to the next
 // waits for: up to one row a matrix, of more rows of few matrices, and of others, where a block has
 // about as many runs as any other. (A block with two runs ended 2 to 3 us behind one with one.) By
@@ -92,10 +106,17 @@ constexpr uint32_t kHeldMxfp4Costs[kHeldMostOctets] = {8, 11, 14};
 // 16.9, 15.5 us, of 64 54.5, 52.6 / 54.8, 55.6 / 54.2, 54.0; its layers of 8 47.3, 39.5
 // / 46.5, 38.6 / 45.5, 37.5, of 64 96.2, 96.2 / 96.3, 96.8 / 96.3, 104.7; Mixtral's of 64 231, 294
 // / 228, 297 / 226, 303.
-constexpr uint32_t kHeldRowsCostOfFew = 24, kHeldRowsCostOfFewMatrices = 8;
+// Since a block's first tile is there 0.8 us earlier, layers of Qwen3-30B of 4 / 8 / 16 tokens take
+// 29.3 / 44.3 / 63.7 by 16 and 29.1 / 44.4 / 64.1 by 24, in mxfp4 33.4 / 48.2 / 67.5 and 33.4
+// / 48.5 / 68.0.
+constexpr uint32_t kHeldRowsCostOfFewest = 24, kHeldRowsCostOfFew = 16;
+constexpr uint32_t kHeldRowsCostOfFewMatrices = 8;
 constexpr uint32_t held_rows_cost(int64_t rows, int64_t matrices) {
   constexpr int64_t kFewMatrices = kQmmClusters;  // for blocks, of which there are twice as many
-  if (rows <= matrices) return kHeldRowsCostOfFew;
+  if (rows <= matrices) {
+    return 2 * rows < matrices || matrices <= kFewMatrices ? kHeldRowsCostOfFewest
+                                                           : kHeldRowsCostOfFew;
+  }
   return matrices <= kFewMatrices ? kHeldRowsCostOfFewMatrices : 0;
 }
 

@@ -207,10 +207,6 @@ const char* name_of(HeldKind kind) {
   }
   return "";
 }
-double least_likely(HeldKind kind) {
-  if (kind == HeldKind::runs) return 0;
-  return kind == HeldKind::gates ? kHeldLeastLikelyGates : kHeldLeastLikelySums;
-}
 // Of `all_rows` rows of w, of all matrices.
 void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const HeldCut& cut,
               const ListPairsParams& lists, QmmHeldParams& q, Queue& queue) {
@@ -218,11 +214,14 @@ void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const Hel
   if (cut.row_groups > 1) name += "_" + std::to_string(cut.row_groups);
   q.lists = lists;
   const bool affine = p.w.spec->mode == Mode::affine;
-  const auto& costs = affine ? kHeldAffineCosts : kHeldMxfp4Costs;
-  std::copy(std::begin(costs), std::end(costs), q.octet_costs);
   const int64_t matrices = p.w.values.count();
+  const HeldCosts costs = held_costs(affine, cut.row_groups, p.total_rows(), matrices);
+  std::copy(std::begin(costs.of_octets), std::end(costs.of_octets), q.octet_costs);
   q.rows_cost = held_rows_cost(p.total_rows(), matrices);
-  if (static_cast<double>(p.total_rows()) >= least_likely(kind) * static_cast<double>(matrices)) {
+  const bool of_gates = kind == HeldKind::gates && cut.row_groups == 1;
+  const double least = of_gates ? kHeldLeastLikelyGates : kHeldLeastLikely;
+  if (kind == HeldKind::runs ||
+      static_cast<double>(p.total_rows()) >= least * static_cast<double>(matrices)) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
   run_early(p, name, kind, all_rows, cut, q, queue);
