@@ -70,6 +70,20 @@ TEST(QmmHeldCut, TilesCostByOctets) {
             cuda::held_costs(true, 2, 769, 128).of_octets[1]);
 }
 
+// Products alone have nothing else to do before they know their tiles.
+TEST(QmmHeldCut, FirstTilesAreGuessedWhereMostMatricesHaveRows) {
+  const auto guesses = [](cuda::HeldKind kind, uint32_t groups, int64_t rows) {
+    return cuda::held_guesses_first(kind, groups, rows, 128);
+  };
+  EXPECT_TRUE(guesses(cuda::HeldKind::runs, 2, 1));
+  EXPECT_FALSE(guesses(cuda::HeldKind::gates, 1, 95));
+  EXPECT_TRUE(guesses(cuda::HeldKind::gates, 1, 96));
+  for (const cuda::HeldKind kind : {cuda::HeldKind::gates, cuda::HeldKind::short_sums}) {
+    EXPECT_FALSE(guesses(kind, 2, 255));
+    EXPECT_TRUE(guesses(kind, 2, 256));
+  }
+}
+
 TEST(QmmHeldCut, RunsHaveAllOfKInEachBlock) {
   uint32_t taken[3] = {};
   for (int64_t k = 256; k <= 8192; k += 256) {

@@ -79,13 +79,18 @@ constexpr HeldRowsOf kHeldMxfp4Rows{{0, 12}, {0, 10}, {2, 16}, {2, 8}, {0, 16}, 
 // Gates and ups whose tiles have one group of rows of w need it: Mixtral's layers of 3 / 4 / 6
 // tokens take 129.5 / 152.0 / 179.5 with it and 130.8 / 156.0 / 181.8 without, but Qwen3-30B's of
 // 12 57.6 and 55.9, OLMoE's of 8 47.5 and 46.1.
-constexpr double kHeldLeastLikelyGates = 0.75, kHeldLeastLikely = 2;
+constexpr bool held_guesses_first(HeldKind kind, uint32_t row_groups, int64_t rows,
+                                  int64_t matrices) {
+  if (kind == HeldKind::runs) return true;
+  if (kind == HeldKind::gates && row_groups == 1) return 4 * rows >= 3 * matrices;
+  return rows >= 2 * matrices;
+}
 // Of a tile times one octet of tokens, times two and times three. By them, in place of equal ones,
 // Mixtral's gates and ups of 20 tokens took 133 us for 137 and in mxfp4 133 for 163: a block of an
 // expert with more than eight rows had as many tiles as others. Of 64 tokens they took, where three
 // cost 10 / 11 / 12 / 13 / 14 / 15, 156 / 152 / 146 / 148 / 154 / 154, and in mxfp4, from 12 to 16,
 // 178 / 173 / 169 / 176 / 179.
-// Where a tile has more than one group of rows of w, affine ones of up to 6 rows a matrix: layers
+// Affine tiles with several groups of rows of w cost more where matrices have up to 6 rows: layers
 // of Qwen3-30B of 64 tokens take, uniform and zipf routing, 95.8 and 94.7 by 9 and 93.7 and 86.7 by
 // 10, of 96 99.1 and 109.6 and 98.1 and 101.0, but of 128 102.4 and 112.4 and 106.6 and 130.5. In
 // mxfp4 100.2 by 11 and 102.9 by 10; tiles of one group, Mixtral's of 32 and 64, 218.1 and 266.5 by

@@ -218,10 +218,7 @@ void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const Hel
   const HeldCosts costs = held_costs(affine, cut.row_groups, p.total_rows(), matrices);
   std::copy(std::begin(costs.of_octets), std::end(costs.of_octets), q.octet_costs);
   q.rows_cost = held_rows_cost(p.total_rows(), matrices);
-  const bool of_gates = kind == HeldKind::gates && cut.row_groups == 1;
-  const double least = of_gates ? kHeldLeastLikelyGates : kHeldLeastLikely;
-  if (kind == HeldKind::runs ||
-      static_cast<double>(p.total_rows()) >= least * static_cast<double>(matrices)) {
+  if (held_guesses_first(kind, cut.row_groups, p.total_rows(), matrices)) {
     q.likely_matrices = static_cast<uint32_t>(matrices);
   }
   run_early(p, name, kind, all_rows, cut, q, queue);

@@ -56,10 +56,6 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   }
 
-  // Whether who lists runs has.
-  __device__ bool has_sent_first() const {
-    return Block::kListerSends && device::load_shared_u32(base_ + Memory::kHasSent) != 0;
-  }
   // Tile `number` of a segment, the block's `i`th.
   __device__ void send(uint32_t i, const HeldSegment& segment, uint32_t number) const {
     const uint64_t policy =
@@ -106,6 +102,12 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
         device::copy_box(to + kBiases, &p_.lower_biases, scales, row, matrix, full, policy);
       }
     }
+  }
+
+ private:
+  // Whether who lists runs has sent the block's first tile.
+  __device__ bool has_sent_first() const {
+    return Block::kListerSends && device::load_shared_u32(base_ + Memory::kHasSent) != 0;
   }
 };
 
