@@ -211,13 +211,14 @@ Case gates_case(uint64_t seed) {
   c.op = Op::gather_qmm;
   c.values = random.pick({Values::normal, Values::integers});
   c.ids = random.pick({Ids::uniform, Ids::sorted, Ids::one, Ids::mixed});
-  // More experts, and more pairs, than a warp has lanes, too, some of no matrix.
-  const bool many = seed % 24 == 7;
+  // More experts, and more pairs, than a warp has lanes, too, some of no matrix; and so many
+  // experts of few pairs.
+  const bool few = seed / 2 % 12 == 7, many = seed % 24 == 7 || few;
   if (many) c.ids = Ids::mixed;
   const int64_t k = many ? 1536 : is_short ? random.pick({1536, 2048}) : random.pick({2560, 4096});
   const int64_t experts = many ? 40 : random.pick({1, 2, 3}), top_k = random.pick({1, 2});
   const int64_t least = many ? 2 : is_short ? 5 : 3, most = many ? 3 : is_short ? 6 : 16;
-  const int64_t rows = experts * random.between(least, most);
+  const int64_t rows = few ? random.between(33, 63) : experts * random.between(least, most);
   const int64_t tokens = (rows + top_k - 1) / top_k;
   c.codes = plain(DType::u32, {experts, 2 * kInner, k / 8});
   c.scales =
@@ -336,7 +337,11 @@ Case sums_case(uint64_t seed) {
   // Of one expert more octets of tokens than a tile meets, too.
   if (is_long && experts > 1) c.ids = random.pick({Ids::one, Ids::uniform});
   const int64_t rows = random.between(is_long ? 6 : 2, is_long ? 16 : 4);
-  const int64_t pairs = experts == 128 ? random.between(260, 400) : experts * rows;
+  // Of many experts few pairs, too.
+  const bool few = experts > 3 && random.between(0, 1) == 0;
+  const int64_t pairs = few              ? random.between(20, 64)
+                        : experts == 128 ? random.between(260, 400)
+                                         : experts * rows;
   const int64_t n = k == kShort   ? 64 * (experts > 3 ? 1 : random.between(1, 2))
                     : experts > 3 ? 40
                                   : random.pick({8, 40, 97, 130});

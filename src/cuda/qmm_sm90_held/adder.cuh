@@ -108,10 +108,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
         }
         const uint32_t row = Block::row_of(tile) + first_group * Block::kWarpRows;
         const uint32_t token = octet * 8 + lane_ % 4 * 2;
-#pragma unroll
-        for (uint32_t r = 0; r < kAtOnce; ++r) {
-          if (!are_finite(s[r])) make_again(of.tiles, row + r * Block::kWarpRows, token, s[r]);
-        }
+        if (!are_finite(s)) make_again(of.tiles, row, token, s);
         __syncwarp();
         if constexpr (kGates) {
 #pragma unroll
@@ -127,7 +124,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
           } else {
             const uint32_t of_row = octet * 8 + lane_ / 4;
             store(of.tiles.rows, row_of, of_row,
-                  kRuns ? of_octet(of.out_rows, octet) : of_row * p_.out_row_stride,
+                  kRuns ? out_of_pair(of_octet(of.pairs, octet)) : of_row * p_.out_row_stride,
                   Math::rounded(s[r][0], s[r][1]), Math::rounded(s[r][2], s[r][3]));
           }
         }
@@ -150,7 +147,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
 
   struct Segment {
     HeldSegment tiles;
-    int64_t out_rows[kOctets];  // of runs, of token g of each octet
+    uint32_t pairs[kOctets];  // of runs, of token g of each octet
     // Of sums: of tokens 2t and 2t + 1 of each octet, among those of all parts.
     uint32_t sum_rows[2][kOctets];
   };
@@ -176,12 +173,17 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
 #pragma unroll
       for (uint32_t u = 0; u < kOctets; ++u) {
         const uint32_t token = lane_ / 4 + 8 * u;
-        segment.out_rows[u] = 0;
+        segment.pairs[u] = 0;
         if (token < segment.tiles.rows) {
-          segment.out_rows[u] = out_of(p_.lists, Block::pair_of(segment.tiles.row + token));
+          segment.pairs[u] = Block::pair_of(segment.tiles.row + token);
         }
       }
     }
+  }
+  // As out_of, without a division.
+  __device__ int64_t out_of_pair(uint32_t pair) const {
+    const uint32_t row = held_row_of(pair, p_.by_top_k), choice = pair - row * p_.lists.top_k;
+    return row * p_.lists.out_steps[0] + choice * p_.lists.out_steps[1];
   }
   __device__ static void add(const uint4& v, float (&s)[4]) {
     s[0] += __uint_as_float(v.x);
@@ -189,20 +191,35 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     s[2] += __uint_as_float(v.z);
     s[3] += __uint_as_float(v.w);
   }
-  __device__ static bool are_finite(const float (&s)[4]) {
+  using Several = float[kAtOnce][4];
+  __device__ static bool are_finite(const Several& s) {
     uint32_t most = 0;
 #pragma unroll
-    for (const float sum : s) most = max(most, __float_as_uint(sum) & 0x7fffffffu);
+    for (const auto& of_group : s) {
+#pragma unroll
+      for (const float sum : of_group) most = max(most, __float_as_uint(sum) & 0x7fffffffu);
+    }
     return most < 0x7f800000u;
   }
-  // A lane's of rows from `row` on that are not finite.
+  // A lane's of rows from `row` on that are not finite. One behind the other: instructions that are
+  // hardly ever needed stand between others once, not once for each sum.
   __device__ void make_again(const HeldSegment& of, uint32_t row, uint32_t token,
-                             float (&s)[4]) const {
+                             Several& s) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < 4 * kAtOnce; ++i) {
+      const uint32_t j = i % 4;
+      float sum = 0.0f;
+      const auto for_it = [&](const auto& change) {
 #pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      if (isfinite(s[j])) continue;
-      s[j] = made_again(of, row + lane_ / 4 + (kGates ? 0 : j / 2 * 8), token + j % 2,
-                        kGates && j / 2 == 1);
+        for (uint32_t other = 0; other < 4 * kAtOnce; ++other) {
+          if (other == i) change(s[other / 4][other % 4]);
+        }
+      };
+      for_it([&](float& of_it) { sum = of_it; });
+      if (isfinite(sum)) continue;
+      sum = made_again(of, row + i / 4 * Block::kWarpRows + lane_ / 4 + (kGates ? 0 : j / 2 * 8),
+                       token + j % 2, kGates && j / 2 == 1);
+      for_it([&](float& of_it) { of_it = sum; });
     }
   }
   // A sum from weights as they are.

@@ -95,12 +95,30 @@ struct HeldPasses {
   }
 };
 
+// Quotients by products with 2^32 / divisor, rounded up: what a division says where number times
+// divisor is less than 2^32, and beyond that not less. (Of 1 there is no such number: one less.)
+__host__ __device__ constexpr uint32_t held_reciprocal(uint32_t divisor) {
+  return divisor == 1 ? ~0u : ~0u / divisor + 1;
+}
+__host__ __device__ constexpr uint32_t held_quotient(uint32_t number, uint32_t reciprocal) {
+  return static_cast<uint32_t>(uint64_t{number} * reciprocal >> 32);
+}
+// Which of x's rows a pair is of, of so many choices each: a half more than the pair's number, by
+// twice as many, as there may be one.
+__host__ __device__ constexpr uint32_t held_by_choices(uint32_t choices) {
+  return held_reciprocal(2 * choices);
+}
+__host__ __device__ constexpr uint32_t held_row_of(uint32_t pair, uint32_t by_choices) {
+  return held_quotient(2 * pair + 1, by_choices);
+}
+
 // A run's tiles, those of all its passes, among those of other runs: blocks share out what all
 // cost. In front of its tiles stands what their rows of x do: who has but tiles of one run has more
 // of them than who comes to it from another one.
 struct HeldRun {
   uint32_t tiles, tile_cost, rows_cost;
-  uint32_t cost_before;  // of the runs before it
+  uint32_t by_tile_cost;  // held_reciprocal
+  uint32_t cost_before;   // of the runs before it
 
   __host__ __device__ constexpr uint32_t cost() const {
     return tiles == 0 ? 0 : rows_cost + tiles * tile_cost;
@@ -108,17 +126,14 @@ struct HeldRun {
   // Of its tiles, those that begin within the first `cost` of all.
   __host__ __device__ constexpr uint32_t tiles_before(uint32_t cost) const {
     if (tiles == 0 || cost <= cost_before + rows_cost) return 0;
-    const uint32_t before = (cost - cost_before - rows_cost - 1) / tile_cost + 1;
+    const uint32_t before = held_quotient(cost - cost_before - rows_cost - 1, by_tile_cost) + 1;
     return before < tiles ? before : tiles;
   }
 };
-// A block's share of what all costs, by what so many blocks make of it on the host: enough, and at
+// A block's share of what all costs, by held_reciprocal of the number of blocks: enough, and at
 // most one more than a division says, which takes ten times as long.
-__host__ __device__ constexpr uint32_t held_by_blocks(uint32_t blocks) {
-  return blocks == 1 ? ~0u : static_cast<uint32_t>(((uint64_t{1} << 32) + blocks - 1) / blocks);
-}
 __host__ __device__ constexpr uint32_t held_share(uint32_t cost, uint32_t by_blocks) {
-  return static_cast<uint32_t>(uint64_t{cost} * by_blocks >> 32) + 1;
+  return held_quotient(cost, by_blocks) + 1;
 }
 // What a tile of a run of `rows` costs, the mean of its passes, of which the last one may have
 // fewer octets of tokens than `octets`: by what a tile times so many costs.
@@ -252,12 +267,12 @@ constexpr bool held_shares_take_all() {
   HeldRun runs[kRuns] = {};
   uint32_t all = 0, most = 0;
   for (uint32_t i = 0; i < kRuns; ++i) {
-    runs[i] = {kTiles[i], kCosts[i], kRowsCost, all};
+    runs[i] = {kTiles[i], kCosts[i], kRowsCost, held_reciprocal(kCosts[i]), all};
     all += runs[i].cost();
     most = most < kCosts[i] ? kCosts[i] : most;
   }
   for (uint32_t blocks = 1; blocks < 50; blocks += blocks < 6 ? 1 : 7) {
-    const uint32_t each = held_share(all, held_by_blocks(blocks));
+    const uint32_t each = held_share(all, held_reciprocal(blocks));
     if (each > (all + blocks - 1) / blocks + 1) return false;
     for (const HeldRun& run : runs) {
       if (run.tiles_before(0) != 0 || run.tiles_before(blocks * each) != run.tiles) return false;
@@ -310,6 +325,15 @@ constexpr bool held_parts_take_all() {
   }
   return true;
 }
+constexpr bool held_pairs_are_of_rows() {
+  for (const uint32_t choices : {1u, 2u, 3u, 7u, 8u, 10u, 2048u}) {
+    for (uint32_t pair = 0; pair < kHeldMostPairs; pair += pair < 32 ? 1 : 41) {
+      if (held_row_of(pair, held_by_choices(choices)) != pair / choices) return false;
+    }
+  }
+  return true;
+}
+static_assert(held_pairs_are_of_rows(), "every pair is of its row of x");
 static_assert(held_passes_take_all(), "every pass has every tile once");
 static_assert(held_shares_take_all(),
               "every tile is one block's, and no block has more than others");

@@ -7,7 +7,9 @@
 namespace moeblas::cuda {
 
 inline constexpr uint32_t kHeldWarps = 8, kHeldAdders = 3;
-inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps, kHeldThreads = kHeldMultipliers + 128;
+inline constexpr uint32_t kHeldOthers = 1 + kHeldAdders;  // warps that do not multiply
+inline constexpr uint32_t kHeldMultipliers = 32 * kHeldWarps;
+inline constexpr uint32_t kHeldThreads = kHeldMultipliers + 32 * kHeldOthers;
 inline constexpr uint32_t kHeldFirstWarps = kHeldWarps / 2;  // a scheduler's first of two each
 inline constexpr uint32_t kHeldRows = 16;                    // of w, a warp's at a time
 // Of tokens: those that a warp holds in registers, and the most that a tile meets.
@@ -29,10 +31,11 @@ inline constexpr uint32_t kHeldPrefetchTiles = 2;
 // Whose rows are runs, and those rows.
 inline constexpr uint32_t kHeldMostMatrices = 128, kHeldMostPairs = 16 * kHeldMostMatrices;
 static_assert(kHeldMostMatrices % 32 == 0 && kHeldMostPairs <= kListedPairs);
+// 32 pairs at a time, so many times: few pairs.
+inline constexpr uint32_t kHeldFewSteps = 2;
 
-// Barriers that some warps only pass: behind the first the runs are known, and behind the second
-// the pairs in their order, too.
-inline constexpr uint32_t kHeldListed = 1, kHeldPlaced = 2;
+// A barrier by number, of the warps that do not multiply.
+inline constexpr uint32_t kHeldOthersMeet = 1;
 
 // What is multiplied: one matrix; runs of rows of x by a matrix each; the same for a layer's gates
 // and ups, of which a tile has eight rows each, so that a lane has both numbers of an activation;
@@ -83,22 +86,33 @@ struct HeldMemory {
   static constexpr uint32_t kWarpRows = kColumns + kOctets * 512;
   // Of a block of two, its octet of tokens of so many tiles, which wait from pass to pass.
   static constexpr uint32_t kKept = kRows + kHeldWarps * kWarpRows;
-  // Of runs there instead: what of each of them is the block's; from which tile of all of them to
-  // which its tiles are; before which run, a multiple of 32, it has none; and whether its first
-  // tile is on its way.
+  // Of runs there instead: what of each of them is the block's; its first segment, if that is the
+  // run's in which its share begins, and whether it is; from which tile of all of them to which its
+  // tiles are; before which run, a multiple of 32, it has none; whether its first tile is on its
+  // way; and whether few pairs have been listed as such.
   static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
-  static constexpr uint32_t kRunTiles = kRuns + kHeldMostMatrices * kRunBytes;
+  static constexpr uint32_t kFirst = kRuns + kHeldMostMatrices * kRunBytes, kHasFirst = kFirst + 28;
+  static constexpr uint32_t kRunTiles = kFirst + 32;
   static constexpr uint32_t kFirstRun = kRunTiles + 8, kHasSent = kFirstRun + 4;
-  static constexpr uint32_t kOrder = kHasSent + 4;  // pairs, in the order of the runs
+  static constexpr uint32_t kIsListed = kHasSent + 4;
+  static constexpr uint32_t kOrder = kIsListed + 4;  // pairs, in the order of the runs
   static_assert(kOrder + kHeldMostPairs * 4 <= kKept + kHeldKeptTiles * kHeldPlace);
-  // Before there are sums: pairs of each matrix and of none, by warp; each pair's; sums of
-  // matrices.
+  // Before there are sums: by warp how many pairs, and which of its 32 at a time, are each
+  // matrix's, none's, and those of lanes that have none; each pair's; sums of matrices.
   static constexpr uint32_t kCounts = kSums;
-  static constexpr uint32_t kKeys = kCounts + kHeldWarps * (kHeldMostMatrices + 1) * 4;
+  static constexpr uint32_t kWarpCounts = (kHeldMostMatrices + 2) * 4;
+  static constexpr uint32_t kMasks = kCounts + kHeldWarps * kWarpCounts;
+  static constexpr uint32_t kKeys = kMasks + kHeldWarps * kWarpCounts;
   static constexpr uint32_t kListSums = (kKeys + kHeldMostPairs * 4 + 15) / 16 * 16;
   static_assert(kListSums + kHeldMostMatrices / 32 * 16 <= kSums + kPlaces * kSumsBytes);
+  // Of few pairs, of each matrix: how many, by warp of those that do not multiply; which row is its
+  // first; and which pairs, 32 at a time.
+  static constexpr uint32_t kFewCounts = kSums;
+  static constexpr uint32_t kFewStarts = kFewCounts + kHeldOthers * kHeldMostMatrices * 4;
+  static constexpr uint32_t kFewMasks = kFewStarts + kHeldMostMatrices * 4;
+  static_assert(kFewMasks + kHeldFewSteps * kHeldMostMatrices * 4 <= kSums + kPlaces * kSumsBytes);
   static constexpr uint32_t kBarriers = kKept + kHeldKeptTiles * kHeldPlace;
-  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 2 * kPlaces + 2);
+  static constexpr uint32_t kBytes = 1024 + kBarriers + 8 * (2 * kSlots + 2 * kPlaces + 7);
   static_assert(HeldSlot::kBytes % 1024 == 0 && HeldSlot::kScales % 1024 == 0);
   static_assert(kBytes <= 227 * 1024);
 };
@@ -139,7 +153,8 @@ struct QmmHeldParams {
   // Of runs: of a tile times so many octets of tokens, and of rows of x until they can be
   // multiplied.
   uint32_t octet_costs[kHeldMostOctets], rows_cost;
-  uint32_t by_blocks;  // held_by_blocks
+  // held_reciprocal of blocks and of those costs; held_by_choices.
+  uint32_t by_blocks, by_octet_costs[kHeldMostOctets], by_top_k;
 };
 
 }  // namespace moeblas::cuda

@@ -147,7 +147,7 @@ void run_early(const MatmulProblem& p, const std::string& name, HeldKind kind, i
       held_clusters(n, p.k, queue.clusters_at_once(name.c_str(), cut.shares, kHeldThreads, bytes),
                     kHeldRows * cut.row_groups);
   const uint32_t blocks = clusters * cut.shares;
-  q.by_blocks = held_by_blocks(blocks);
+  q.by_blocks = held_reciprocal(blocks);
   queue.run_early(name.c_str(), blocks, kHeldThreads, bytes, q);
 }
 
@@ -217,6 +217,9 @@ void run_runs(const MatmulProblem& p, HeldKind kind, int64_t all_rows, const Hel
   const int64_t matrices = p.w.values.count();
   const HeldCosts costs = held_costs(affine, cut.row_groups, p.total_rows(), matrices);
   std::copy(std::begin(costs.of_octets), std::end(costs.of_octets), q.octet_costs);
+  std::transform(std::begin(q.octet_costs), std::end(q.octet_costs), q.by_octet_costs,
+                 held_reciprocal);
+  q.by_top_k = held_by_choices(lists.top_k);
   q.rows_cost = held_rows_cost(p.total_rows(), matrices);
   if (held_guesses_first(kind, cut.row_groups, p.total_rows(), matrices)) {
     q.likely_matrices = static_cast<uint32_t>(matrices);

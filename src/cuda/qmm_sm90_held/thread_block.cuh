@@ -66,6 +66,12 @@ class HeldBlock {
   static constexpr uint32_t kFull = 0, kEmpty = kFull + Memory::kSlots;
   static constexpr uint32_t kSumsFull = kEmpty + Memory::kSlots, kSumsEmpty = kSumsFull + kPlaces;
   static constexpr uint32_t kRowsAsked = kSumsEmpty + kPlaces, kFirstAsked = kRowsAsked + 1;
+  // Of runs, what the warps that multiply have done for the others, and these for those: pairs are
+  // counted, and counts added up; pairs are in their order, and runs are listed; few pairs are, or
+  // are not to be listed as such.
+  static constexpr uint32_t kCounted = kFirstAsked + 1, kAddedUp = kCounted + 1;
+  static constexpr uint32_t kPlaced = kAddedUp + 1, kListed = kPlaced + 1;
+  static constexpr uint32_t kFewListed = kListed + 1;
 
   __device__ HeldBlock(const QmmHeldParams& p, uint32_t base)
       : p_(p),
@@ -78,7 +84,7 @@ class HeldBlock {
 
   __device__ HeldFirst first_tile() const {
     if constexpr (kRuns) {
-      const HeldRun each{tiles_, p_.octet_costs[0], p_.rows_cost, 0};
+      const HeldRun each{tiles_, p_.octet_costs[0], p_.rows_cost, p_.by_octet_costs[0], 0};
       const uint32_t from = blockIdx.x * share_of(p_.likely_matrices * each.cost());
       uint32_t matrix = from / each.cost(), tile = each.tiles_before(from - matrix * each.cost());
       if (tile == tiles_) ++matrix, tile = 0;
@@ -111,6 +117,12 @@ class HeldBlock {
       const uint32_t tile = first_ + place.tile;
       return {0, 0, p_.m, tile, place.count, false, place.part, place.has_sums, place.keeps_sums};
     } else {
+      // What all begin with is known without a search.
+      if (done == 0) {
+        const uint4 a = device::load_shared_4(base_ + Memory::kFirst);
+        const uint4 b = device::load_shared_4(base_ + Memory::kFirst + 16);
+        if (b.w != 0) return {a.x, a.y, a.z, a.w, b.x, b.y != 0, b.z, false, false};
+      }
       const Run run = run_at(done);
       const uint32_t taken = first_ + done - run.before;
       HeldSegment s = segment_of(run, run.first + taken);
@@ -128,6 +140,12 @@ class HeldBlock {
     init(kEmpty, Memory::kSlots, warps);
     init(kRowsAsked, 1, warps);
     init(kFirstAsked, 1, first_warps());
+    if constexpr (kRuns) {
+      init(kCounted, 1, kHeldMultipliers);
+      init(kAddedUp, 1, kHeldThreads - kHeldMultipliers);
+      init(kPlaced, 1, kHeldMultipliers);
+      init(kListed, 2, kHeldThreads - kHeldMultipliers);
+    }
     if constexpr (kShares == 1) {
       init(kSumsFull, kPlaces, 32 * warps);
       init(kSumsEmpty, kPlaces, 32 * kHeldAdders);
@@ -137,6 +155,9 @@ class HeldBlock {
     }
     device::barrier_init_visible();
   }
+  // Each happens once, told by every lane that had a share in it.
+  __device__ void tell(uint32_t number) const { device::barrier_arrive(barrier(number)); }
+  __device__ void wait_for(uint32_t number) const { device::barrier_wait(barrier(number), 0); }
   // The sums of this batch that are this block's to add up. Within one block they come by plain
   // stores, behind which every lane arrives.
   __device__ void expect_sums(uint32_t batch) const {
@@ -196,7 +217,7 @@ class HeldBlock {
   __device__ uint32_t order(uint32_t row) const { return base_ + Memory::kOrder + row * 4; }
   __device__ uint32_t pair_of(uint32_t row) const { return device::load_shared_u32(order(row)); }
   __device__ uint32_t source_of(uint32_t row) const {
-    return kSums ? row : pair_of(row) / p_.lists.top_k;
+    return kSums ? row : held_row_of(pair_of(row), p_.by_top_k);
   }
   // Of what all runs cost, a block's.
   __device__ uint32_t share_of(uint32_t cost) const { return held_share(cost, p_.by_blocks); }
