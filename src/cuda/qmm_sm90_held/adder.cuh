@@ -120,7 +120,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
           if constexpr (kGates) {
             store_activations(of.tiles, row_of, token, s[r][0], s[r][1]);
           } else if constexpr (kSums) {
-            store_sums(of, row_of + lane_ / 4, octet, s[r]);
+            store_sums(of.tiles, row_of + lane_ / 4, token, s[r]);
           } else {
             const uint32_t of_row = octet * 8 + lane_ / 4;
             store(of.tiles.rows, row_of, of_row,
@@ -148,8 +148,6 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
   struct Segment {
     HeldSegment tiles;
     uint32_t pairs[kOctets];  // of runs, of token g of each octet
-    // Of sums: of tokens 2t and 2t + 1 of each octet, among those of all parts.
-    uint32_t sum_rows[2][kOctets];
   };
   template <class T>
   __device__ static T of_octet(const T (&all)[kOctets], uint32_t octet) {
@@ -161,15 +159,7 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     return found;
   }
   __device__ void find_rows(Segment& segment) const {
-    if constexpr (kSums) {
-#pragma unroll
-      for (uint32_t i = 0; i < 2 * kOctets; ++i) {
-        const uint32_t token = lane_ % 4 * 2 + i % 2 + 8 * (i / 2);
-        uint32_t& row = segment.sum_rows[i % 2][i / 2];
-        row = segment.tiles.part * p_.lists.pairs.pairs;
-        if (token < segment.tiles.rows) row += Block::pair_of(segment.tiles.row + token);
-      }
-    } else if constexpr (kKind == HeldKind::runs) {
+    if constexpr (kKind == HeldKind::runs) {
 #pragma unroll
       for (uint32_t u = 0; u < kOctets; ++u) {
         const uint32_t token = lane_ / 4 + 8 * u;
@@ -269,17 +259,17 @@ class HeldAdder : public HeldBlock<kShares, kKind, kRowGroups> {
     }
     __syncwarp();
   }
-  // Of rows `row` and the eighth below and of a lane's two tokens of an octet.
-  __device__ void store_sums(const Segment& of, uint32_t row, uint32_t octet,
+  // Of rows `row` and the eighth below and of tokens `token` and the next, among those of all
+  // parts.
+  __device__ void store_sums(const HeldSegment& of, uint32_t row, uint32_t token,
                              const float (&s)[4]) const {
-    const uint32_t token = octet * 8 + lane_ % 4 * 2;
 #pragma unroll
     for (uint32_t j = 0; j < 2; ++j) {
-      const uint32_t sum_row = of_octet(of.sum_rows[j], octet);
+      if (token + j >= of.rows) break;
+      const uint32_t sum_row = of.part * p_.lists.pairs.pairs + Block::pair_of(of.row + token + j);
       float* to = p_.sums + uint64_t{sum_row} * p_.n + row;
-      const bool there = token + j < of.tiles.rows;
-      if (there && row < p_.n) to[0] = s[j];
-      if (there && row + 8 < p_.n) to[8] = s[2 + j];
+      if (row < p_.n) to[0] = s[j];
+      if (row + 8 < p_.n) to[8] = s[2 + j];
     }
     __syncwarp();
   }

@@ -29,7 +29,7 @@ class HeldFewLister : public HeldLister<kShares, kKind, kRowGroups> {
   __device__ HeldFewLister(const QmmHeldParams& p, uint32_t base) : Lister(p, base) {}
 
   __device__ static bool takes(const QmmHeldParams& p) {
-    return (Block::kGates || Block::kSums) && p.lists.pairs.pairs <= 32 * kHeldFewSteps;
+    return Block::kApart && p.lists.pairs.pairs <= 32 * kHeldFewSteps;
   }
   // Behind list, as all see it.
   __device__ static bool has_listed(uint32_t base) {

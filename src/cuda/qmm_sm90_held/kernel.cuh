@@ -53,10 +53,18 @@ struct HeldRoles {
   using Producer = HeldProducer<Weights, kShares, kKind, kRowGroups>;
   using Adder = HeldAdder<Weights, kShares, kKind, kRowGroups>;
   using Multiplier = HeldMultiplier<Weights, kShares, kKind, kRowGroups>;
-  static constexpr bool kRuns = Block::kRuns, kSums = Block::kSums;
+  static constexpr bool kRuns = Block::kRuns, kSums = Block::kSums, kApart = Block::kApart;
 
-  // Before all meet, what does not depend on the launch in front, and of one matrix what is asked
-  // for first behind that.
+  static __device__ bool multiplies() { return threadIdx.x < kHeldMultipliers; }
+  static __device__ void meet() {
+    if constexpr (kShares == 1) {
+      __syncthreads();
+    } else {
+      device::cluster_barrier();
+    }
+  }
+
+  // What does not depend on the launch in front is done before it is waited for.
   static __device__ void begin(const QmmHeldParams& p, uint32_t base) {
     if (threadIdx.x / 32 == kHeldWarps) {
       if (threadIdx.x % 32 == 0) {
@@ -66,38 +74,70 @@ struct HeldRoles {
         producer.init_barriers();
         if constexpr (!kRuns) {
           for (uint32_t i = 0; i < Block::kPlaces; ++i) producer.expect_sums(i);
+        }
+        if constexpr (!kSums && !kApart) {
           device::wait_for_previous_launch();
           device::let_next_launch_begin();
-          producer.begin();
         }
+        if constexpr (!kRuns) producer.begin();
       }
     } else if constexpr (kRuns) {
-      Adder(p, base).prefetch();
+      if (!multiplies()) {
+        Adder(p, base).prefetch();
+      } else if constexpr (!kApart) {
+        count(p, base);
+      }
     }
     __syncwarp();
-    if constexpr (kRuns) {
-      if (FewLister::takes(p)) FewLister(p, base).clear();
+    if constexpr (kApart) {
+      if (!multiplies() && FewLister::takes(p)) FewLister(p, base).clear();
     }
   }
-  static __device__ void meet() {
-    if constexpr (kShares == 1) {
-      __syncthreads();
-    } else {
-      device::cluster_barrier();
-    }
+  static __device__ void count(const QmmHeldParams& p, uint32_t base) {
+    // What is behind a layer's first product finds ids that were there before that.
+    if constexpr (!kSums) device::wait_for_previous_launch();
+    Lister(p, base).count();
   }
 
-  // Behind this the warps that multiply know the runs.
+  // Until the block knows its runs, and all meet more than once.
+  static __device__ void list_together(const QmmHeldParams& p, uint32_t base) {
+    Lister lister(p, base);
+    if (!multiplies()) lister.add_up();
+    meet();
+    if (!multiplies()) {
+      const HeldSegment first = lister.list_runs();
+      if constexpr (Block::kListerSends) {
+        device::named_barrier_arrive(kHeldListed, kHeldThreads);
+        send_first(p, base, first);
+        device::named_barrier(kHeldPlaced, kHeldThreads);
+      }
+    } else {
+      lister.place();
+      if constexpr (Block::kListerSends) {
+        // Rows of x do not wait for what is sent.
+        device::named_barrier_arrive(kHeldPlaced, kHeldThreads);
+        device::named_barrier(kHeldListed, kHeldThreads);
+      }
+    }
+    if constexpr (!Block::kListerSends) meet();
+  }
+  static __device__ void send_first(const QmmHeldParams& p, uint32_t base,
+                                    const HeldSegment& first) {
+    if (Block::kListerSends && first.count > 0) {
+      device::wait_for_previous_launch();
+      Producer(p, base).send(0, first, 0);
+    }
+    __syncwarp();
+  }
+
+  // The same by each kind from a place of its own, where all meet once in front of it.
   static __device__ void list_pairs(const QmmHeldParams& p, uint32_t base) {
-    if constexpr (!kRuns) return;
     const Lister lister(p, base);
     if (FewLister::takes(p)) {
       lister.wait_for(Block::kFewListed);
       if (FewLister::has_listed(base)) return;
     }
-    // What is behind a layer's first product finds ids that were there before that.
-    if constexpr (!kSums) device::wait_for_previous_launch();
-    lister.count();
+    count(p, base);
     lister.tell(Block::kCounted);
     lister.wait_for(Block::kAddedUp);
     lister.place();
@@ -106,32 +146,17 @@ struct HeldRoles {
     lister.wait_for(Block::kPlaced);
     lister.wait_for(Block::kListed);
   }
-  static __device__ void multiply(const QmmHeldParams& p, uint32_t base) {
-    device::take_registers<Block::kMultiplierRegisters>();
-    Multiplier multiplier(p, base);
-    device::wait_for_previous_launch();
-    multiplier.find_runs();
-    multiplier.multiply();
-  }
-
-  // Behind this the others do.
   static __device__ void list_runs(const QmmHeldParams& p, uint32_t base) {
-    if constexpr (!kRuns) return;
     if constexpr (!kSums) {
       device::wait_for_previous_launch();
       if (threadIdx.x == kHeldMultipliers) device::let_next_launch_begin();
       __syncwarp();
     }
-    const auto send = [&](const HeldSegment& first) {
-      if constexpr (!Block::kListerSends) return;
-      if (first.count > 0) Producer(p, base).send(0, first, 0);
-      __syncwarp();
-    };
     if (FewLister::takes(p)) {
       FewLister lister(p, base);
       const HeldSegment first = lister.list();
       lister.tell(Block::kFewListed);
-      send(first);
+      send_first(p, base, first);
       device::named_barrier(kHeldOthersMeet, kHeldThreads - kHeldMultipliers);
       if (FewLister::has_listed(base)) return;
     }
@@ -143,9 +168,17 @@ struct HeldRoles {
     lister.wait_for(Block::kAddedUp);
     const HeldSegment first = lister.list_runs();
     lister.tell(Block::kListed);
-    send(first);
+    send_first(p, base, first);
     lister.wait_for(Block::kListed);
     lister.wait_for(Block::kPlaced);
+  }
+
+  static __device__ void multiply(const QmmHeldParams& p, uint32_t base) {
+    device::take_registers<Block::kMultiplierRegisters>();
+    Multiplier multiplier(p, base);
+    device::wait_for_previous_launch();
+    multiplier.find_runs();
+    multiplier.multiply();
   }
   static __device__ void bring_and_add_up(const QmmHeldParams& p, uint32_t base) {
     device::leave_registers<Block::kOtherRegisters>();
@@ -171,14 +204,9 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
   using Roles = HeldRoles<Weights, kShares, kKind, kRowGroups>;
   const uint32_t memory = device::shared_address(device::dynamic_shared_1024());
   const uint32_t base = device::uniform((memory + 1023) & ~1023u);
-  if (threadIdx.x >= kHeldMultipliers) Roles::begin(p, base);
+  Roles::begin(p, base);
   Roles::meet();
-  // A kind's instructions stand together, as what comes first finds few of them near: with those of
-  // both kinds' beginnings in front, as below, layers of Qwen3-30B-A3B of 2 / 8 tokens took 21.7 /
-  // 44.2 us for 20.9 / 43.4 and in mxfp4 25.8 / 48.8 for 23.5 / 46.1. But the loops of mxfp4's
-  // tiles of one group of rows come out otherwise then, Mixtral's layers of 48 and 64 tokens at 249
-  // and 267 us for 241 and 258.
-  if constexpr (kRowGroups > 1 || Weights::kBiases) {
+  if constexpr (Roles::kApart) {
     if (threadIdx.x < kHeldMultipliers) {
       Roles::list_pairs(p, base);
       Roles::multiply(p, base);
@@ -187,11 +215,7 @@ __device__ __forceinline__ void qmm_held_block(const QmmHeldParams& p) {
       Roles::bring_and_add_up(p, base);
     }
   } else {
-    if (threadIdx.x < kHeldMultipliers) {
-      Roles::list_pairs(p, base);
-    } else {
-      Roles::list_runs(p, base);
-    }
+    if constexpr (Roles::kRuns) Roles::list_together(p, base);
     if (threadIdx.x >= kHeldMultipliers) {
       Roles::bring_and_add_up(p, base);
     } else {

@@ -34,8 +34,9 @@ static_assert(kHeldMostMatrices % 32 == 0 && kHeldMostPairs <= kListedPairs);
 // 32 pairs at a time, so many times: few pairs.
 inline constexpr uint32_t kHeldFewSteps = 2;
 
-// A barrier by number, of the warps that do not multiply.
-inline constexpr uint32_t kHeldOthersMeet = 1;
+// Barriers by number. Two that some warps only pass: behind the first the runs are known, and
+// behind the second the pairs in their order, too. One of the warps that do not multiply.
+inline constexpr uint32_t kHeldListed = 1, kHeldPlaced = 2, kHeldOthersMeet = 3;
 
 // What is multiplied: one matrix; runs of rows of x by a matrix each; the same for a layer's gates
 // and ups, of which a tile has eight rows each, so that a lane has both numbers of an activation;
