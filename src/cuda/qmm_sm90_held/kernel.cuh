@@ -24,9 +24,9 @@
 // or three, if a tile has one group of rows of w; columns of the third lie in shared memory. What
 // is more is passed one after another (HeldPasses). A block has an equal share of what all passes'
 // tiles and their rows of x cost (HeldRun): between those of one run and the next its warps load
-// other rows. Every block lists the runs for itself (lister.cuh). Of a layer's gates and ups a tile
-// has eight rows each, and what is written is activations. Where rows of w are half as long, a tile
-// has two groups of such rows, each half of the warps'.
+// other rows. Every block lists the runs for itself (lister.cuh, few_lister.cuh). Of a layer's
+// gates and ups a tile has eight rows each, and what is written is activations. Where rows of w are
+// half as long, a tile has two groups of such rows, each half of the warps'.
 //
 // What gates and ups have left is multiplied likewise, where a bias is not added: the launch begins
 // while they end, lists the runs once more and has codes brought before it waits for their rows.
