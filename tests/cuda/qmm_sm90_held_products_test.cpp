@@ -332,14 +332,20 @@ Case sums_case(uint64_t seed) {
     c.x_exponent = 97;
   }
   // As many experts as there may be, too, and more pairs than multiplying lanes.
-  const int64_t most = k == kShort ? 128 : 40, experts = random.pick<int64_t>({1, 2, 3, most});
+  const int64_t most = k == kShort ? 128 : 40;
+  // Few pairs of many experts: all of one, more than a tile meets, and several of some.
+  const bool skewed = seed / 2 % 9 == 4 && k <= 2 * kSlice;
+  const bool spread = seed / 2 % 9 == 0 && k <= 2 * kSlice;
+  if (skewed) c.ids = Ids::one;
+  if (spread) c.ids = Ids::uniform;
+  const int64_t experts = spread ? 40 : skewed ? most : random.pick<int64_t>({1, 2, 3, most});
   const bool is_long = k > 2 * kSlice && experts <= 3;
   // Of one expert more octets of tokens than a tile meets, too.
   if (is_long && experts > 1) c.ids = random.pick({Ids::one, Ids::uniform});
   const int64_t rows = random.between(is_long ? 6 : 2, is_long ? 16 : 4);
   // Of many experts few pairs, too.
-  const bool few = experts > 3 && random.between(0, 1) == 0;
-  const int64_t pairs = few              ? random.between(20, 64)
+  const bool few = skewed || spread || (experts > 3 && random.between(0, 1) == 0);
+  const int64_t pairs = few              ? random.between(skewed || spread ? 40 : 20, 64)
                         : experts == 128 ? random.between(260, 400)
                                          : experts * rows;
   const int64_t n = k == kShort   ? 64 * (experts > 3 ? 1 : random.between(1, 2))
