@@ -174,10 +174,7 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
     }
   };
   // Nothing is known of the block's first tile yet.
-  __device__ void clear_first() const {
-    device::store_shared_u32(base_ + Memory::kHasSent, 0);
-    device::store_shared_u32(base_ + Memory::kHasFirst, 0);
-  }
+  __device__ void clear_first() const { device::store_shared_u32(base_ + Memory::kHasFirst, 0); }
   // A run of so many rows, at least one, that is passed once.
   __device__ HeldRun one_pass(uint32_t rows) const {
     const uint32_t octets = (rows + 7) / 8;
@@ -211,7 +208,6 @@ class HeldLister : public HeldBlock<kShares, kKind, kRowGroups> {
         first = Block::segment_of(run, begin);
         first.count = min(first.count, run.count);
         store_first(first);
-        if (Block::kListerSends) device::store_shared_u32(base_ + Memory::kHasSent, 1);
       }
     }
     say(to, end, base_ + Memory::kRunTiles + 4);

@@ -89,13 +89,12 @@ struct HeldMemory {
   static constexpr uint32_t kKept = kRows + kHeldWarps * kWarpRows;
   // Of runs there instead: what of each of them is the block's; its first segment, if that is the
   // run's in which its share begins, and whether it is; from which tile of all of them to which its
-  // tiles are; before which run, a multiple of 32, it has none; whether its first tile is on its
-  // way; and whether few pairs have been listed as such.
+  // tiles are; before which run, a multiple of 32, it has none; and whether few pairs have been
+  // listed as such.
   static constexpr uint32_t kRuns = kKept, kRunBytes = 32;
   static constexpr uint32_t kFirst = kRuns + kHeldMostMatrices * kRunBytes, kHasFirst = kFirst + 28;
   static constexpr uint32_t kRunTiles = kFirst + 32;
-  static constexpr uint32_t kFirstRun = kRunTiles + 8, kHasSent = kFirstRun + 4;
-  static constexpr uint32_t kIsListed = kHasSent + 4;
+  static constexpr uint32_t kFirstRun = kRunTiles + 8, kIsListed = kFirstRun + 4;
   static constexpr uint32_t kOrder = kIsListed + 4;  // pairs, in the order of the runs
   static_assert(kOrder + kHeldMostPairs * 4 <= kKept + kHeldKeptTiles * kHeldPlace);
   // Before there are sums: by warp how many pairs, and which of its 32 at a time, are each

@@ -107,7 +107,7 @@ class HeldProducer : public HeldBlock<kShares, kKind, kRowGroups> {
  private:
   // Whether who lists runs has sent the block's first tile.
   __device__ bool has_sent_first() const {
-    return Block::kListerSends && device::load_shared_u32(base_ + Memory::kHasSent) != 0;
+    return Block::kListerSends && device::load_shared_u32(base_ + Memory::kHasFirst) != 0;
   }
 };
 
